@@ -1,0 +1,20 @@
+"""Seeds derived from names, so that two runs of one federation draw the same numbers whatever their ids are."""
+
+import hashlib
+
+
+def derive_seed(seed: int, *path: str | int) -> int:
+    """Return a 63-bit seed for one use of randomness.
+
+    Args:
+        seed: the federation's seed.
+        path: what the numbers are for, such as ``("round", 3, "client", "ward-7", "shuffle")``. Names, never
+            database ids: a second run of the same federation has other ids and must draw the same numbers.
+    """
+    text = "\x1f".join(str(part) for part in ("potstill", seed, *path))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def derive_uniform(seed: int, *path: str | int) -> float:
+    """Return a number in the open interval (0, 1), derived as in `derive_seed`."""
+    return (derive_seed(seed, *path) + 0.5) / 2**63

@@ -1,0 +1,55 @@
+"""Pieces that several bodies share."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+
+Item = TypeVar("Item")
+
+
+class Request(BaseModel):
+    """Base of request bodies: unknown fields are refused by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Response(BaseModel):
+    """Base of response bodies: a newer service may add fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _rfc3339(value: datetime) -> str:
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Timestamp = Annotated[
+    datetime, AfterValidator(_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")
+]
+
+
+def _plain(value: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", value):
+        raise ValueError("control characters are not allowed")
+    if value != value.strip():
+        raise ValueError("must not start or end with a blank")
+    if re.search(r"[/\\<>]", value) or value in (".", ".."):
+        raise ValueError("the characters / \\ < > and the names . and .. are not allowed")
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=100, examples=["ward-7"]), AfterValidator(_plain)]
+Digest = Annotated[str, Field(pattern=r"^sha256-[0-9a-f]{64}$", examples=["sha256-" + "0" * 64])]
+
+
+class Page(Response, Generic[Item]):
+    """A list, cut into pages: pass `next` as `after` for the following page; null on the last one."""
+
+    items: list[Item]
+    next: str | None = None

@@ -1,0 +1,156 @@
+"""What a device says and is told: enrolment and assignment."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from contract.local import DiscriminatorPlan, LocalPlan
+from contract.wire.common import Name, Request, Response, Timestamp
+from contract.wire.federations import FederationState, ModelRef, Prototype, Task
+
+
+class Enrolment(Request):
+    """A device joins a federation, once."""
+
+    name: Name = Field(description="unique in the federation; results are reproducible by names")
+    num_samples: int = Field(ge=1, le=2**40, description="size of the local data set")
+    label_counts: list[int] | None = Field(None, max_length=100_000, description="samples per class, if you share them")
+    capabilities: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=32)
+    prototype: str | None = Field(None, description="ask for a prototype by name; the default is the first one")
+
+
+class Enrolled(Response):
+    """The device's identity. The token is shown here only; keep it."""
+
+    client_id: str
+    federation_id: str
+    token: str
+    prototype: str
+
+
+class ClientInfo(Response):
+    """A device as the operator sees it."""
+
+    id: str
+    name: str
+    prototype: str
+    num_samples: int
+    enrolled_at: Timestamp
+    last_seen_at: Timestamp | None = None
+    revoked_at: Timestamp | None = None
+    has_discriminator: bool = False
+    updates: int = Field(0, description="updates accepted so far")
+
+
+class AssignedRound(Response):
+    """The round that a device works for."""
+
+    id: str
+    index: int = Field(ge=1)
+    total: int
+    deadline_at: Timestamp
+
+
+class GeneratorRef(Response):
+    """The generator whose images are the discriminator's fakes."""
+
+    model: ModelRef
+    architecture: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    input_range: tuple[float, float] = Field(description="data values that map to -1 and 1")
+
+
+class _Assignment(Response):
+    federation_id: str
+    federation_name: str
+    state: FederationState
+    task: Task
+    prototype: Prototype
+    seed: int = Field(description="the federation's seed; a device derives its own numbers from it and its name")
+    client_name: str
+
+
+class TrainAssignment(_Assignment):
+    """Train the round's model on local data and upload it."""
+
+    action: Literal["train"] = "train"
+    round: AssignedRound
+    model: ModelRef
+    local: LocalPlan
+    upload_url: str
+
+
+class DiscriminatorAssignment(_Assignment):
+    """Train a discriminator, once, against the generator's images, and upload it (FedGO)."""
+
+    action: Literal["train_discriminator"] = "train_discriminator"
+    generator: GeneratorRef
+    plan: DiscriminatorPlan
+    link: Literal["double_sigmoid", "sigmoid"]
+    upload_url: str
+
+
+class WaitAssignment(_Assignment):
+    """Nothing to do yet; ask again (the long poll returns as soon as there is)."""
+
+    action: Literal["wait"] = "wait"
+    reason: str
+
+
+class DoneAssignment(_Assignment):
+    """The federation is over; `state` says how."""
+
+    action: Literal["done"] = "done"
+    model: ModelRef | None = None
+    accuracy: float | None = None
+
+
+Assignment = Annotated[
+    TrainAssignment | DiscriminatorAssignment | WaitAssignment | DoneAssignment, Field(discriminator="action")
+]
+
+
+class UpdateMetrics(Request):
+    """Figures a device may report with its update, in the safetensors metadata under `metrics` as JSON."""
+
+    loss: float | None = Field(None, allow_inf_nan=False, description="mean training loss of the last epoch")
+    accuracy: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    steps: int | None = Field(None, ge=0)
+    seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+
+class UpdateMetadata(Request):
+    """The `__metadata__` of an update's safetensors file; all values travel as strings."""
+
+    num_samples: int = Field(ge=1)
+    base_model: str
+    metrics: UpdateMetrics | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Keep the keys that are ours: a safetensors writer may add its own, such as ``format``."""
+        return {key: value for key, value in data.items() if key in ("num_samples", "base_model", "metrics")}
+
+
+class UpdateReceipt(Response):
+    """Proof that an update is stored and counts."""
+
+    id: str
+    round_id: str
+    round: int
+    client_id: str
+    digest: str
+    size: int
+    num_samples: int
+    received_at: Timestamp
+
+
+class DiscriminatorReceipt(Response):
+    """Proof that a discriminator is stored."""
+
+    id: str
+    client_id: str
+    digest: str
+    size: int
+    received_at: Timestamp

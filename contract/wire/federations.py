@@ -1,0 +1,178 @@
+"""Federations: what an operator creates and everybody's rounds belong to."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from contract.local import LocalPlan
+from contract.recipes.recipe import Recipe
+from contract.wire.common import Digest, Name, Request, Response, Timestamp
+
+FederationState = Literal[
+    "created",
+    "preparing",
+    "collecting_discriminators",
+    "scoring",
+    "running",
+    "paused",
+    "finished",
+    "cancelled",
+    "failed",
+]
+TERMINAL_STATES: frozenset[str] = frozenset({"finished", "cancelled", "failed"})
+
+
+class InputSpec(BaseModel):
+    """Shape and type of one sample, without the batch dimension."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shape: list[int] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
+    dtype: Literal["float32", "int64"] = "float32"
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "InputSpec":
+        size = 1
+        for edge in self.shape:
+            if edge < 1:
+                raise ValueError("every edge of the input shape must be at least 1")
+            size *= edge
+        if size > 10_000_000:
+            raise ValueError("one sample may have at most 10,000,000 values")
+        return self
+
+
+class Task(BaseModel):
+    """What the networks decide."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["classification"] = "classification"
+    num_classes: int = Field(ge=2, le=100_000, examples=[10])
+    input: InputSpec
+
+
+class Prototype(BaseModel):
+    """One network that clients train; a federation may have several."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name = "main"
+    architecture: str = Field(max_length=100, examples=["cnn-digits"])
+    options: dict[str, Any] = Field(default_factory=dict)
+    initial_model: str | None = Field(None, description="id of an imported model to start from; else from the seed")
+
+
+class RoundsPlan(BaseModel):
+    """How many rounds, with whom, and when a round may close."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    total: int = Field(10, ge=1, le=100_000)
+    clients_per_round: int | float | None = Field(
+        None, gt=0, description="a count, a fraction below 1 of the enrolled clients, or null for all of them"
+    )
+    min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: the round is skipped")
+    min_clients: int | None = Field(
+        None, ge=1, le=1_000_000, description="clients enrolled before the first round opens; default min_updates"
+    )
+    deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400)
+    over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
+    target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
+    max_samples_per_client: int = Field(10_000_000, ge=1, description="largest num_samples that counts")
+
+    @model_validator(mode="after")
+    def _possible(self) -> "RoundsPlan":
+        asked = self.clients_per_round
+        if isinstance(asked, float) and asked > 1 and not asked.is_integer():
+            raise ValueError("clients_per_round: a count is a whole number; a fraction is at most 1")
+        if asked is not None and asked >= 1 and self.min_updates > asked * self.over_selection:
+            raise ValueError("min_updates: more than clients_per_round can deliver")
+        return self
+
+
+class DatasetRefs(BaseModel):
+    """Server data of a federation, each an id or a name of a registered data set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unlabeled: str | None = Field(None, description="what teachers label and students learn from")
+    validation: str | None = Field(None, description="labelled; for early stopping")
+    test: str | None = Field(None, description="labelled; accuracy is reported on it after every round")
+
+
+class RecipeChoice(BaseModel):
+    """A built-in recipe by name, with changes to its options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(examples=["fedgo"])
+    options: dict[str, Any] = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])
+
+
+class FederationCreate(Request):
+    """A new federation."""
+
+    name: Name = Field(examples=["digits"])
+    task: Task
+    prototypes: list[Prototype] = Field(min_length=1, max_length=32)
+    recipe: RecipeChoice | Recipe = Field(examples=[{"name": "fedavg"}])
+    local: LocalPlan | None = Field(None, description="local training; null for the recipe's own")
+    rounds: RoundsPlan = RoundsPlan()
+    datasets: DatasetRefs = DatasetRefs()
+    seed: int = Field(0, ge=0, lt=2**63)
+
+
+class ModelRef(Response):
+    """Where a model is."""
+
+    id: str = Field(examples=["mdl_01…"])
+    digest: Digest
+    size: int
+    url: str = Field(examples=["/v1/models/mdl_01…/weights"])
+
+
+class FederationSummary(Response):
+    """One row of the list."""
+
+    id: str
+    name: str
+    state: FederationState
+    recipe: str
+    round: int = Field(description="index of the newest round; 0 before the first")
+    rounds_total: int
+    clients: int = Field(description="enrolled and not revoked")
+    accuracy: float | None = Field(None, description="test accuracy of the newest global model")
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    error: str | None = Field(None, description="stable code of what ended it, when failed")
+    detail: str | None = None
+
+
+class Federation(FederationSummary):
+    """A federation in full."""
+
+    task: Task
+    prototypes: list[Prototype]
+    composition: Recipe = Field(description="the recipe, resolved to its parts")
+    local: LocalPlan
+    rounds: RoundsPlan
+    datasets: DatasetRefs
+    seed: int
+    current_round: str | None = Field(None, description="id of the newest round")
+    discriminators: int = Field(0, description="clients whose discriminator is here")
+    models: dict[str, ModelRef] = Field(default_factory=dict, description="prototype -> its current global model")
+    accuracies: list[tuple[int, float]] = Field(default_factory=list, description="(round, test accuracy)")
+
+
+class FederationCreated(Federation):
+    """The answer to creation: the one time that the join token is shown."""
+
+    join_token: str
+
+
+class JoinToken(Response):
+    """A fresh join token; the one before no longer works."""
+
+    join_token: str

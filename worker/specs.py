@@ -1,0 +1,132 @@
+"""What a job is told and what it answers: plain data, so that it can cross to a child process as JSON."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contract.recipes.parts import GeneratorWganGp
+from contract.recipes.recipe import Recipe
+from contract.wire.federations import Task
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NetworkRef(_Spec):
+    """An architecture and a file of its weights."""
+
+    architecture: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    weights: Path | None = Field(None, description="safetensors file; null to initialise from the seed")
+
+
+class PrototypeSpec(_Spec):
+    """One prototype with its current global model."""
+
+    name: str
+    network: NetworkRef
+
+
+class UpdateSpec(_Spec):
+    """One accepted update. `client` is the client's name: names, not ids, decide every order."""
+
+    client: str
+    prototype: str
+    weights: Path
+    num_samples: int = Field(ge=0)
+
+
+class Datasets(_Spec):
+    """Server data: safetensors files with `inputs` [N, ...] and optional `labels` [N] (int64)."""
+
+    unlabeled: Path | None = None
+    validation: Path | None = None
+    test: Path | None = None
+
+
+class InitializeSpec(_Spec):
+    """Build the first model of each prototype."""
+
+    kind: Literal["initialize"] = "initialize"
+    seed: int
+    task: Task
+    prototypes: list[PrototypeSpec]
+    datasets: Datasets = Datasets()
+    output_dir: Path
+
+
+class GeneratorSpec(_Spec):
+    """Train the generator on the unlabelled server set (FedGO, G1)."""
+
+    kind: Literal["generator"] = "generator"
+    seed: int
+    task: Task
+    generator: GeneratorWganGp
+    unlabeled: Path
+    output_dir: Path
+
+
+class ScoreSpec(_Spec):
+    """Score the server sets with every client's discriminator, once for the whole federation."""
+
+    kind: Literal["score"] = "score"
+    task: Task
+    architecture: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    discriminators: dict[str, Path] = Field(description="client name -> weights")
+    input_range: tuple[float, float] = Field(description="data values that map to -1 and 1")
+    datasets: Datasets
+    output_dir: Path
+
+
+class RoundSpec(_Spec):
+    """Fuse one round."""
+
+    kind: Literal["round"] = "round"
+    seed: int
+    round_index: int = Field(ge=1, description="1 for the first round")
+    rounds_total: int = Field(ge=1)
+    task: Task
+    recipe: Recipe
+    prototypes: list[PrototypeSpec]
+    updates: list[UpdateSpec]
+    datasets: Datasets = Datasets()
+    scores: dict[str, Path] = Field(
+        default_factory=dict,
+        description="per client: safetensors file with float32 tensors 'unlabeled' [|U|] and 'test' [|T|]",
+    )
+    output_dir: Path
+
+
+JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
+
+
+class JobResult(_Spec):
+    """What a job made: files under its output_dir, and figures.
+
+    `models` maps a prototype's name (or 'generator', or a client's name for scores) to a file.
+    """
+
+    models: dict[str, Path]
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    device: str = "cpu"
+    peak_memory_bytes: int | None = None
+
+
+class Progress(_Spec):
+    """Where a running job is."""
+
+    phase: str
+    step: int = 0
+    of: int = 0
+
+
+class JobFailure(Exception):
+    """A job that cannot be done. `code` is stable; the message says what to do."""
+
+    def __init__(self, code: str, detail: str):
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
