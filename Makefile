@@ -1,0 +1,57 @@
+# The one place where commands are written. `make` alone lists them.
+# Needs Python 3.11 or newer with pip, and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+EXTRAS := service,worker,client,demo,dev
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fmt lint rules types pytest bench evidence migrate clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "potstill needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $(STAMP)
+
+demo: $(STAMP) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')
+	$(BIN)/python -m potstill demo $(ARGS)
+
+test: lint rules types pytest ## everything that must pass: lint, format, import rules, types, tests
+
+fmt: $(STAMP) ## format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lint: $(STAMP) ## lint and format check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+rules: $(STAMP) ## the doors between packages
+	$(BIN)/lint-imports
+
+types: $(STAMP) ## static types
+	$(BIN)/mypy
+
+pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(STAMP) ## service memory and upload figures
+	$(BIN)/python -m potstill bench $(ARGS)
+
+evidence: $(STAMP) ## experiment D1 over five seeds through the real service; rewrites docs/evidence.md
+	$(BIN)/python -m potstill evidence $(ARGS)
+
+migrate: $(STAMP) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL) to the newest schema
+	$(BIN)/python -m potstill migrate
+
+clean: ## remove what was made here: .venv, caches, reports (never .potstill/)
+	rm -rf $(VENV) build dist *.egg-info demo-report evidence-report \
+		.pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
