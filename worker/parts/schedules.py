@@ -1,0 +1,110 @@
+"""Schedules: how fast a student learns, and when it stops. Plain numbers in, plain numbers out."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from contract.recipes.parts import Schedule
+from worker.parts.errors import PartError
+
+
+def cosine_lr(lr0: float, step: int, total: int) -> float:
+    """Return lr0/2 (1 + cos(pi step / total)) for the step with that 0-based index (FedDF 4.1); 0 at the end.
+
+    Raises:
+        PartError: no_steps (total below 1), out_of_range (step outside 0 to total).
+    """
+    if total < 1:
+        raise PartError("no_steps", f"a cosine over {total} steps has no value; give at least 1")
+    if not 0 <= step <= total:
+        raise PartError("out_of_range", f"step {step} is outside 0 to {total}")
+    return lr0 / 2 * (1 + math.cos(math.pi * step / total))
+
+
+def learning_rate(schedule: Schedule, step: int, total: int, round_index: int, rounds_total: int) -> float:
+    """Return the learning rate of one step of a distillation job.
+
+    'cosine_per_job' falls from lr to 0 within the job (FedDF). 'cosine_across_rounds' is constant within a job: in
+    round t of T it is lr/2 (1 + cos(pi (t - 1) / T)), so the first round has the full rate (FedGO E.2).
+
+    Args:
+        schedule: the recipe's schedule.
+        step: 0-based.
+        total: steps of the job.
+        round_index: t, 1 for the first round.
+        rounds_total: T.
+    """
+    lr = schedule.optimizer.lr
+    if schedule.lr == "cosine_per_job":
+        return cosine_lr(lr, step, total)
+    if schedule.lr == "cosine_across_rounds":
+        return cosine_lr(lr, min(round_index - 1, rounds_total), rounds_total)
+    return lr
+
+
+def steps_of(schedule: Schedule, samples: int) -> int:
+    """Return the number of mini-batches of a job on `samples` samples.
+
+    Raises:
+        PartError: no_steps when there are no samples.
+    """
+    if samples < 1:
+        raise PartError("no_steps", "the server set is empty; distillation needs at least one sample")
+    if schedule.steps is not None:
+        return schedule.steps
+    return (schedule.epochs or 0) * batches_of(samples, schedule.batch_size)
+
+
+def batches_of(samples: int, batch_size: int) -> int:
+    """Return the number of mini-batches of one pass.
+
+    A last batch of one sample is left out where it is not the only one: BatchNorm has no variance for it.
+    """
+    full, rest = divmod(samples, batch_size)
+    return full + (1 if rest > (1 if full and batch_size > 1 else 0) else 0)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What early stopping remembers: the best accuracy so far and the step it was seen at."""
+
+    best: float = -math.inf
+    best_step: int = 0
+
+    def seen(self, step: int, accuracy: float) -> "Watch":
+        """Return the watch after an evaluation; only a strictly greater accuracy is an improvement (FedDF 4.1)."""
+        return replace(self, best=accuracy, best_step=step) if accuracy > self.best else self
+
+    def exhausted(self, step: int, patience: int) -> bool:
+        """Whether `patience` steps have passed without an improvement."""
+        return step - self.best_step >= patience
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a job with early stopping ended."""
+
+    stop_step: int
+    best_step: int
+    stopped_early: bool
+
+
+def replay_early_stop(accuracies: Sequence[float], eval_every: int, patience: int, total: int) -> Stop:
+    """Return where a job would have stopped, given its accuracy at each evaluation (at eval_every, 2 eval_every, ...).
+
+    Raises:
+        PartError: bad_option (eval_every or patience below 1), no_steps (total below 1).
+    """
+    if eval_every < 1 or patience < 1:
+        raise PartError("bad_option", "eval_every and patience are at least 1")
+    if total < 1:
+        raise PartError("no_steps", f"a job of {total} steps cannot be watched")
+    watch = Watch()
+    for index, accuracy in enumerate(accuracies, start=1):
+        step = index * eval_every
+        if step > total:
+            break
+        watch = watch.seen(step, accuracy)
+        if watch.exhausted(step, patience):
+            return Stop(step, watch.best_step, stopped_early=step < total)
+    return Stop(total, watch.best_step, stopped_early=False)

@@ -1,0 +1,222 @@
+"""Weigh: how much each teacher counts, sample by sample. float64 throughout.
+
+Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B]. Every weighting is a log weight per teacher
+and sample, normalised over teachers by a softmax, so that teachers can be streamed one at a time (`combine.Stream`).
+Symbols as in FedGO: n_k samples of client k, a_k discriminator score, D_k its probability, Phi_k = D_k / (1 - D_k).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from worker.parts.errors import PartError
+
+Float = NDArray[np.float64]
+Link = Literal["double_sigmoid", "sigmoid", "prob"]
+EPSILON = 1e-6
+"""Clip of a discriminator's probability: odds stay within 1e-6 and 1e6."""
+
+
+def _floats(name: str, values: ArrayLike, ndim: int) -> Float:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != ndim:
+        raise PartError("schema_mismatch", f"{name}: {ndim} axes are needed, not {array.ndim}")
+    return array
+
+
+def _finite(name: str, array: Float) -> Float:
+    if not np.isfinite(array).all():
+        raise PartError("non_finite", f"{name}: NaN or infinity")
+    return array
+
+
+def log_softmax(logits: Float) -> Float:
+    """Return log softmax over the last axis, with the maximum taken off first."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def softmax(logits: Float) -> Float:
+    """Return softmax over the last axis."""
+    return np.asarray(np.exp(log_softmax(logits)))
+
+
+def normalise(log_weights: Float) -> Float:
+    """Return weights [m, B] that sum to 1 over the teachers; a sample that nobody wants (all -inf) gets 1/m each.
+
+    Raises:
+        PartError: no_participants (m = 0), non_finite (NaN or +inf).
+    """
+    if log_weights.shape[0] == 0:
+        raise PartError("no_participants", "there is no teacher; at least one is needed")
+    if np.isnan(log_weights).any() or np.isposinf(log_weights).any():
+        raise PartError("non_finite", "a log weight is NaN or infinity")
+    peak = log_weights.max(axis=0)
+    nobody = np.isneginf(peak)
+    safe = np.where(nobody, 0.0, log_weights)
+    weights = np.exp(safe - safe.max(axis=0))
+    return np.asarray(weights / weights.sum(axis=0))
+
+
+# ------------------------------------------------------------------------------------- log weights of one teacher [B]
+def log_variance(logits: Float, space: str = "probs") -> Float:
+    """Return ln Var over the classes of each sample (Fed-ET eq. 3), population variance; -inf where it is 0.
+
+    Args:
+        logits: [..., B, C].
+        space: 'probs' for the variance of the softmax (Fed-ET), 'logits' for that of the logits (as FedGO describes).
+
+    Raises:
+        PartError: bad_option.
+    """
+    if space not in ("probs", "logits"):
+        raise PartError("bad_option", f"space {space!r} is not known; use 'probs' or 'logits'")
+    values = softmax(logits) if space == "probs" else logits - logits.max(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(values.var(axis=-1)))
+
+
+def entropy(logits: Float) -> Float:
+    """Return the natural-log entropy of softmax(logits) over the last axis, between 0 and ln C."""
+    logs = log_softmax(logits)
+    return np.asarray(-(np.exp(logs) * logs).sum(axis=-1) + 0.0)
+
+
+def log_entropy_weight(logits: Float, tau: float = 1.0) -> Float:
+    """Return -H(softmax f) / tau (FedHKT and FedDS as compared by FedGO; tau inside the exponential).
+
+    Raises:
+        PartError: bad_option (tau not positive).
+    """
+    if not (tau > 0 and np.isfinite(tau)):
+        raise PartError("bad_option", f"tau is {tau}; it must be positive and finite")
+    return np.asarray(-entropy(logits) / tau)
+
+
+def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
+    """Return ln Phi of discriminator scores of any shape (FedGO Def. 3.5, App. E.2).
+
+    Args:
+        score: a before any sigmoid; for link 'prob' the probability D.
+        link: 'double_sigmoid': D = sigmoid(sigmoid(a)), so ln Phi = sigmoid(a), between 0 and 1. 'sigmoid': ln Phi = a,
+            clipped to +-ln((1 - eps) / eps). 'prob': D is given, clipped to [eps, 1 - eps].
+
+    Raises:
+        PartError: non_finite, out_of_range (a probability outside [0, 1]), bad_option.
+    """
+    values = _finite("discriminator scores", np.asarray(score, dtype=np.float64))
+    if link == "double_sigmoid":
+        small = np.exp(-np.abs(values))  # in (0, 1]: no overflow on either side
+        return np.asarray(np.where(values >= 0, 1.0 / (1.0 + small), small / (1.0 + small)))
+    if link == "sigmoid":
+        bound = np.log1p(-EPSILON) - np.log(EPSILON)
+        return np.asarray(np.clip(values, -bound, bound))
+    if link != "prob":
+        raise PartError("bad_option", f"link {link!r} is not known; use 'double_sigmoid', 'sigmoid' or 'prob'")
+    _require_probabilities(values)
+    inside = np.clip(values, EPSILON, 1.0 - EPSILON)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def log_probability(score: ArrayLike) -> Float:
+    """Return ln sigmoid(a): the log of a single-sigmoid discriminator's probability (DaFKD).
+
+    Raises:
+        PartError: non_finite.
+    """
+    values = _finite("discriminator scores", np.asarray(score, dtype=np.float64))
+    return np.asarray(np.minimum(values, 0.0) - np.log1p(np.exp(-np.abs(values))))
+
+
+def _require_probabilities(values: Float) -> None:
+    if ((values < 0) | (values > 1)).any():
+        raise PartError("out_of_range", "a discriminator probability is outside [0, 1]")
+
+
+# ----------------------------------------------------------------------------- weights of all teachers at once [m, B]
+def uniform(teachers: int, samples: int) -> Float:
+    """Return 1/m everywhere (FedDF's AVGLOGITS).
+
+    Raises:
+        PartError: no_participants.
+    """
+    return normalise(np.zeros((teachers, samples)))
+
+
+def log_counts(num_samples: Sequence[float] | NDArray[Any]) -> Float:
+    """Return ln n_k [m]; -inf for a client without samples.
+
+    Raises:
+        PartError: no_participants, bad_weight (negative or not finite), no_positive_weight.
+    """
+    counts = np.asarray(num_samples, dtype=np.float64)
+    if counts.size == 0:
+        raise PartError("no_participants", "there is no teacher; at least one is needed")
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise PartError("bad_weight", "a number of samples is negative or not finite")
+    if not (counts > 0).any():
+        raise PartError("no_positive_weight", "every client has 0 samples; at least one must have some")
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(counts))
+
+
+def samples(num_samples: Sequence[float], size: int) -> Float:
+    """Return n_k / sum n for each of `size` samples.
+
+    Raises:
+        PartError: as `log_counts`.
+    """
+    return normalise(np.repeat(log_counts(num_samples)[:, None], size, axis=1))
+
+
+def variance(logits: ArrayLike, space: str = "probs") -> Float:
+    """Return Var_k / sum Var for logits [m, B, C]; uniform where all are 0 (Fed-ET eq. 3).
+
+    Raises:
+        PartError: bad_option, non_finite, no_participants.
+    """
+    return normalise(log_variance(_finite("logits", _floats("logits", logits, 3)), space))
+
+
+def entropy_softmax(logits: ArrayLike, tau: float = 1.0) -> Float:
+    """Return softmax over teachers of -H_k / tau for logits [m, B, C].
+
+    Raises:
+        PartError: bad_option, non_finite, no_participants.
+    """
+    return normalise(log_entropy_weight(_finite("logits", _floats("logits", logits, 3)), tau))
+
+
+def dafkd(probability: ArrayLike) -> Float:
+    """Return D_k / sum D for probabilities [m, B]; uniform where every discriminator rejects the sample (DaFKD).
+
+    Raises:
+        PartError: non_finite, out_of_range, no_participants.
+    """
+    values = _finite("discriminator probabilities", _floats("discriminator probabilities", probability, 2))
+    _require_probabilities(values)
+    with np.errstate(divide="ignore"):
+        return normalise(np.log(values))
+
+
+def odds(num_samples: Sequence[float], score: ArrayLike, link: str = "double_sigmoid") -> Float:
+    """Return n_k Phi_k / sum n Phi = softmax_k(ln n_k + ln Phi_k) (FedGO eq. 9).
+
+    Args:
+        num_samples: n_k [m]; a client with 0 gets weight 0 and its scores are not looked at.
+        score: [m, B], as `log_odds` takes them.
+        link: as in `log_odds`.
+
+    Raises:
+        PartError: as `log_odds` and `log_counts`; schema_mismatch when the lengths differ.
+    """
+    values = _floats("discriminator scores", score, 2)
+    counts = log_counts(num_samples)
+    if values.shape[0] != counts.shape[0]:
+        raise PartError("schema_mismatch", f"{counts.shape[0]} sample counts but {values.shape[0]} rows of scores")
+    result = np.full(values.shape, -np.inf)
+    present = np.isfinite(counts)
+    result[present] = counts[present, None] + log_odds(values[present], link)
+    return normalise(result)
