@@ -1,0 +1,56 @@
+"""Potstill on a device and for operators.
+
+>>> from client_sdk import train_and_push                                     # doctest: +SKIP
+>>> train_and_push(url, (x, y), federation="fed_…", join_token="pst_join_…")  # doctest: +SKIP
+
+Importing this package does not load torch; `train_and_push` does, when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from client_sdk.client import Client
+from client_sdk.errors import (
+    ApiError,
+    DatasetError,
+    FederationEnded,
+    ModelMismatch,
+    PotstillError,
+    StateError,
+    TrainingError,
+    TransportError,
+    UnexpectedAnswer,
+    UpdateRefused,
+    UsageError,
+)
+from client_sdk.operator import OperatorClient
+from client_sdk.reports import RoundReport, RunReport
+
+if TYPE_CHECKING:
+    from client_sdk.runner import train_and_push
+
+__all__ = [
+    "ApiError",
+    "Client",
+    "DatasetError",
+    "FederationEnded",
+    "ModelMismatch",
+    "OperatorClient",
+    "PotstillError",
+    "RoundReport",
+    "RunReport",
+    "StateError",
+    "TrainingError",
+    "TransportError",
+    "UnexpectedAnswer",
+    "UpdateRefused",
+    "UsageError",
+    "train_and_push",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "train_and_push":
+        from client_sdk.runner import train_and_push
+
+        return train_and_push
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

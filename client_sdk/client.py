@@ -1,0 +1,170 @@
+"""What a device says to the service: one typed method per endpoint."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from client_sdk.downloads import download
+from client_sdk.errors import UnexpectedAnswer
+from client_sdk.transport import FileBody, Transport
+from contract.wire.catalogue import Health, Readiness
+from contract.wire.devices import Assignment, DiscriminatorReceipt, Enrolled, Enrolment, UpdateReceipt
+from contract.wire.federations import ModelRef
+from contract.wire.rounds import Model
+
+Answer = TypeVar("Answer")
+_ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
+
+
+class BaseClient:
+    """A connection to one service; a context manager. Arguments as for `client_sdk.transport.Transport`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        http_client: httpx.Client | None = None,
+        transport: httpx.BaseTransport | None = None,
+        timeout: float = 30.0,
+        retries: int = 6,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ):
+        self._transport = Transport(
+            url,
+            token=token,
+            http_client=http_client,
+            transport=transport,
+            timeout=timeout,
+            retries=retries,
+            sleep=sleep,
+            jitter=jitter,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The service's base address."""
+        return str(self._transport.base)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def health(self) -> Health:
+        """GET /healthz: is the process up?"""
+        return self._get("/healthz", Health)
+
+    def readiness(self) -> Readiness:
+        """GET /readyz: can it work? An unready service answers 503 with the same body, which is returned too."""
+        response = self._transport.request("GET", "/readyz", retry=False, accept=frozenset({503}))
+        return _parse(response, TypeAdapter(Readiness))
+
+    def model(self, model_id: str) -> Model:
+        """GET /v1/models/{id}: what a model is and where it came from."""
+        return self._get(f"/v1/models/{model_id}", Model)
+
+    def download(self, model: str | Model | ModelRef, target: str | Path) -> Path:
+        """GET /v1/models/{id}/weights into `target`: resumed where it broke off, checked against its digest.
+
+        Args:
+            model: an id, or the reference from an assignment or a list.
+            target: the safetensors file to write; one that is right already is not fetched again.
+        """
+        url = f"/v1/models/{model}/weights" if isinstance(model, str) else model.url
+        digest = None if isinstance(model, str) else model.digest
+        download(self._transport, url, Path(target), digest=digest)
+        return Path(target)
+
+    def _get(self, path: str, answer: type[Answer], **options: Any) -> Answer:
+        return self._call("GET", path, answer, **options)
+
+    def _post(self, path: str, answer: type[Answer], **options: Any) -> Answer:
+        return self._call("POST", path, answer, **options)
+
+    def _call(self, method: str, path: str, answer: type[Answer], **options: Any) -> Answer:
+        return _parse(self._transport.request(method, path, **options), TypeAdapter(answer))
+
+
+def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
+    try:
+        return adapter.validate_json(response.content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise UnexpectedAnswer(
+            f"{response.request.method} {response.request.url.path}: {where}: {first['msg']}; "
+            "install the version of potstill that the service runs"
+        ) from error
+
+
+class Client(BaseClient):
+    """A device: enrols, asks what to do, downloads models, pushes updates.
+
+    `token` is the device's own token, as `enrol` returned it.
+    """
+
+    def use_token(self, token: str | None) -> None:
+        """Use this device token from here on."""
+        self._transport.token = token
+
+    def enrol(self, federation: str, enrolment: Enrolment, *, join_token: str, key: str | None = None) -> Enrolled:
+        """POST /v1/federations/{id}/clients: join, once. From here on this client uses the token it got.
+
+        Args:
+            federation: id of the federation.
+            join_token: the federation's join token, from its operator.
+            key: Idempotency-Key, for one that survives a restart.
+
+        Raises:
+            NameTaken: another device has the name.
+            Unauthorized: the join token is wrong or was rotated.
+        """
+        body = enrolment.model_dump(mode="json", exclude_none=True)
+        enrolled = self._post(f"/v1/federations/{federation}/clients", Enrolled, json=body, token=join_token, key=key)
+        self._transport.token = enrolled.token
+        return enrolled
+
+    def assignment(self, wait: float = 30.0) -> Assignment:
+        """GET /v1/assignment: what to do now; the service holds the answer back up to `wait` seconds (0 to 60)."""
+        response = self._transport.request(
+            "GET", "/v1/assignment", params={"wait": int(wait)}, timeout=self._transport.timeout + wait
+        )
+        return _parse(response, _ASSIGNMENT)
+
+    def push_update(self, round_id: str, file: str | Path, *, url: str | None = None) -> UpdateReceipt:
+        """PUT /v1/rounds/{id}/update: the trained weights, a safetensors file with num_samples and base_model.
+
+        Args:
+            url: the assignment's `upload_url`, where there is one.
+
+        Raises:
+            UpdateRefused: too late, not asked, another base model, or something else was delivered.
+            Invalid: the file is not what was asked for; the members name the tensor.
+        """
+        return self._push(url or f"/v1/rounds/{round_id}/update", file, UpdateReceipt)
+
+    def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> DiscriminatorReceipt:
+        """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples."""
+        return self._push(url or f"/v1/federations/{federation}/discriminator", file, DiscriminatorReceipt)
+
+    def _push(self, path: str, file: str | Path, answer: type[Answer]) -> Answer:
+        body = FileBody(Path(file))
+        return self._call("PUT", path, answer, body=body, key=body.digest)

@@ -1,0 +1,98 @@
+"""FedGO's client discriminator: which inputs look like this device's own data? (FedGO, Algorithm 3)"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from client_sdk.data import Samples
+from client_sdk.training import check_finite, make_optimizer, seeded
+from contract.local import DiscriminatorPlan
+
+Link = Literal["double_sigmoid", "sigmoid"]
+Fakes = Callable[[int], Tensor]
+"""n -> n fresh generated inputs [n, *shape] in [-1, 1]"""
+
+
+def adversarial_loss(real: Tensor, fake: Tensor, link: Link) -> Tensor:
+    """Return -[mean ln D(real) + mean ln(1 - D(fake))].
+
+    Algorithm 3 prints it without the minus sign; descent needs it.
+
+    Args:
+        real: scores a [B] of the device's data, before any sigmoid.
+        fake: scores a [B] of generated data.
+        link: D = sigmoid(sigmoid(a)), as the paper trains it, or D = sigmoid(a). Both are written as logarithms of
+            one sigmoid, so nothing overflows.
+    """
+    if link == "double_sigmoid":
+        real, fake = torch.sigmoid(real), torch.sigmoid(fake)
+    return functional.softplus(-real).mean() + functional.softplus(fake).mean()
+
+
+def generated(generator: nn.Module, latent: int, seed: int, device: torch.device) -> Fakes:
+    """Return a source of fresh images of a trained generator, from noise z ~ N(0, 1) of size `latent`."""
+    generator.to(device).eval()
+    noise = torch.Generator().manual_seed(seed)
+
+    def draw(count: int) -> Tensor:
+        with torch.no_grad():
+            fakes: Tensor = generator(torch.randn(count, latent, generator=noise).to(device))
+        return fakes
+
+    return draw
+
+
+def to_generator_range(inputs: Tensor, input_range: tuple[float, float]) -> Tensor:
+    """Map data values so that `input_range` becomes [-1, 1], where the generator's images are."""
+    low, high = input_range
+    return (inputs - low) * (2 / (high - low)) - 1
+
+
+def train_discriminator(
+    module: nn.Module,
+    samples: Samples,
+    fakes: Fakes,
+    plan: DiscriminatorPlan,
+    *,
+    link: Link,
+    input_range: tuple[float, float],
+    seed: int,
+    device: torch.device,
+    on_epoch: Callable[[int, float], None] | None = None,
+) -> float:
+    """Train `module` ([B, *shape] -> scores [B]) in place; per minibatch as many fresh fakes as there are reals.
+
+    Returns:
+        The mean loss of the last epoch; 2 ln 2 = 1.386 is what knowing nothing costs with one sigmoid.
+
+    Raises:
+        TrainingError: the loss or a weight is not finite.
+    """
+    module.to(device).train()
+    optimizer, loss = make_optimizer(plan.optimizer, list(module.parameters())), 0.0
+    with seeded(seed, device) as order:
+        for epoch in range(1, plan.epochs + 1):
+            lost = torch.zeros((), device=device)
+            for inputs, _ in samples.batches(plan.batch_size, order, device):
+                real = to_generator_range(inputs, input_range)
+                if plan.flip:
+                    real = _flipped(real, order)
+                step_loss = adversarial_loss(module(real), module(fakes(len(real))), link)
+                optimizer.zero_grad(set_to_none=True)
+                step_loss.backward()
+                optimizer.step()
+                lost += step_loss.detach() * len(real)
+            loss = float(lost) / len(samples)
+            check_finite(module, loss, epoch)
+            if on_epoch is not None:
+                on_epoch(epoch, loss)
+    return loss
+
+
+def _flipped(images: Tensor, order: torch.Generator) -> Tensor:
+    """Mirror each image [*, W] left to right with probability 1/2."""
+    chosen = torch.rand(len(images), generator=order).lt(0.5).to(images.device)
+    return torch.where(chosen.view(-1, *[1] * (images.ndim - 1)), images.flip(-1), images)

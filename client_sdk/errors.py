@@ -1,0 +1,321 @@
+"""Everything the SDK raises.
+
+PotstillError
+├── UsageError                  an argument that cannot work
+├── DatasetError                the data set is empty, or is not what the task asks for (`.field`)
+├── ModelMismatch               your module's tensors differ from the federation's (`.tensors`)
+├── TrainingError               the loss or a weight is no longer finite
+├── StateError                  the state folder is in use, or belongs to another client
+├── FederationEnded             the federation takes no more devices (`.state`)
+├── UnexpectedAnswer            the service speaks another version of the contract
+├── TransportError              no answer, in spite of retries
+│   └── CorruptDownload         the bytes do not match their digest
+└── ApiError                    the service said no (`.status .kind .detail .members .request_id`)
+    ├── InvalidRequest IncompleteBody DigestMismatch                                           400
+    ├── Unauthorized Forbidden NotFound MethodNotAllowed                                   401–405
+    ├── Conflict                                                                               409
+    │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates
+    │   └── UpdateRefused       skip this round: RoundClosed NotSelected StaleBaseModel AlreadyDelivered
+    ├── TooLarge UnsupportedMediaType RangeNotSatisfiable                                  413–416
+    ├── Invalid                 InvalidField InvalidContainer InvalidTensors InvalidValues     422
+    └── TooManyRequests ServiceFault Unavailable StorageFull                      429 500 503 507
+"""
+
+from typing import Any, ClassVar
+
+import httpx
+from pydantic import ValidationError
+
+from contract.wire.problems import KINDS, Problem
+
+
+class PotstillError(Exception):
+    """Base of everything the SDK raises."""
+
+
+class UsageError(PotstillError, ValueError):
+    """An argument that cannot work; the message names it and says what to pass instead."""
+
+
+class DatasetError(PotstillError, ValueError):
+    """The data set cannot be used. `field` is ``inputs``, ``labels`` or ``dataset``."""
+
+    def __init__(self, field: str, message: str):
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class ModelMismatch(PotstillError, ValueError):
+    """Your module does not have the federation's tensors. `tensors` names those that differ."""
+
+    def __init__(self, message: str, tensors: tuple[str, ...] = ()):
+        super().__init__(message)
+        self.tensors = tensors
+
+
+class TrainingError(PotstillError):
+    """Training cannot go on: the loss or a weight is no longer finite. Nothing was uploaded."""
+
+
+class StateError(PotstillError):
+    """The state folder is in use by another process, or belongs to another client."""
+
+
+class FederationEnded(PotstillError):
+    """The federation takes no more devices. `state` is ``finished``, ``cancelled`` or ``failed``."""
+
+    def __init__(self, message: str, state: str):
+        super().__init__(message)
+        self.state = state
+
+
+class UnexpectedAnswer(PotstillError):
+    """The service answered something that this version of the contract does not know."""
+
+
+class TransportError(PotstillError):
+    """No usable answer, in spite of retries: the service is down, or the network is."""
+
+
+class CorruptDownload(TransportError):
+    """The downloaded bytes do not match their digest."""
+
+
+class ApiError(PotstillError):
+    """The service refused a request.
+
+    Attributes:
+        status: HTTP status.
+        kind: the problem's kind, one of `contract.wire.problems.KINDS`, or ``""`` when the answer was no problem
+            document (a proxy's page, say).
+        detail: what went wrong and what to do.
+        members: the kind's own members, such as ``tensor``, ``expected``, ``actual``.
+        request_id: to be quoted to the operator, who finds the request by it in the log.
+    """
+
+    problem_kind: ClassVar[str] = ""
+    classes: ClassVar[dict[str, type["ApiError"]]] = {}
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        own = cls.__dict__.get("problem_kind")
+        if own:
+            if own not in KINDS or own in ApiError.classes:
+                raise TypeError(f"{cls.__name__}: problem kind {own!r} is unknown or has a class already")
+            ApiError.classes[own] = cls
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: str = "",
+        title: str = "",
+        members: dict[str, Any] | None = None,
+        request_id: str | None = None,
+    ):
+        suffix = f" [request {request_id}]" if request_id else ""
+        super().__init__(
+            f"{title + ': ' if title else ''}{detail} (HTTP {status}{', ' + kind if kind else ''}){suffix}"
+        )
+        self.status, self.kind, self.title, self.detail = status, kind, title, detail
+        self.members: dict[str, Any] = members or {}
+        self.request_id = request_id
+
+
+class InvalidRequest(ApiError):
+    """The request cannot be understood."""
+
+    problem_kind = "invalid-request"
+
+
+class IncompleteBody(ApiError):
+    """The body is shorter than announced."""
+
+    problem_kind = "incomplete-body"
+
+
+class DigestMismatch(ApiError):
+    """The body does not match its digest."""
+
+    problem_kind = "digest-mismatch"
+
+
+class Unauthorized(ApiError):
+    """A valid token is needed."""
+
+    problem_kind = "unauthorized"
+
+
+class Forbidden(ApiError):
+    """This token may not do that."""
+
+    problem_kind = "forbidden"
+
+
+class NotFound(ApiError):
+    """There is no such thing."""
+
+    problem_kind = "not-found"
+
+
+class MethodNotAllowed(ApiError):
+    """This method is not allowed here."""
+
+    problem_kind = "method-not-allowed"
+
+
+class Conflict(ApiError):
+    """409: not possible now."""
+
+
+class InvalidTransition(Conflict):
+    """Not possible in this state."""
+
+    problem_kind = "invalid-transition"
+
+
+class NameTaken(Conflict):
+    """The name is taken."""
+
+    problem_kind = "name-taken"
+
+
+class InUse(Conflict):
+    """It is in use."""
+
+    problem_kind = "in-use"
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used for another request."""
+
+    problem_kind = "idempotency-conflict"
+
+
+class TooFewUpdates(Conflict):
+    """Too few updates."""
+
+    problem_kind = "too-few-updates"
+
+
+class UpdateRefused(Conflict):
+    """The round does not take this update; a device goes on with the next assignment."""
+
+
+class RoundClosed(UpdateRefused):
+    """The round takes no more updates."""
+
+    problem_kind = "round-closed"
+
+
+class NotSelected(UpdateRefused):
+    """This client was not asked in this round."""
+
+    problem_kind = "not-selected"
+
+
+class StaleBaseModel(UpdateRefused):
+    """The update starts from another model."""
+
+    problem_kind = "stale-base-model"
+
+
+class AlreadyDelivered(UpdateRefused):
+    """Something else was delivered before."""
+
+    problem_kind = "already-delivered"
+
+
+class TooLarge(ApiError):
+    """The body is too large."""
+
+    problem_kind = "too-large"
+
+
+class UnsupportedMediaType(ApiError):
+    """This kind of body is not taken."""
+
+    problem_kind = "unsupported-media-type"
+
+
+class RangeNotSatisfiable(ApiError):
+    """The range is outside the file."""
+
+    problem_kind = "range-not-satisfiable"
+
+
+class Invalid(ApiError):
+    """422: understood, and wrong."""
+
+
+class InvalidField(Invalid):
+    """A field is not valid."""
+
+    problem_kind = "invalid-field"
+
+
+class InvalidContainer(Invalid):
+    """The file is not a valid safetensors file."""
+
+    problem_kind = "invalid-container"
+
+
+class InvalidTensors(Invalid):
+    """The tensors are not what was asked for."""
+
+    problem_kind = "invalid-tensors"
+
+
+class InvalidValues(Invalid):
+    """A tensor has values that cannot be used."""
+
+    problem_kind = "invalid-values"
+
+
+class TooManyRequests(ApiError):
+    """Too many requests."""
+
+    problem_kind = "too-many-requests"
+
+
+class ServiceFault(ApiError):
+    """Something went wrong here."""
+
+    problem_kind = "internal"
+
+
+class Unavailable(ApiError):
+    """The service cannot answer now."""
+
+    problem_kind = "unavailable"
+
+
+class StorageFull(ApiError):
+    """There is no room for this."""
+
+    problem_kind = "storage-full"
+
+
+def from_response(response: httpx.Response) -> ApiError:
+    """Return the exception for an error response whose body has been read."""
+    request_id = response.headers.get("X-Request-Id")
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        what = f"{response.request.method} {response.request.url.path}"
+        return ApiError(
+            response.status_code,
+            f"{what} was answered with {response.reason_phrase or 'an error'} and no problem document; "
+            "is this the address of a potstill service?",
+            request_id=request_id,
+        )
+    kind = problem.kind
+    return ApiError.classes.get(kind, ApiError)(
+        response.status_code,
+        problem.detail,
+        kind=kind,
+        title=problem.title,
+        members=dict(problem.model_extra or {}),
+        request_id=request_id or problem.instance,
+    )

@@ -1,0 +1,104 @@
+"""How a device gets its identity: remembered, given, or by enrolling once."""
+
+import re
+import secrets
+import socket
+import uuid
+
+from client_sdk.client import Client
+from client_sdk.errors import FederationEnded, InvalidTransition, NameTaken, StateError, Unauthorized, UsageError
+from client_sdk.state import Identity, StateFolder
+from contract.wire.devices import Enrolment
+from contract.wire.federations import TERMINAL_STATES
+
+
+def default_name() -> str:
+    """Return the machine's name with a random suffix, such as ``ward-pc-3f9c``."""
+    host = re.sub(r"[^\w-]+", "-", socket.gethostname().split(".")[0]).strip("-")[:60] or "device"
+    return f"{host}-{secrets.token_hex(2)}"
+
+
+def establish(
+    client: Client,
+    folder: StateFolder,
+    *,
+    federation: str,
+    num_samples: int,
+    join_token: str | None,
+    token: str | None,
+    name: str | None,
+) -> Identity:
+    """Return who this device is and let `client` use its token.
+
+    A remembered identity goes first, then `token`; else the device enrols with `join_token`. Name and idempotency key
+    are kept before the request is sent, so that a crash in between does not cost the name.
+
+    Raises:
+        StateError: the folder belongs to another client or federation.
+        UsageError: neither remembered nor given a token.
+        NameTaken, Unauthorized, FederationEnded: the service refused.
+    """
+    known = folder.identity()
+    if known is not None:
+        _check_same(known, folder, client.url, federation, name)
+    identity = known or Identity(
+        url=client.url, federation=federation, name=name or default_name(), key=uuid.uuid4().hex
+    )
+    if token is not None:
+        identity = identity.model_copy(update={"token": token})
+        folder.remember(identity)
+    if identity.token is None:
+        if join_token is None:
+            raise UsageError(
+                f"join_token: this device is not enrolled yet (nothing remembered in {folder.path}); pass the "
+                "federation's join_token, or the device's own token"
+            )
+        folder.remember(identity)
+        identity = _enrol(client, identity, num_samples, join_token)
+        folder.remember(identity)
+    client.use_token(identity.token)
+    return identity
+
+
+def refused(error: Unauthorized, folder: StateFolder) -> Unauthorized:
+    """Return the error for a remembered token that no longer works, saying what to do."""
+    return Unauthorized(
+        error.status,
+        f"the device's token, remembered in {folder.path}, was refused: it was revoked, or the service is another "
+        "one now. To join anew, delete that folder or pass another name or state_dir, and a join_token",
+        kind=error.kind,
+        title=error.title,
+        members=error.members,
+        request_id=error.request_id,
+    )
+
+
+def _check_same(known: Identity, folder: StateFolder, url: str, federation: str, name: str | None) -> None:
+    if known.federation != federation:
+        raise StateError(
+            f"state_dir: {folder.path} belongs to federation {known.federation}, not {federation}; use another one"
+        )
+    if name is not None and known.name != name:
+        raise StateError(f"state_dir: {folder.path} belongs to client {known.name!r}, not {name!r}; use another one")
+
+
+def _enrol(client: Client, identity: Identity, num_samples: int, join_token: str) -> Identity:
+    enrolment = Enrolment(name=identity.name, num_samples=num_samples)
+    try:
+        enrolled = client.enrol(identity.federation, enrolment, join_token=join_token, key=identity.key)
+    except InvalidTransition as error:
+        state = str(error.members.get("state", ""))
+        if state in TERMINAL_STATES:
+            raise FederationEnded(f"federation {identity.federation} is {state}: {error.detail}", state) from error
+        raise
+    except NameTaken as error:
+        raise NameTaken(
+            error.status,
+            f"another device is called {identity.name!r}; pass another name. If that device is this one and its state "
+            "folder was lost, ask the operator to revoke it and enrol with a new name",
+            kind=error.kind,
+            title=error.title,
+            members=error.members,
+            request_id=error.request_id,
+        ) from error
+    return identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})

@@ -1,0 +1,219 @@
+"""What an operator, a viewer or the command line says to the service: one typed method per endpoint."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from client_sdk.client import BaseClient
+from client_sdk.transport import FileBody
+from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
+from contract.wire.common import Page
+from contract.wire.devices import ClientInfo
+from contract.wire.federations import (
+    Federation,
+    FederationCreate,
+    FederationCreated,
+    FederationSummary,
+    JoinToken,
+)
+from contract.wire.rounds import Dataset, Job, Model, Round, RoundDetail, Worker
+
+Item = TypeVar("Item")
+
+
+class OperatorClient(BaseClient):
+    """Steers federations. `token` is an operator's token; a viewer's is enough for all that only reads.
+
+    Lists come in pages of at most `limit`; `each` walks all of them: ``for f in client.each(client.federations)``.
+    """
+
+    @staticmethod
+    def each(method: Callable[..., Page[Item]], *args: Any, **options: Any) -> Iterator[Item]:
+        """Yield every item of a list method, page by page."""
+        after: str | None = None
+        while True:
+            page = method(*args, **options, after=after)
+            yield from page.items
+            if page.next is None:
+                return
+            after = page.next
+
+    def _page(self, path: str, item: type[Item], limit: int | None, after: str | None, **filters: Any) -> Page[Item]:
+        return self._get(path, Page[item], params={"limit": limit, "after": after, **filters})  # type: ignore[valid-type]
+
+    # Federations
+
+    def create_federation(self, federation: FederationCreate, *, key: str | None = None) -> FederationCreated:
+        """POST /v1/federations. The answer shows the join token, this once.
+
+        Args:
+            key: Idempotency-Key: the same key with the same body answers the first result.
+        """
+        body = federation.model_dump(mode="json", exclude_unset=True)
+        return self._post("/v1/federations", FederationCreated, json=body, key=key)
+
+    def federations(self, *, limit: int | None = None, after: str | None = None) -> Page[FederationSummary]:
+        """GET /v1/federations."""
+        return self._page("/v1/federations", FederationSummary, limit, after)
+
+    def federation(self, federation_id: str) -> Federation:
+        """GET /v1/federations/{id}."""
+        return self._get(f"/v1/federations/{federation_id}", Federation)
+
+    def start_federation(self, federation_id: str) -> Federation:
+        """POST /v1/federations/{id}/start."""
+        return self._steer(federation_id, "start")
+
+    def pause_federation(self, federation_id: str) -> Federation:
+        """POST /v1/federations/{id}/pause: the open round goes on, no further one opens."""
+        return self._steer(federation_id, "pause")
+
+    def resume_federation(self, federation_id: str) -> Federation:
+        """POST /v1/federations/{id}/resume."""
+        return self._steer(federation_id, "resume")
+
+    def cancel_federation(self, federation_id: str) -> Federation:
+        """POST /v1/federations/{id}/cancel: for good."""
+        return self._steer(federation_id, "cancel")
+
+    def rotate_join_token(self, federation_id: str) -> str:
+        """POST /v1/federations/{id}/join-token: return a fresh join token; the one before no longer works."""
+        return self._post(f"/v1/federations/{federation_id}/join-token", JoinToken).join_token
+
+    def _steer(self, federation_id: str, verb: str) -> Federation:
+        return self._post(f"/v1/federations/{federation_id}/{verb}", Federation)
+
+    # Clients
+
+    def clients(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[ClientInfo]:
+        """GET /v1/federations/{id}/clients."""
+        return self._page(f"/v1/federations/{federation_id}/clients", ClientInfo, limit, after)
+
+    def revoke_client(self, federation_id: str, client_id: str) -> None:
+        """DELETE /v1/federations/{id}/clients/{client}: its token no longer works."""
+        self._transport.request("DELETE", f"/v1/federations/{federation_id}/clients/{client_id}")
+
+    # Rounds
+
+    def rounds(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[Round]:
+        """GET /v1/federations/{id}/rounds."""
+        return self._page(f"/v1/federations/{federation_id}/rounds", Round, limit, after)
+
+    def round(self, round_id: str) -> RoundDetail:
+        """GET /v1/rounds/{id}: with its participants."""
+        return self._get(f"/v1/rounds/{round_id}", RoundDetail)
+
+    def close_round(self, round_id: str, *, force: bool = False) -> Round:
+        """POST /v1/rounds/{id}/close: fuse now what has arrived.
+
+        Args:
+            force: even when fewer than min_updates have arrived.
+
+        Raises:
+            TooFewUpdates: and `force` was not given.
+        """
+        return self._post(f"/v1/rounds/{round_id}/close", Round, params={"force": str(force).lower()})
+
+    # Models
+
+    def models(
+        self,
+        *,
+        federation: str | None = None,
+        prototype: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[Model]:
+        """GET /v1/models."""
+        return self._page("/v1/models", Model, limit, after, federation=federation, prototype=prototype)
+
+    def import_model(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        architecture: str | None = None,
+        options: dict[str, Any] | None = None,
+        federation: str | None = None,
+    ) -> Model:
+        """POST /v1/models: weights to start from, or a trained generator; a safetensors file, streamed."""
+        params = {
+            "name": name,
+            "architecture": architecture,
+            "options": json.dumps(options) if options else None,
+            "federation": federation,
+        }
+        return self._post("/v1/models", Model, params=params, body=FileBody(Path(path)))
+
+    # Data sets
+
+    def add_dataset(self, name: str, path: str | Path) -> Dataset:
+        """POST /v1/datasets: a safetensors file with `inputs` [N, …] and, for validation and test, `labels` [N]."""
+        return self._post("/v1/datasets", Dataset, params={"name": name}, body=FileBody(Path(path)))
+
+    def datasets(self, *, limit: int | None = None, after: str | None = None) -> Page[Dataset]:
+        """GET /v1/datasets."""
+        return self._page("/v1/datasets", Dataset, limit, after)
+
+    def dataset(self, dataset_id: str) -> Dataset:
+        """GET /v1/datasets/{id}."""
+        return self._get(f"/v1/datasets/{dataset_id}", Dataset)
+
+    def delete_dataset(self, dataset_id: str) -> None:
+        """DELETE /v1/datasets/{id}; `InUse` while a federation that goes on needs it."""
+        self._transport.request("DELETE", f"/v1/datasets/{dataset_id}")
+
+    # Jobs and workers
+
+    def jobs(
+        self,
+        *,
+        federation: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[Job]:
+        """GET /v1/jobs."""
+        return self._page("/v1/jobs", Job, limit, after, federation=federation, state=state)
+
+    def job(self, job_id: str) -> Job:
+        """GET /v1/jobs/{id}: with its progress while it runs."""
+        return self._get(f"/v1/jobs/{job_id}", Job)
+
+    def cancel_job(self, job_id: str) -> Job:
+        """POST /v1/jobs/{id}/cancel."""
+        return self._post(f"/v1/jobs/{job_id}/cancel", Job)
+
+    def retry_job(self, job_id: str) -> Job:
+        """POST /v1/jobs/{id}/retry: try a failed job again."""
+        return self._post(f"/v1/jobs/{job_id}/retry", Job)
+
+    def workers(self, *, limit: int | None = None, after: str | None = None) -> Page[Worker]:
+        """GET /v1/workers: who is alive, on what device, doing what."""
+        return self._page("/v1/workers", Worker, limit, after)
+
+    # Catalogue
+
+    def recipes(self, *, limit: int | None = None, after: str | None = None) -> Page[RecipeInfo]:
+        """GET /v1/recipes: every built-in recipe with its parts and their sources."""
+        return self._page("/v1/recipes", RecipeInfo, limit, after)
+
+    def architectures(self, *, limit: int | None = None, after: str | None = None) -> Page[ArchitectureInfo]:
+        """GET /v1/architectures."""
+        return self._page("/v1/architectures", ArchitectureInfo, limit, after)
+
+    # Tokens
+
+    def create_token(self, name: str, role: TokenRole = "viewer") -> TokenCreated:
+        """POST /v1/tokens. The answer shows the secret, this once."""
+        body = TokenCreate(name=name, role=role).model_dump(mode="json")
+        return self._post("/v1/tokens", TokenCreated, json=body)
+
+    def tokens(self, *, limit: int | None = None, after: str | None = None) -> Page[TokenInfo]:
+        """GET /v1/tokens: without their secrets."""
+        return self._page("/v1/tokens", TokenInfo, limit, after)
+
+    def revoke_token(self, token_id: str) -> None:
+        """DELETE /v1/tokens/{id}."""
+        self._transport.request("DELETE", f"/v1/tokens/{token_id}")

@@ -1,0 +1,58 @@
+"""What `train_and_push` returns and tells; plain data, no torch."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round of this device.
+
+    Attributes:
+        loss: mean training loss of the last local epoch.
+        accuracy: training accuracy of the last local epoch, in [0, 1].
+        steps: optimiser steps taken.
+        seconds: local training, wall clock; 0 for an update that an earlier process had trained.
+        uploaded: False when the service no longer wanted it; `reason` says why.
+    """
+
+    index: int
+    round_id: str
+    loss: float
+    accuracy: float
+    steps: int
+    num_samples: int
+    seconds: float
+    uploaded: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A device's part in a federation.
+
+    Attributes:
+        state: the federation's state when the run ended; ``running`` after `rounds` were done before its end.
+        accuracy: test accuracy of the final model as the service measured it; None without a test set.
+        num_samples: size of the local data set.
+        model_path: the final model (safetensors), when the federation finished with one.
+    """
+
+    state: str
+    client_id: str | None
+    client_name: str
+    federation_id: str
+    num_samples: int
+    rounds: list[RoundReport] = field(default_factory=list)
+    accuracy: float | None = None
+    model_path: Path | None = None
+
+    @property
+    def rounds_trained(self) -> int:
+        """Updates that the service took."""
+        return sum(report.uploaded for report in self.rounds)
+
+    @property
+    def losses(self) -> list[float]:
+        """Training loss per round, in order."""
+        return [report.loss for report in self.rounds]

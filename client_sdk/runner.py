@@ -1,0 +1,331 @@
+"""The whole of a device's code: enrol, then train and push whatever the service asks for, until it is done."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+from torch import nn
+
+from client_sdk import data, identity, models
+from client_sdk.client import Client
+from client_sdk.discriminator import generated, train_discriminator
+from client_sdk.errors import ApiError, Conflict, Unauthorized, UpdateRefused, UsageError
+from client_sdk.progress import Progress
+from client_sdk.reports import RoundReport, RunReport
+from client_sdk.state import Pending, StateFolder, default_folder
+from client_sdk.training import choose_device, train_local
+from contract.nn import codec, registry
+from contract.seeds import derive_seed
+from contract.wire.devices import (
+    Assignment,
+    DiscriminatorAssignment,
+    DoneAssignment,
+    TrainAssignment,
+    WaitAssignment,
+)
+
+WAIT_SECONDS = 30.0
+RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
+BAD_FILE = frozenset({400, 413, 415, 422})  # the same bytes would be refused again
+
+
+def train_and_push(
+    url: str,
+    dataset: Any,
+    *,
+    federation: str,
+    join_token: str | None = None,
+    token: str | None = None,
+    name: str | None = None,
+    rounds: int | None = None,
+    device: str = "auto",
+    state_dir: str | Path | None = None,
+    progress: bool = True,
+    on_round: Callable[[RoundReport], None] | None = None,
+    model: models.UserModel | None = None,
+    http_client: httpx.Client | None = None,
+) -> RunReport:
+    """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
+
+    Runs again where it was stopped: the same `state_dir` is the same device, and an update that was trained but not
+    delivered is sent, not trained again. ``POTSTILL_TORCH_THREADS`` sets torch's threads; else they stay as they are.
+
+    Args:
+        url: the service's address.
+        dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz with x, y; .safetensors with inputs,
+            labels). Inputs have the task's shape and type; labels are whole numbers in [0, num_classes).
+        federation: its id, ``fed_…``.
+        join_token: the federation's join token; needed the first time only.
+        token: a device token, instead of enrolling.
+        name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
+        rounds: stop after so many delivered rounds; None for until the federation is done.
+        device: a torch device, or ``auto``.
+        state_dir: default ``~/.local/state/potstill/<host>/<federation>[/<name>]``.
+        progress: show bars and lines on stderr.
+        on_round: called after each round.
+        model: your own module, or a function that makes it; its tensors must be the federation's. On return it has
+            the final model's weights.
+        http_client: an `httpx.Client` of yours, for proxies and certificates.
+
+    Raises:
+        DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
+        ModelMismatch: the module's tensors are not the federation's; nothing was trained.
+        PotstillError: anything else; see `client_sdk.errors`.
+    """
+    samples = data.load(dataset)
+    _check_arguments(federation, rounds)
+    _set_threads()
+    folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
+    with Client(url, http_client=http_client, retries=RETRIES) as client, folder.locked():
+        who = identity.establish(
+            client,
+            folder,
+            federation=federation,
+            num_samples=len(samples),
+            join_token=join_token,
+            token=token,
+            name=name,
+        )
+        worker = DeviceRun(client, folder, samples, choose_device(device), Progress(progress), model, on_round)
+        return worker.run(rounds, who.client_id)
+
+
+def _check_arguments(federation: str, rounds: int | None) -> None:
+    if not federation.startswith("fed_"):
+        raise UsageError(f"federation: expected an id such as fed_01…, got {federation!r}; the operator knows it")
+    if rounds is not None and rounds < 1:
+        raise UsageError(f"rounds: expected at least 1, or None for all of them, got {rounds}")
+
+
+def _set_threads() -> None:
+    threads = os.environ.get("POTSTILL_TORCH_THREADS")
+    if threads:
+        if not threads.isdecimal() or int(threads) < 1:
+            raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
+        torch.set_num_threads(int(threads))
+
+
+class DeviceRun:
+    """One run of the device's loop: assignment, work, upload, again."""
+
+    def __init__(
+        self,
+        client: Client,
+        folder: StateFolder,
+        samples: data.Samples,
+        device: torch.device,
+        progress: Progress,
+        model: models.UserModel | None,
+        on_round: Callable[[RoundReport], None] | None,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self.client, self.folder, self.samples, self.device = client, folder, samples, device
+        self.progress, self.model, self.on_round, self._sleep = progress, model, on_round, sleep
+        self.reports: list[RoundReport] = []
+        self._module: nn.Module | None = None
+        self._refusals: Counter[str] = Counter()
+        self._quick_waits = 0
+
+    def run(self, rounds: int | None, client_id: str | None) -> RunReport:
+        """Work until the federation is done, or `rounds` updates were taken."""
+        while True:
+            assignment = self._next()
+            if isinstance(assignment, DoneAssignment):
+                return self._finish(assignment, client_id)
+            if self.samples.task is None:
+                self.samples.check(assignment.task)
+            if isinstance(assignment, TrainAssignment):
+                self._train(assignment)
+            elif isinstance(assignment, DiscriminatorAssignment):
+                self._train_discriminator(assignment)
+            if rounds is not None and sum(report.uploaded for report in self.reports) >= rounds:
+                return self._report(assignment, client_id)
+
+    def _next(self) -> Assignment:
+        """Ask what to do; never in a hot loop, even if the service does not hold the answer back."""
+        asked = time.monotonic()
+        try:
+            assignment = self.client.assignment(WAIT_SECONDS)
+        except Unauthorized as error:
+            raise identity.refused(error, self.folder) from error
+        if not isinstance(assignment, WaitAssignment):
+            self._quick_waits = 0
+        else:
+            self.progress.say(f"{assignment.client_name}: waiting: {assignment.reason}")
+            self._quick_waits = self._quick_waits + 1 if time.monotonic() - asked < 1 else 0
+            if self._quick_waits:
+                self._sleep(min(5.0, 0.1 * 2 ** min(self._quick_waits, 6)))
+        return assignment
+
+    # Rounds
+
+    def _train(self, assignment: TrainAssignment) -> None:
+        pending, seconds = self.folder.pending(), 0.0
+        if pending is None or (pending.kind, pending.purpose, pending.base) != (
+            "update",
+            assignment.round.id,
+            assignment.model.id,
+        ):
+            started = time.monotonic()
+            pending = self._train_round(assignment)
+            seconds = time.monotonic() - started
+        reason = self._deliver(
+            assignment.round.id,
+            lambda: self.client.push_update(assignment.round.id, self.folder.pending_file, url=assignment.upload_url),
+        )
+        if reason:
+            self.progress.say(f"round {assignment.round.index}: the update is no longer wanted: {reason}")
+        report = RoundReport(
+            index=assignment.round.index,
+            round_id=assignment.round.id,
+            loss=pending.loss,
+            accuracy=pending.accuracy,
+            steps=pending.steps,
+            num_samples=pending.num_samples,
+            seconds=seconds,
+            uploaded=reason is None,
+            reason=reason,
+        )
+        self.reports.append(report)
+        if self.on_round is not None:
+            self.on_round(report)
+
+    def _train_round(self, assignment: TrainAssignment) -> Pending:
+        """Train the round's model and keep it as pending."""
+        base = self.client.download(assignment.model, self.folder.model(assignment.model.digest))
+        self.folder.forget_models(keep={assignment.model.digest})
+        if self._module is None:
+            self._module = models.make(assignment.prototype, assignment.task, self.model)
+        models.load(self._module, base)
+        seed = derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train")
+        title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
+        with self.progress.bar(title, assignment.local.epochs) as on_epoch:
+            result = train_local(
+                self._module, self.samples, assignment.local, seed=seed, device=self.device, on_epoch=on_epoch
+            )
+        metrics = {"loss": result.loss, "accuracy": result.accuracy, "steps": result.steps}
+        pending = Pending(
+            kind="update",
+            purpose=assignment.round.id,
+            base=assignment.model.id,
+            num_samples=result.num_samples,
+            **metrics,
+        )
+        self._keep(self._module, pending, {"base_model": assignment.model.id, "metrics": json.dumps(metrics)})
+        return pending
+
+    def _keep(self, module: nn.Module, pending: Pending, metadata: dict[str, str]) -> None:
+        """Write the trained module so that it survives a crash before its delivery.
+
+        The bytes depend on model, data, plan and seed only: no times in the metadata.
+        """
+        file = self.folder.path / "pending.part"
+        codec.save_state(module, file, {"num_samples": str(pending.num_samples), **metadata})
+        self.folder.keep_pending(file, pending)
+
+    def _deliver(self, purpose: str, push: Callable[[], object]) -> str | None:
+        """Upload what is pending; return None, or why the service no longer wants it.
+
+        Raises:
+            ApiError: refused for good, or the same purpose was refused twice.
+        """
+        try:
+            push()
+        except UpdateRefused as error:
+            self.folder.forget_pending()
+            self._refusals[purpose] += 1
+            if self._refusals[purpose] > 1:
+                raise
+            return error.detail
+        except Unauthorized as error:
+            raise identity.refused(error, self.folder) from error
+        except ApiError as error:
+            if error.status in BAD_FILE or isinstance(error, Conflict):
+                self.folder.forget_pending()
+            raise
+        self.folder.forget_pending()
+        return None
+
+    # The discriminator
+
+    def _train_discriminator(self, assignment: DiscriminatorAssignment) -> None:
+        generator = assignment.generator.model
+        pending = self.folder.pending()
+        if pending is None or (pending.kind, pending.purpose) != ("discriminator", generator.id):
+            self._train_against(assignment)
+        reason = self._deliver(
+            generator.id,
+            lambda: self.client.push_discriminator(
+                assignment.federation_id, self.folder.pending_file, url=assignment.upload_url
+            ),
+        )
+        if reason:
+            self.progress.say(f"the discriminator is no longer wanted: {reason}")
+
+    def _train_against(self, assignment: DiscriminatorAssignment) -> None:
+        """Train the discriminator against the generator's images and keep it as pending."""
+        source, plan, task = assignment.generator, assignment.plan, assignment.task
+        seed = derive_seed(assignment.seed, "discriminator", assignment.client_name)
+        generator = registry.build(source.architecture, source.options, task=task)
+        models.load(generator, self.client.download(source.model, self.folder.model(source.model.digest)))
+        module = registry.initialise(plan.architecture, plan.options, task, seed)
+        latent = int(generator.latent)  # type: ignore[arg-type]
+        fakes = generated(generator, latent, derive_seed(seed, "fakes"), self.device)
+        with self.progress.bar(f"{assignment.client_name} discriminator", plan.epochs) as on_epoch:
+            loss = train_discriminator(
+                module,
+                self.samples,
+                fakes,
+                plan,
+                link=assignment.link,
+                input_range=source.input_range,
+                seed=seed,
+                device=self.device,
+                on_epoch=on_epoch,
+            )
+        pending = Pending(
+            kind="discriminator",
+            purpose=source.model.id,
+            base=source.model.id,
+            loss=loss,
+            num_samples=len(self.samples),
+        )
+        self._keep(module, pending, {})
+
+    # The end
+
+    def _finish(self, assignment: DoneAssignment, client_id: str | None) -> RunReport:
+        self.folder.forget_pending()
+        path = None
+        if assignment.model is not None:
+            path = self.client.download(assignment.model, self.folder.model(assignment.model.digest))
+            self.folder.forget_models(keep={assignment.model.digest})
+            if self.model is not None:
+                module = self._module or models.make(assignment.prototype, assignment.task, self.model)
+                models.load(module, path)
+        self.progress.say(f"{assignment.client_name}: the federation is {assignment.state}")
+        return self._report(assignment, client_id, assignment.accuracy, path)
+
+    def _report(
+        self,
+        assignment: Assignment,
+        client_id: str | None,
+        accuracy: float | None = None,
+        path: Path | None = None,
+    ) -> RunReport:
+        return RunReport(
+            state=assignment.state,
+            client_id=client_id,
+            client_name=assignment.client_name,
+            federation_id=assignment.federation_id,
+            num_samples=len(self.samples),
+            rounds=self.reports,
+            accuracy=accuracy,
+            model_path=path,
+        )

@@ -1,0 +1,149 @@
+"""What a device keeps between runs: who it is, the models it has, an update that is trained but not delivered.
+
+The folder holds `identity.json` (with the token; mode 0600), `models/<digest>.safetensors`, and `pending.safetensors`
+with `pending.json`, which is written last and so says that the file is whole. All writes are atomic.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from client_sdk.errors import StateError
+
+Kept = TypeVar("Kept", bound=BaseModel)
+
+
+class Identity(BaseModel):
+    """Who this device is. `token` is None until enrolment was answered; `key` makes enrolling again harmless."""
+
+    url: str
+    federation: str
+    name: str
+    key: str
+    client_id: str | None = None
+    token: str | None = None
+
+
+class Pending(BaseModel):
+    """A delivery that is trained and not yet acknowledged. `purpose` is the round's or the generator's id."""
+
+    kind: Literal["update", "discriminator"]
+    purpose: str
+    base: str
+    loss: float
+    accuracy: float = 0.0
+    steps: int = 0
+    num_samples: int
+
+
+def default_folder(url: str, federation: str, name: str | None) -> Path:
+    """Return ``~/.local/state/potstill/<host>/<federation>``, with the name below it if one was given.
+
+    The name is a part of the path so that several devices on one machine do not meet.
+    """
+    root = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(root) / "potstill" / _safe(httpx.URL(url).netloc.decode() or "unknown") / _safe(federation)
+    return folder / _safe(name) if name else folder
+
+
+def _safe(text: str) -> str:
+    return re.sub(r"[^\w.-]", "_", text).lstrip(".") or "_"
+
+
+class StateFolder:
+    """A device's folder; one process at a time."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.pending_file = path / "pending.safetensors"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and hold it.
+
+        Raises:
+            StateError: another process holds it, or it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StateError(f"state_dir: {self.path} cannot be written: {error}") from error
+        try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows: two runs in one folder are then up to the user
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StateError(
+                f"state_dir: {self.path} is in use by another process; give each device its own name or state_dir"
+            ) from error
+
+    def identity(self) -> Identity | None:
+        """Return who this device is, if it is known."""
+        return self._read("identity.json", Identity)
+
+    def remember(self, identity: Identity) -> None:
+        """Keep who this device is; readable by its user only."""
+        self._write("identity.json", identity)
+
+    def model(self, digest: str) -> Path:
+        """Return where the model of that digest is, or will be."""
+        folder = self.path / "models"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{_safe(digest)}.safetensors"
+
+    def forget_models(self, keep: set[str]) -> None:
+        """Remove the cached models, and parts of them, that are not of the digests in `keep`."""
+        for file in (self.path / "models").glob("*"):
+            if not any(file.name.startswith(_safe(digest)) for digest in keep):
+                file.unlink(missing_ok=True)
+
+    def pending(self) -> Pending | None:
+        """Return what is trained and not yet delivered; its bytes are in `pending_file`."""
+        return self._read("pending.json", Pending) if self.pending_file.exists() else None
+
+    def keep_pending(self, file: Path, pending: Pending) -> None:
+        """Move a finished file into place and note what it is."""
+        self.forget_pending()
+        os.replace(file, self.pending_file)
+        self._write("pending.json", pending)
+
+    def forget_pending(self) -> None:
+        """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
+        (self.path / "pending.json").unlink(missing_ok=True)
+        self.pending_file.unlink(missing_ok=True)
+
+    def _read(self, name: str, kind: type[Kept]) -> Kept | None:
+        file = self.path / name
+        try:
+            return kind.model_validate_json(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise StateError(f"state_dir: {file} is damaged; remove it or use another state_dir") from error
+
+    def _write(self, name: str, content: BaseModel) -> None:
+        temporary = self.path / f"{name}.tmp"
+        temporary.unlink(missing_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content.model_dump(mode="json"), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / name)

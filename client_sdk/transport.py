@@ -1,0 +1,238 @@
+"""HTTP with patience: timeouts, retries with backoff and jitter, idempotency keys, problems as exceptions."""
+
+import base64
+import hashlib
+import itertools
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from client_sdk.errors import TransportError, UsageError, from_response
+
+CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
+RETRIED_STATUS = frozenset({429, 502, 503, 504})
+BACKOFF_FIRST, BACKOFF_CAP = 0.25, 15.0  # seconds
+RETRY_AFTER_CAP = 120.0  # seconds: a service that asks for more is asked again anyway
+MEDIA_TYPE_TENSORS = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class FileBody:
+    """A request body that is read from a file, again for each try."""
+
+    path: Path
+
+    @cached_property
+    def _sha256(self) -> bytes:
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    @property
+    def digest(self) -> str:
+        """``sha256-<hex>`` of the file."""
+        return f"sha256-{self._sha256.hex()}"
+
+    def headers(self) -> dict[str, str]:
+        """Content-Type, Content-Length and Content-Digest (RFC 9530)."""
+        return {
+            "Content-Type": MEDIA_TYPE_TENSORS,
+            "Content-Length": str(self.path.stat().st_size),
+            "Content-Digest": f"sha-256=:{base64.b64encode(self._sha256).decode()}:",
+        }
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the file in pieces of 1 MiB."""
+        with self.path.open("rb") as file:
+            while piece := file.read(CHUNK):
+                yield piece
+
+
+def retry_after(response: httpx.Response, now: datetime | None = None) -> float | None:
+    """Return the seconds that the response's ``Retry-After`` asks for (number or date), or None."""
+    value = response.headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    if value.isdecimal():
+        return min(float(value), RETRY_AFTER_CAP)
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    seconds = (when.replace(tzinfo=when.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
+    return min(max(seconds, 0.0), RETRY_AFTER_CAP)
+
+
+class Transport:
+    """Sends requests to one service.
+
+    Args:
+        url: base address such as ``http://127.0.0.1:8000``.
+        token: bearer token; sent to this origin only and never logged.
+        http_client: an `httpx.Client` of yours (proxies, certificates); it stays open on `close`.
+        transport: an `httpx.BaseTransport`, for tests.
+        timeout: seconds for connecting and for each read or write.
+        retries: tries after the first one.
+        sleep, jitter: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        http_client: httpx.Client | None = None,
+        transport: httpx.BaseTransport | None = None,
+        timeout: float = 30.0,
+        retries: int = 6,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ):
+        self.base = httpx.URL(url.rstrip("/"))
+        if self.base.scheme not in ("http", "https") or not self.base.host:
+            raise UsageError(f"url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+        self.token, self.retries, self.timeout = token, retries, timeout
+        self._owned = http_client is None
+        self._http = http_client or httpx.Client(transport=transport, timeout=timeout)
+        self._sleep, self._jitter = sleep, jitter
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.base)!r})"
+
+    def close(self) -> None:
+        """Close the connections, unless the `http_client` is the caller's."""
+        if self._owned:
+            self._http.close()
+
+    def pause(self, attempt: int, asked: float | None = None) -> None:
+        """Sleep before try `attempt` + 1: as long as `asked`, or capped exponential backoff with full jitter."""
+        backoff = min(BACKOFF_CAP, BACKOFF_FIRST * 2**attempt) * self._jitter()
+        self._sleep(backoff if asked is None else asked)
+
+    def resolve(self, path: str) -> httpx.URL:
+        """Return the full address of `path`, which may be absolute.
+
+        Raises:
+            UsageError: it leads to another origin, where the token must not go.
+        """
+        if "://" not in path:
+            return httpx.URL(f"{self.base}/{path.lstrip('/')}")
+        url = httpx.URL(path)
+        if (url.scheme, url.host, url.port) != (self.base.scheme, self.base.host, self.base.port):
+            raise UsageError(f"url: {url.host} is not {self.base.host}; the token is sent to its own service only")
+        return url
+
+    def request(
+        self, method: str, path: str, *, accept: frozenset[int] = frozenset(), retry: bool = True, **options: Any
+    ) -> httpx.Response:
+        """Send a request and return the answer, read in full. Options as for `stream`; `retry` False: one try only."""
+        response = self._send(self._builder(method, path, **options), whole=True, tries=None if retry else 1)
+        return _checked(response, accept)
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, *, accept: frozenset[int] = frozenset(), **options: Any
+    ) -> Iterator[httpx.Response]:
+        """Send a request and yield the answer with its body unread.
+
+        Args:
+            accept: statuses that are no success but are the caller's to handle.
+            params, json: as in httpx; parameters that are None are left out.
+            body: a `FileBody` to send.
+            headers: further headers.
+            token: instead of the transport's own.
+            key: Idempotency-Key; every POST gets one, and all tries of a request carry the same.
+            timeout: seconds for a read, where a long poll needs more.
+
+        Raises:
+            ApiError: the service refused, or asked for patience too often.
+            TransportError: no answer, or one that broke off.
+        """
+        response = self._send(self._builder(method, path, **options), whole=False)
+        try:
+            yield _checked(response, accept)
+        except httpx.TransportError as error:
+            raise _failure(response.request, error) from error
+        finally:
+            response.close()
+
+    def _builder(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, Any] | None = None,
+        json: Any = None,
+        body: FileBody | None = None,
+        headers: dict[str, str] | None = None,
+        token: str | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[], httpx.Request]:
+        """Return a function that builds the request afresh for each try, with the same key."""
+        url = self.resolve(path)
+        sent = self._headers(method, headers, token, key) | (body.headers() if body else {})
+        parameters = {name: value for name, value in (params or {}).items() if value is not None}
+        limits = httpx.Timeout(self.timeout, read=timeout or self.timeout)
+
+        def build() -> httpx.Request:
+            content = body.chunks() if body else None
+            return self._http.build_request(
+                method, url, params=parameters or None, json=json, content=content, headers=sent, timeout=limits
+            )
+
+        return build
+
+    def _headers(
+        self, method: str, headers: dict[str, str] | None, token: str | None, key: str | None
+    ) -> dict[str, str]:
+        sent = dict(headers or {})
+        bearer = token or self.token
+        if bearer:
+            sent["Authorization"] = f"Bearer {bearer}"
+        if key or method == "POST":
+            sent["Idempotency-Key"] = key or uuid.uuid4().hex
+        return sent
+
+    def _send(self, build: Callable[[], httpx.Request], *, whole: bool, tries: int | None = None) -> httpx.Response:
+        last = self.retries if tries is None else tries - 1
+        for attempt in itertools.count():
+            request, asked = build(), None
+            try:
+                response = self._http.send(request, stream=not whole)
+            except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # ours: trying again cannot help
+                raise _failure(request, error) from error
+            except httpx.TransportError as error:
+                if attempt >= last:
+                    raise _failure(request, error) from error
+            else:
+                if response.status_code not in RETRIED_STATUS or attempt >= last:
+                    return response
+                asked = retry_after(response)
+                response.close()
+            self.pause(attempt, asked)
+        raise AssertionError("itertools.count() does not end")
+
+
+def _checked(response: httpx.Response, accept: frozenset[int]) -> httpx.Response:
+    if response.is_success or response.status_code in accept:
+        return response
+    response.read()
+    raise from_response(response)
+
+
+def _failure(request: httpx.Request, error: Exception) -> TransportError:
+    origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    return TransportError(
+        f"{request.method} {request.url.path}: {type(error).__name__}: {error or 'no answer'}; "
+        f"is the service at {origin} running?"
+    )
