@@ -1,0 +1,60 @@
+"""The command line: one Typer application, a file per group of commands."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from potstill import __version__
+from potstill.commands import client, config, dataset, demo, federation, token
+from potstill.console import Group
+
+app = typer.Typer(
+    name="potstill",
+    cls=Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Distil many devices' models into one. `potstill demo` shows it, `potstill up` starts it.",
+)
+app.add_typer(federation.app, name="federation")
+app.add_typer(dataset.app, name="dataset")
+app.add_typer(client.app, name="client")
+app.add_typer(token.app, name="token")
+app.command("config")(config.config)
+app.command("migrate")(config.migrate)
+app.command("demo")(demo.demo)
+app.command("evidence")(demo.evidence)
+app.command("bench")(demo.bench)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"potstill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Hold the options before the command."""
+
+
+@app.command("up")
+def up(
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for the network.")] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder for everything; default .potstill")] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the API page in a browser.")] = False,
+) -> None:
+    """Start the API and a worker; Ctrl-C stops both."""
+    from potstill.up import UpOptions, run
+
+    raise typer.Exit(run(UpOptions(host=host, port=port, home=home, open_browser=open_browser)))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,1 @@
+"""Command groups, a file each."""

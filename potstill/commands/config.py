@@ -1,0 +1,60 @@
+"""`potstill config` and `potstill migrate`: settings and schema of this installation."""
+
+from typing import Any
+
+from pydantic import SecretStr
+
+from potstill.console import CliError, Json, out, print_json, print_table
+
+
+def _settings() -> Any:
+    try:
+        from service import config as service_config
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error.name} is not installed; pip install 'potstill[service]' brings the service") from error
+    from pydantic import ValidationError
+
+    try:
+        return service_config.load()
+    except ValidationError as error:
+        wrong = [f"POTSTILL_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        raise CliError("; ".join(wrong)) from None
+
+
+def masked(name: str, value: Any) -> Any:
+    """Return a setting as it may be shown: no secret, no password inside an address."""
+    from urllib.parse import urlsplit, urlunsplit
+
+    if isinstance(value, SecretStr):
+        return "********" if value.get_secret_value() else ""
+    if isinstance(value, str) and "://" in value:
+        parts = urlsplit(value)
+        if parts.password:
+            user, _, host = parts.netloc.rpartition("@")
+            return urlunsplit(parts._replace(netloc=f"{user.split(':')[0]}:********@{host}"))
+    return value if isinstance(value, bool | int | float | None) else str(value)
+
+
+def config(as_json: Json = False) -> None:
+    """Show every setting, where it comes from the environment as POTSTILL_*; secrets are masked."""
+    import os
+
+    settings = _settings()
+    values = {name: masked(name, getattr(settings, name)) for name in type(settings).model_fields}
+    if as_json:
+        print_json(values)
+        return
+    rows = [
+        [f"POTSTILL_{name.upper()}", value, "environment" if f"POTSTILL_{name.upper()}" in os.environ else "default"]
+        for name, value in values.items()
+    ]
+    print_table(["setting", "value", "from"], rows)
+
+
+def migrate() -> None:
+    """Bring the database to the newest schema (`potstill up` does it by itself)."""
+    settings = _settings()
+    from service.persistence import migrate as schema
+
+    schema.upgrade(settings)
+    out().print("the database is at the newest schema")

@@ -1,0 +1,107 @@
+"""`potstill dataset`: the service's own data, to distil on and to test on."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from potstill.connection import Token, Url, operator
+from potstill.console import CliError, Group, Json, out, print_json, print_table
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Server data sets: unlabelled to distil on, labelled to test on."
+)
+_ALIASES = {"inputs": ("inputs", "x", "X", "images"), "labels": ("labels", "y", "Y")}
+
+
+def _load_npz(file: Path) -> dict[str, "ndarray"]:
+    """Return `inputs` and, if there, `labels` of an .npz file, as the service wants them.
+
+    Raises:
+        CliError: not readable, or no array of inputs.
+    """
+    import numpy as np
+
+    try:
+        with np.load(file, allow_pickle=False) as data:
+            found = {
+                role: data[name] for role, names in _ALIASES.items() for name in reversed(names) if name in data.files
+            }
+            there = ", ".join(data.files)
+    except (OSError, ValueError, EOFError) as error:
+        raise CliError(f"cannot read {file}: {error}") from error
+    if "inputs" not in found:
+        raise CliError(
+            f"{file} has the arrays {there}; name the samples 'inputs' (or x) and the labels 'labels' (or y)"
+        )
+    inputs = found["inputs"]
+    arrays = {"inputs": inputs.astype(np.float32 if inputs.dtype.kind == "f" else inputs.dtype)}
+    if "labels" in found:
+        arrays["labels"] = found["labels"].astype(np.int64)
+    return arrays
+
+
+def as_safetensors(file: Path, folder: Path) -> Path:
+    """Return `file` as a safetensors file: itself, or a conversion of an .npz file in `folder`."""
+    if not file.is_file():
+        raise CliError(f"there is no file {file}")
+    if file.suffix == ".safetensors":
+        return file
+    if file.suffix == ".npz":
+        from contract.tensors import write_file
+
+        target = folder / "dataset.safetensors"
+        write_file(target, _load_npz(file))
+        return target
+    raise CliError(
+        f"{file.name}: only .safetensors and .npz are taken (numpy.savez(file, inputs=x, labels=y) writes one)"
+    )
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Name under which federations refer to it.")],
+    file: Annotated[
+        Path, typer.Argument(help=".npz or .safetensors with 'inputs' [N, ...] and optional 'labels' [N].")
+    ],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Upload a data set to the service."""
+    with tempfile.TemporaryDirectory() as folder, operator(url, token) as client:
+        made = client.add_dataset(name, as_safetensors(file, Path(folder)))
+    if as_json:
+        print_json(made)
+    else:
+        kind = "labelled" if made.labeled else "unlabelled"
+        out().print(f"added {made.name}  {made.id}  ({made.num_samples} {kind} samples of {made.shape} {made.dtype})")
+
+
+@app.command("list")
+def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List data sets."""
+    with operator(url, token) as client:
+        items = list(client.each(client.datasets))
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ["name", "id", "samples", "shape", "dtype", "labelled", "bytes"],
+        [[i.name, i.id, i.num_samples, i.shape, i.dtype, i.labeled, i.size] for i in items],
+    )
+
+
+@app.command()
+def remove(
+    dataset: Annotated[str, typer.Argument(help="A data set's id or name.")], url: Url = None, token: Token = None
+) -> None:
+    """Delete a data set that no unfinished federation uses."""
+    with operator(url, token) as client:
+        ids = {item.name: item.id for item in client.each(client.datasets)}
+        client.delete_dataset(ids.get(dataset, dataset))
+    out().print(f"removed {dataset}")

@@ -1,0 +1,262 @@
+"""`potstill federation`: create, list, show, start, cancel."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from contract.recipes.recipe import merge
+from contract.wire.federations import Federation, FederationCreate
+from potstill.connection import Token, Url, find_url, operator
+from potstill.console import (
+    CliError,
+    Group,
+    Json,
+    nest,
+    out,
+    parse_options,
+    percent,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from client_sdk import OperatorClient
+
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Create, start and watch federations.")
+Ref = Annotated[str, typer.Argument(metavar="FEDERATION", help="A federation's id or name.")]
+
+
+def resolve(client: "OperatorClient", ref: str) -> str:
+    """Return the id of the federation that is meant by an id or a name.
+
+    Raises:
+        CliError: no federation has the name.
+    """
+    if ref.startswith("fed_"):
+        return ref
+    names = {item.name: item.id for item in client.each(client.federations)}
+    if ref not in names:
+        known = ", ".join(sorted(names)[:10]) or "none yet"
+        raise CliError(f"there is no federation named {ref!r}; there are: {known}")
+    return names[ref]
+
+
+def _shape(text: str) -> list[int]:
+    try:
+        return [int(edge) for edge in text.split(",")]
+    except ValueError:
+        raise CliError(f"--input-shape {text!r} is not a list of whole numbers; write 1,8,8") from None
+
+
+def _number(text: str | None) -> int | float | None:
+    """Return a count or a fraction: '4' is a count, '0.4' and '1.0' are fractions."""
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise CliError(
+            f"--clients-per-round {text!r} is neither a count such as 4 nor a fraction such as 0.4"
+        ) from None
+
+
+def _local(recipe: str | None, pairs: list[str]) -> dict[str, Any] | None:
+    """Return the recipe's own local plan with the given changes, or None without changes."""
+    if not pairs:
+        return None
+    from contract.recipes.presets import PRESETS
+
+    base = PRESETS[recipe].local.model_dump(mode="json") if recipe in PRESETS else {}
+    return merge(base, nest(parse_options(pairs, "--local")))
+
+
+def _drop_empty(tree: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: _drop_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    return {key: value for key, value in kept.items() if value not in (None, {}, [])}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        spec = json.loads(file.read_text())
+    except OSError as error:
+        raise CliError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise CliError(f"{file} is not JSON: {error}") from error
+    if not isinstance(spec, dict):
+        raise CliError(f"{file} holds no JSON object; it should be the body of POST /v1/federations")
+    return spec
+
+
+def body(spec: dict[str, Any]) -> FederationCreate:
+    """Return the checked request.
+
+    Raises:
+        CliError: what is missing or wrong, by field.
+    """
+    try:
+        return FederationCreate.model_validate(spec)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc'])) or 'federation'}: {e['msg']}" for e in error.errors()]
+        raise CliError("; ".join(dict.fromkeys(lines)) + "; see potstill federation create --help") from None
+
+
+@app.command()
+def create(
+    name: Annotated[str | None, typer.Option(help="Name, unique on the service.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="JSON body of POST /v1/federations; other options are laid over it.")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="fedavg, feddf, fedgo, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Recipe option key=value, such as link=sigmoid.")] = None,
+    architecture: Annotated[str | None, typer.Option(help="Network that devices train, such as cnn-digits.")] = None,
+    architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
+    initial_model: Annotated[str | None, typer.Option(help="Id of an imported model to start from.")] = None,
+    input_shape: Annotated[str | None, typer.Option(help="Shape of one sample, such as 1,8,8.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, or int64 for token ids.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    clients_per_round: Annotated[
+        str | None, typer.Option(help="Devices asked per round: a count or a fraction.")
+    ] = None,
+    min_updates: Annotated[int | None, typer.Option(help="Fewer at the deadline: the round is skipped.")] = None,
+    min_clients: Annotated[int | None, typer.Option(help="Devices enrolled before the first round.")] = None,
+    deadline: Annotated[int | None, typer.Option(help="Seconds a round may take.")] = None,
+    target_accuracy: Annotated[float | None, typer.Option(help="Finish early at this test accuracy.")] = None,
+    local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
+    unlabeled: Annotated[str | None, typer.Option(help="Server data set to distil on: id or name.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Labelled server data set for early stopping.")] = None,
+    test: Annotated[str | None, typer.Option(help="Labelled server data set for accuracies.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Create a federation and show its join token (once)."""
+    given = {
+        "name": name,
+        "seed": seed,
+        "task": {
+            "num_classes": classes,
+            "input": {"shape": _shape(input_shape) if input_shape else None, "dtype": dtype},
+        },
+        "recipe": {"name": recipe, "options": parse_options(option or [])},
+        "local": _local(recipe, local or []),
+        "rounds": {
+            "total": rounds,
+            "clients_per_round": _number(clients_per_round),
+            "min_updates": min_updates,
+            "min_clients": min_clients,
+            "deadline_seconds": deadline,
+            "target_accuracy": target_accuracy,
+        },
+        "datasets": {"unlabeled": unlabeled, "validation": validation, "test": test},
+    }
+    prototype = {
+        "architecture": architecture,
+        "options": parse_options(architecture_option or [], "--architecture-option"),
+        "initial_model": initial_model,
+    }
+    spec = merge(_read(file) if file else {}, _drop_empty(given))
+    if prototype := _drop_empty(prototype):
+        spec["prototypes"] = [prototype]
+    request = body(spec)
+    with operator(url, token) as client:
+        made = client.create_federation(request)
+        if start:
+            client.start_federation(made.id)
+    if as_json:
+        print_json(made)
+        return
+    console = out()
+    console.print(f"created {made.name}  {made.id}  ({made.recipe}, {made.rounds_total} rounds)")
+    console.print(f"join token (shown this once): {made.join_token}")
+    console.print(
+        f"a device joins with: potstill client run --url {find_url(url)} --federation {made.id} "
+        f"--join-token {made.join_token} --data FILE --name NAME"
+    )
+    if not start:
+        console.print(f"next: potstill federation start {made.name}")
+
+
+@app.command("list")
+def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List federations."""
+    with operator(url, token) as client:
+        items = list(client.each(client.federations))
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ["name", "id", "recipe", "state", "round", "clients", "accuracy"],
+        [
+            [i.name, i.id, i.recipe, i.state, f"{i.round}/{i.rounds_total}", i.clients, percent(i.accuracy)]
+            for i in items
+        ],
+    )
+
+
+def _show(federation: Federation) -> None:
+    facts = [
+        ["id", federation.id],
+        ["state", federation.state + (f" ({federation.error}: {federation.detail})" if federation.error else "")],
+        ["recipe", federation.recipe],
+        ["task", f"{federation.task.num_classes} classes, input {federation.task.input.shape}"],
+        ["prototypes", ", ".join(f"{p.name}: {p.architecture}" for p in federation.prototypes)],
+        ["round", f"{federation.round} of {federation.rounds_total}"],
+        ["clients", federation.clients],
+        *([["discriminators", federation.discriminators]] if federation.composition.discriminators else []),
+        *[[f"model {name}", ref.id] for name, ref in federation.models.items()],
+    ]
+    print_table([federation.name, ""], facts)
+    if federation.accuracies:
+        print()
+        rows = [[index, percent(accuracy), "█" * round(accuracy * 40)] for index, accuracy in federation.accuracies]
+        print_table(["round", "test accuracy", ""], rows)
+
+
+@app.command()
+def show(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Show one federation with its accuracy per round."""
+    with operator(url, token) as client:
+        found = client.federation(resolve(client, federation))
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+@app.command()
+def start(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Start a federation: models are initialised, then rounds begin."""
+    with operator(url, token) as client:
+        found = client.start_federation(resolve(client, federation))
+    if as_json:
+        print_json(found)
+    else:
+        out().print(f"{found.name}: {found.state}")
+
+
+@app.command()
+def cancel(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Cancel a federation; its devices are told that it is over."""
+    with operator(url, token) as client:
+        found = client.cancel_federation(resolve(client, federation))
+    if as_json:
+        print_json(found)
+    else:
+        out().print(f"{found.name}: {found.state}")
+
+
+@app.command()
+def join_token(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Make a new join token; the one before stops working."""
+    with operator(url, token) as client:
+        fresh = client.rotate_join_token(resolve(client, federation))
+    if as_json:
+        print_json({"join_token": fresh})
+    else:
+        out().print(fresh)

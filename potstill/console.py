@@ -1,0 +1,131 @@
+"""What commands share: tables for people, JSON for programs, errors as one line with a remedy."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import click
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class CliError(Exception):
+    """Something the user can mend; the message says how."""
+
+
+def out() -> Console:
+    """Return a console on today's stdout (tests replace it)."""
+    return Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), highlight=False)
+
+
+def print_error(message: str) -> None:
+    """Print one red line on stderr."""
+    Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(f"error: {message}", style="red"))
+
+
+def _message(error: Exception) -> str | None:
+    """Return what to tell the user about an expected error, None for a bug."""
+    if isinstance(error, CliError):
+        return str(error)
+    from client_sdk.errors import PotstillError, TransportError
+
+    if isinstance(error, TransportError):
+        return f"{error}; start the service with: potstill up (or say where it is with --url or POTSTILL_URL)"
+    return str(error) if isinstance(error, PotstillError) else None
+
+
+class Group(TyperGroup):
+    """A command group in which an expected error is one line and exit code 1, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, click.ClickException):
+            raise
+        except Exception as error:
+            message = _message(error)
+            if message is None:
+                raise
+            print_error(message)
+            raise typer.Exit(1) from error
+
+
+def print_json(value: Any) -> None:
+    """Print a body, or a list of bodies, as JSON."""
+    if isinstance(value, BaseModel):
+        text = value.model_dump_json(indent=2)
+    elif isinstance(value, list):
+        text = json.dumps([i.model_dump(mode="json") if isinstance(i, BaseModel) else i for i in value], indent=2)
+    else:
+        text = json.dumps(value, indent=2, default=str)
+    print(text)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
+    """Print rows for people; numbers stand right."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    rows = [list(row) for row in rows]
+    for index, name in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    out().print(table)
+    if not rows:
+        out().print("(none)", style="dim")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return str(value)
+
+
+def percent(value: float | None) -> str:
+    """Return 0.9014 as '90.1 %'."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def parse_options(pairs: Iterable[str], what: str = "--option") -> dict[str, Any]:
+    """Turn ``["link=sigmoid", "schedule.epochs=10"]`` into a flat dict; values are JSON, or else plain text.
+
+    Raises:
+        CliError: a pair without '='.
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key:
+            raise CliError(f"{what} {pair!r} is not of the form key=value, for example {what} schedule.epochs=10")
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options
+
+
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
+    """Turn ``{"optimizer.lr": 0.1}`` into ``{"optimizer": {"lr": 0.1}}``."""
+    tree: dict[str, Any] = {}
+    for dotted, value in flat.items():
+        *path, last = dotted.split(".")
+        place = tree
+        for key in path:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise CliError(f"{dotted!r} lies inside {key!r}, which has a value of its own")
+        place[last] = value
+    return tree

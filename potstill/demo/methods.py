@@ -1,0 +1,80 @@
+"""Experiment D1: the methods that are compared on the digits, and the one setting that they share."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.wire.federations import FederationCreate
+from potstill.demo.data import CLASSES, SHAPE
+
+ADAM = {"kind": "adam", "lr": 1e-3}
+LOCAL = {"optimizer": ADAM, "epochs": 10, "batch_size": 32}
+SCHEDULE = {
+    "optimizer": ADAM, "batch_size": 64, "epochs": 10, "lr": "constant", "clip_norm": None, "early_stop": None
+}  # fmt: skip
+DISCRIMINATOR = {
+    "architecture": "disc-cnn-digits",
+    "optimizer": {"kind": "adam", "lr": 1e-3, "betas": [0.5, 0.999]},
+    "epochs": 30,
+    "batch_size": 32,
+}
+DEADLINE = 900  # seconds; far above what a round takes, since a round without all its devices is not comparable
+
+
+def _distil(**weigh: Any) -> dict[str, Any]:
+    return {"weigh": weigh, "schedule": SCHEDULE}
+
+
+def _fedgo(link: str, generator_steps: int = 300) -> dict[str, Any]:
+    discriminators = {
+        "generator": {"architecture": "gen-mlp", "steps": generator_steps},
+        "plan": DISCRIMINATOR,
+        "deadline_seconds": DEADLINE,
+    }
+    return {**_distil(kind="odds", link=link), "discriminators": discriminators}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the comparison: a built-in recipe and its options."""
+
+    key: str
+    label: str
+    recipe: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_ROWS = (
+    Method("fedavg", "FedAvg", "fedavg"),
+    Method("feddf", "FedDF", "feddf", _distil(kind="uniform")),
+    Method("fedgo-sigmoid", "FedGO, plain odds", "fedgo", _fedgo("sigmoid")),
+    Method("fedgo-double", "FedGO, double sigmoid", "fedgo", _fedgo("double_sigmoid")),
+    Method("variance", "variance weights", "feddf", _distil(kind="variance")),
+    Method("entropy", "entropy weights", "feddf", _distil(kind="entropy")),
+    Method("samples", "n_k weights only", "feddf", _distil(kind="samples")),
+    Method("untrained", "FedGO, untrained generator", "fedgo", _fedgo("double_sigmoid", generator_steps=0)),
+)
+METHODS = {row.key: row for row in _ROWS}
+DEMO = ("fedavg", "feddf", "fedgo-sigmoid", "fedgo-double")
+
+
+def request(
+    method: Method, name: str, *, rounds: int, seed: int, clients: int, asked: int, unlabeled: str, test: str
+) -> FederationCreate:
+    """Return the body that creates D1's federation: `asked` of `clients` devices a round, and all must answer."""
+    body = {
+        "name": name,
+        "task": {"num_classes": CLASSES, "input": {"shape": list(SHAPE)}},
+        "prototypes": [{"architecture": "cnn-digits"}],
+        "recipe": {"name": method.recipe, "options": method.options},
+        "local": LOCAL,
+        "rounds": {
+            "total": rounds,
+            "clients_per_round": asked,
+            "min_updates": asked,
+            "min_clients": clients,
+            "deadline_seconds": DEADLINE,
+        },
+        "datasets": {"unlabeled": unlabeled, "test": test},
+        "seed": seed,
+    }
+    return FederationCreate.model_validate(body)

@@ -1,0 +1,1 @@
+"""Experiments that show the papers' claims through the real service."""

@@ -1,0 +1,157 @@
+"""`potstill up`: API and worker as supervised children of one command, everything in one folder."""
+
+import errno
+import os
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+from potstill.console import CliError, out
+from potstill.home import Home
+from potstill.supervisor import ChildSpec, Supervisor
+
+READY_WITHIN = 60.0  # seconds after which the start is called slow
+
+
+@dataclass
+class UpOptions:
+    """What the command line says; None leaves it to the settings."""
+
+    host: str | None = None
+    port: int | None = None
+    home: Path | None = None
+    open_browser: bool = False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Connections queue in it while the API starts, and while it restarts.
+
+    Raises:
+        CliError: the port is taken (the message proposes a free one) or the address is not ours.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise CliError(
+            f"{host!r} is not an address of this machine ({error.strerror}); try --host 127.0.0.1"
+        ) from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            other = _free(host, port)
+            raise CliError(
+                f"port {port} is already in use on {host}; stop what uses it, or try: potstill up --port {other}"
+            ) from error
+        if error.errno == errno.EACCES:
+            raise CliError(f"port {port} needs more rights; try: potstill up --port 8080") from error
+        raise CliError(f"cannot listen on {host} port {port}: {error.strerror}; try --host 127.0.0.1") from error
+    return listener
+
+
+def _free(host: str, near: int) -> int:
+    """Return the next free port after `near`, or any free one."""
+    for port in [*range(near + 1, min(near + 20, 65536)), 0]:
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    return near + 1
+
+
+def children(listener: socket.socket, env: dict[str, str]) -> list[ChildSpec]:
+    """Return the two programs of an embedded installation."""
+    api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
+    api += ["--timeout-graceful-shutdown", "10", "--no-access-log", "--log-level", "info"]
+    worker = [sys.executable, "-m", "celery", "-A", "worker.app", "worker", "--pool=threads", "--concurrency=1"]
+    worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO"]
+    return [
+        ChildSpec("api", api, env, pass_fds=(listener.fileno(),)),
+        ChildSpec("worker", worker, env),
+    ]
+
+
+def _address(listener: socket.socket, host: str) -> tuple[str, int]:
+    """Return the URL under which this machine reaches the listener, and its port."""
+    port = int(listener.getsockname()[1])
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{reachable}:{port}", port
+
+
+def _announce(url: str, home: Home, fresh_token: str | None) -> None:
+    console = out()
+    console.print(f"potstill  {url}   API page: {url}/docs   folder: {home.path}", style="bold")
+    if fresh_token:
+        console.print(f"operator token (shown this once): {fresh_token}", style="yellow")
+        console.print(
+            f"  kept for commands on this machine in {home.token_file} (only you can read it); "
+            "elsewhere: export POTSTILL_TOKEN=..."
+        )
+
+
+def _watch(url: str, supervisor: Supervisor, open_browser: bool) -> None:
+    """Say when the API answers."""
+    import httpx
+
+    start = time.monotonic()
+    while time.monotonic() - start < READY_WITHIN:
+        try:
+            if httpx.get(f"{url}/healthz", timeout=5).status_code == 200:
+                supervisor.printer.line("potstill", f"ready after {time.monotonic() - start:.1f} s; Ctrl-C stops")
+                if open_browser:
+                    webbrowser.open(f"{url}/docs")
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.2)
+    supervisor.printer.line("potstill", f"the API does not answer after {READY_WITHIN:g} s; its lines above say why")
+
+
+def run(options: UpOptions) -> int:
+    """Start everything and stay until Ctrl-C; return the exit code.
+
+    Raises:
+        CliError: port or folder taken, or the service's packages are not installed.
+    """
+    try:
+        from service import config
+        from service.operations import tokens
+        from service.persistence import migrate
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error.name} is not installed; pip install 'potstill[worker]' brings the service") from error
+
+    home = Home(options.home)
+    home.make()
+    home.lock()
+    os.environ["POTSTILL_HOME"] = str(home.path)
+    settings = config.load()
+    host = options.host or settings.host
+    listener = bind(host, settings.port if options.port is None else options.port)
+    url, port = _address(listener, host)
+    os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
+    os.environ.setdefault("POTSTILL_PUBLIC_URL", url)
+    settings = config.load()
+
+    migrate.upgrade(settings)
+    token = tokens.ensure_operator_token(settings)
+    if token:
+        home.write(home.token_file, token)
+    home.write(home.url_file, url)
+    _announce(url, home, token)
+    supervisor = Supervisor(children(listener, {}))
+    watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
+    try:
+        return supervisor.run(started=watcher.start)
+    finally:
+        home.url_file.unlink(missing_ok=True)
+        listener.close()
