@@ -75,7 +75,7 @@ class Samples:
 
 def cut(order: Tensor, size: int) -> list[Tensor]:
     """Cut indices [N] into batches of `size`; a remainder of one joins the batch before it."""
-    rows = list(order.split(size))
+    rows = [order[at : at + size] for at in range(0, len(order), size)]
     if len(rows) > 1 and size > 1 and len(rows[-1]) == 1:
         rows[-2:] = [torch.cat(rows[-2:])]
     return rows

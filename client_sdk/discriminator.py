@@ -82,7 +82,7 @@ def train_discriminator(
                     real = _flipped(real, order)
                 step_loss = adversarial_loss(module(real), module(fakes(len(real))), link)
                 optimizer.zero_grad(set_to_none=True)
-                step_loss.backward()
+                step_loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 lost += step_loss.detach() * len(real)
             loss = float(lost) / len(samples)

@@ -105,7 +105,7 @@ def _step(
     optimizer: torch.optim.Optimizer, loss: Tensor, parameters: list[nn.Parameter], clip_norm: float | None
 ) -> None:
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     if clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
     optimizer.step()
