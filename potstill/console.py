@@ -38,7 +38,7 @@ def _message(error: Exception) -> str | None:
     from client_sdk.errors import PotstillError, TransportError
 
     if isinstance(error, TransportError):
-        return f"{error}; start the service with: potstill up (or say where it is with --url or POTSTILL_URL)"
+        return f"{error} Start one with: potstill up; name another with --url or POTSTILL_URL"
     return str(error) if isinstance(error, PotstillError) else None
 
 

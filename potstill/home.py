@@ -41,9 +41,16 @@ class Home:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.unlock()
             raise CliError(
                 f"a potstill is already running on {self.path}; stop it first or choose another folder with --home"
             ) from error
+
+    def unlock(self) -> None:
+        """Give the folder back."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
 
     def write(self, file: Path, text: str) -> None:
         """Write a small file whole or not at all, for its owner only."""

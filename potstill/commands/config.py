@@ -7,7 +7,8 @@ from pydantic import SecretStr
 from potstill.console import CliError, Json, out, print_json, print_table
 
 
-def _settings() -> Any:
+def load_settings() -> Any:
+    """Return the settings of this environment, or say what is wrong with them."""
     try:
         from service import config as service_config
     except ModuleNotFoundError as error:
@@ -39,7 +40,7 @@ def config(as_json: Json = False) -> None:
     """Show every setting, where it comes from the environment as POTSTILL_*; secrets are masked."""
     import os
 
-    settings = _settings()
+    settings = load_settings()
     values = {name: masked(name, getattr(settings, name)) for name in type(settings).model_fields}
     if as_json:
         print_json(values)
@@ -53,7 +54,7 @@ def config(as_json: Json = False) -> None:
 
 def migrate() -> None:
     """Bring the database to the newest schema (`potstill up` does it by itself)."""
-    settings = _settings()
+    settings = load_settings()
     from service.persistence import migrate as schema
 
     schema.upgrade(settings)

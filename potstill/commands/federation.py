@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from client_sdk import OperatorClient
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Create, start and watch federations.")
+_FLAGS = {
+    "name": "--name",
+    "recipe": "--recipe",
+    "prototypes": "--architecture",
+    "task": "--classes with --input-shape",
+    "task.num_classes": "--classes",
+    "task.input": "--input-shape",
+    "task.input.shape": "--input-shape",
+}
 Ref = Annotated[str, typer.Argument(metavar="FEDERATION", help="A federation's id or name.")]
 
 
@@ -99,8 +108,13 @@ def body(spec: dict[str, Any]) -> FederationCreate:
     try:
         return FederationCreate.model_validate(spec)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc'])) or 'federation'}: {e['msg']}" for e in error.errors()]
+        lines = [_fault(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
         raise CliError("; ".join(dict.fromkeys(lines)) + "; see potstill federation create --help") from None
+
+
+def _fault(field: str, message: str) -> str:
+    flag = _FLAGS.get(field)
+    return f"{flag} is missing" if flag and message == "Field required" else f"{field or 'federation'}: {message}"
 
 
 @app.command()

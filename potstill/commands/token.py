@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from contract.wire.catalogue import TokenRole
+from contract.wire.catalogue import TokenCreated, TokenRole
+from potstill.commands.config import load_settings
 from potstill.connection import Token, Url, operator
 from potstill.console import Group, Json, out, print_json, print_table
 
@@ -15,17 +16,38 @@ app = typer.Typer(cls=Group, no_args_is_help=True, help="Tokens for operators an
 def create(
     name: Annotated[str, typer.Option(help="Who or what it is for.")],
     role: Annotated[TokenRole, typer.Option(help="viewer reads; operator may do everything")] = "viewer",
+    local: Annotated[
+        bool, typer.Option("--local", help="Write it into this machine's database, when the operator token is lost.")
+    ] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
     """Make a token and show it, once."""
-    with operator(url, token) as client:
-        made = client.create_token(name, role)
+    if local:
+        made = _create_local(name, role)
+    else:
+        with operator(url, token) as client:
+            made = client.create_token(name, role)
     if as_json:
         print_json(made)
     else:
         out().print(f"{made.role} token for {made.name} (shown this once): {made.token}")
+
+
+def _create_local(name: str, role: TokenRole) -> TokenCreated:
+    """Make a token without the API, with the rights of whoever may write the database."""
+    settings = load_settings()
+    from service.operations import tokens
+    from service.persistence.engine import Database
+
+    database = Database(settings)
+    try:
+        with database.write() as session:
+            row, secret = tokens.create(session, settings.key, name, role)
+            return TokenCreated(**tokens.describe(row).model_dump(), token=secret)
+    finally:
+        database.close()
 
 
 @app.command("list")

@@ -1,0 +1,288 @@
+"""The command line against a service that answers what a real one would."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from client_sdk import OperatorClient
+from potstill import connection
+from potstill.cli import app
+from potstill.console import CliError, nest, parse_options
+
+FEDERATION: dict[str, Any] = {
+    "id": "fed_1",
+    "name": "digits",
+    "state": "running",
+    "recipe": "fedgo",
+    "round": 2,
+    "rounds_total": 10,
+    "clients": 4,
+    "accuracy": 0.9014,
+    "created_at": "2026-01-01T00:00:00Z",
+    "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
+    "prototypes": [{"architecture": "cnn-digits"}],
+    "composition": {"name": "fedgo"},
+    "local": {},
+    "rounds": {},
+    "datasets": {},
+    "seed": 0,
+    "accuracies": [[1, 0.5], [2, 0.9014]],
+}
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Service:
+    """Answers by method and path; keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[httpx.Request] = []
+        self.answers: dict[tuple[str, str], Answer] = {}
+
+    def on(self, method: str, path: str, body: Any, status: int = 200) -> None:
+        media = "application/problem+json" if status >= 400 else "application/json"
+        self.answers[method, path] = lambda request: httpx.Response(status, json=body, headers={"content-type": media})
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.asked.append(request)
+        return self.answers[request.method, request.url.path](request)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+    fake = Service()
+
+    def operator(url: str | None = None, token: str | None = None) -> OperatorClient:
+        return OperatorClient("http://service", token or "pst_op_1", transport=httpx.MockTransport(fake), retries=0)
+
+    for group in ("federation", "dataset", "token"):
+        monkeypatch.setattr(f"potstill.commands.{group}.operator", operator)
+    return fake
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("POTSTILL_HOME", "POTSTILL_URL", "POTSTILL_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "up", "demo", "evidence", "bench", "config", "migrate"]
+    + ["federation create", "federation list", "federation show", "federation start", "federation cancel"]
+    + ["dataset add", "dataset list", "dataset remove", "client run", "token create", "token list", "token revoke"],
+)
+def test_every_command_explains_itself(command: str) -> None:
+    result = call(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_version() -> None:
+    assert call("--version").output.startswith("potstill ")
+
+
+def test_list_for_people_and_for_programs(service: Service) -> None:
+    service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
+    people = call("federation", "list")
+    assert people.exit_code == 0
+    assert "digits" in people.output and "2/10" in people.output and "90.1 %" in people.output
+    programs = json.loads(call("federation", "list", "--json").output)
+    assert [(item["id"], item["accuracy"]) for item in programs] == [("fed_1", 0.9014)]
+
+
+def test_list_walks_all_pages(service: Service) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        last = "after" in request.url.params
+        item = FEDERATION | {"id": "fed_2" if last else "fed_1"}
+        return httpx.Response(200, json={"items": [item], "next": None if last else "fed_1"})
+
+    service.answers["GET", "/v1/federations"] = page
+    assert [item["id"] for item in json.loads(call("federation", "list", "--json").output)] == ["fed_1", "fed_2"]
+
+
+def test_show_by_name_has_a_row_for_each_round(service: Service) -> None:
+    service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
+    service.on("GET", "/v1/federations/fed_1", FEDERATION)
+    output = call("federation", "show", "digits").output
+    assert "50.0 %" in output and "90.1 %" in output and "cnn-digits" in output
+
+
+def test_unknown_name_is_one_line_with_the_known_ones(service: Service) -> None:
+    service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
+    result = call("federation", "show", "letters")
+    assert result.exit_code == 1
+    assert "no federation named 'letters'; there are: digits" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_create_sends_what_the_options_say(service: Service) -> None:
+    service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
+    service.on("POST", "/v1/federations/fed_1/start", FEDERATION)
+    result = call(
+        *"federation create --name digits --recipe fedgo --option link=sigmoid --option schedule.epochs=5".split(),
+        *"--architecture cnn-digits --architecture-option widths=[8,16] --input-shape 1,8,8 --classes 10".split(),
+        *"--rounds 3 --clients-per-round 0.4 --unlabeled server --test t --local epochs=2 --start".split(),
+    )
+    assert result.exit_code == 0, result.output
+    body = json.loads(service.asked[0].content)
+    assert body["recipe"] == {"name": "fedgo", "options": {"link": "sigmoid", "schedule.epochs": 5}}
+    assert body["prototypes"] == [{"architecture": "cnn-digits", "options": {"widths": [8, 16]}}]
+    assert body["task"] == {"num_classes": 10, "input": {"shape": [1, 8, 8]}}
+    assert body["rounds"] == {"total": 3, "clients_per_round": 0.4}
+    assert body["datasets"] == {"unlabeled": "server", "test": "t"}
+    assert body["local"]["epochs"] == 2
+    assert body["local"]["optimizer"]["kind"] == "adam", "the other local values are fedgo's own"
+    assert "pst_join_1" in result.output
+    assert service.asked[1].url.path.endswith("/start")
+
+
+def test_create_from_a_file_with_options_over_it(service: Service, tmp_path: Any) -> None:
+    service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
+    spec = {
+        "name": "a",
+        "task": FEDERATION["task"],
+        "prototypes": [{"architecture": "mlp"}],
+        "recipe": {"name": "feddf"},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    assert call("federation", "create", "--file", "spec.json", "--name", "b", "--json").exit_code == 0
+    body = json.loads(service.asked[0].content)
+    assert (body["name"], body["recipe"]["name"], body["prototypes"][0]["architecture"]) == ("b", "feddf", "mlp")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--name x --classes 3 --input-shape 4", "--architecture is missing; --recipe is missing"),
+        ("--name x --classes 10 --input-shape 8x8", "write 1,8,8"),
+        ("--option link", "is not of the form key=value"),
+        ("--clients-per-round many", "neither a count such as 4 nor a fraction"),
+        ("--file nothing.json", "cannot read nothing.json"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_it_is_sent(service: Service, arguments: str, message: str) -> None:
+    result = call("federation", "create", *arguments.split())
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not service.asked
+
+
+def test_a_problem_is_one_line_with_its_detail(service: Service) -> None:
+    problem = {
+        "type": "urn:potstill:problem:invalid-transition",
+        "title": "Not possible in this state",
+        "status": 409,
+        "detail": "the federation is finished; create a new one",
+    }
+    service.on("POST", "/v1/federations/fed_1/start", problem, 409)
+    result = call("federation", "start", "fed_1")
+    assert result.exit_code == 1
+    assert "the federation is finished; create a new one" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+
+
+def test_dataset_add_converts_npz(service: Service, tmp_path: Any) -> None:
+    import numpy as np
+
+    from contract.tensors import TensorFile
+
+    received = tmp_path / "received.safetensors"
+
+    def take(request: httpx.Request) -> httpx.Response:
+        received.write_bytes(request.content)
+        facts = {"id": "dst_1", "name": "test", "digest": "sha256-" + "0" * 64, "size": 1, "num_samples": 3}
+        facts |= {"shape": [2], "dtype": "float32", "labeled": True, "created_at": "2026-01-01T00:00:00Z"}
+        return httpx.Response(201, json=facts)
+
+    service.answers["POST", "/v1/datasets"] = take
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 2)), y=np.array([0, 1, 2], np.uint8))
+    result = call("dataset", "add", "test", "data.npz")
+    assert result.exit_code == 0, result.output
+    assert service.asked[0].url.params["name"] == "test"
+    with TensorFile(received) as file:
+        assert (file.info("inputs").dtype, file.info("labels").dtype) == ("F32", "I64")
+        assert file.read("labels").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "message"), [("a.csv", "only .safetensors and .npz"), ("b.npz", "there is no file")])
+def test_dataset_add_refuses_other_files(service: Service, tmp_path: Any, name: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    result = call("dataset", "add", "test", name)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_token_create_shows_the_secret_once(service: Service) -> None:
+    made = {"id": "tok_1", "name": "wall", "role": "viewer", "created_at": "2026-01-01T00:00:00Z"}
+    service.on("POST", "/v1/tokens", made | {"token": "pst_view_1"}, 201)
+    service.on("GET", "/v1/tokens", {"items": [made], "next": None})
+    assert "pst_view_1" in call("token", "create", "--name", "wall").output
+    assert "pst_view_1" not in call("token", "list").output
+
+
+def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POTSTILL_SECRET", "a-very-secret-secret")
+    monkeypatch.setenv("POTSTILL_DATABASE_URL", "postgresql://ann:hidden@db/potstill")
+    output = call("config").output
+    values = json.loads(call("config", "--json").output)
+    assert "very-secret" not in output and "hidden" not in output
+    assert values["database_url"] == "postgresql://ann:********@db/potstill"
+    assert values["secret"] == "********"
+
+
+def test_config_names_the_wrong_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POTSTILL_PORT", "many")
+    result = call("config")
+    assert result.exit_code == 1
+    assert "POTSTILL_PORT" in result.stderr
+
+
+def test_no_token_says_where_it_is_looked_for() -> None:
+    result = call("federation", "list")
+    assert result.exit_code == 1
+    assert "POTSTILL_TOKEN" in result.stderr and "operator.token" in result.stderr
+
+
+def test_home_folder_gives_url_and_token(tmp_path: Any) -> None:
+    (tmp_path / ".potstill").mkdir()
+    (tmp_path / ".potstill" / "url").write_text("http://127.0.0.1:9999/\n")
+    (tmp_path / ".potstill" / "operator.token").write_text("pst_op_9\n")
+    assert connection.find_url(None) == "http://127.0.0.1:9999"
+    with connection.operator() as client:
+        assert client.url.rstrip("/") == "http://127.0.0.1:9999"
+
+
+def test_nobody_there_says_how_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(url: str | None = None, token: str | None = None) -> OperatorClient:
+        def refuse(request: httpx.Request) -> httpx.Response:
+            raise httpx.ConnectError("refused", request=request)
+
+        return OperatorClient("http://service", "t", transport=httpx.MockTransport(refuse), retries=0)
+
+    monkeypatch.setattr("potstill.commands.federation.operator", unreachable)
+    result = call("federation", "list")
+    assert result.exit_code == 1
+    assert "potstill up" in result.stderr
+
+
+def test_options_are_json_or_text() -> None:
+    assert parse_options(["a=1", "b=x", "c=[1, 2]", "d=true", "e=k=v"]) == {
+        "a": 1, "b": "x", "c": [1, 2], "d": True, "e": "k=v",
+    }  # fmt: skip
+
+
+def test_dotted_keys_nest() -> None:
+    assert nest({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
+    with pytest.raises(CliError, match="has a value of its own"):
+        nest({"a": 1, "a.b": 2})

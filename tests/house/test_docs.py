@@ -1,0 +1,79 @@
+"""What the documents tell people to type exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from potstill.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> list[str]:
+    """Every `potstill …` line of the page's fenced blocks, with continued lines joined."""
+    found = []
+    for _, block in FENCE.findall(page.read_text()):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            line = line.strip().removeprefix("$ ")
+            if re.match(r"(\w+=\S+ )*potstill ", line):
+                found.append(re.sub(r"^(\w+=\S+ )*", "", line))
+    return found
+
+
+ALL = [(page.relative_to(ROOT).as_posix(), line) for page in PAGES for line in commands(page)]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(ALL) >= 8
+
+
+@pytest.mark.parametrize(("page", "line"), ALL, ids=[f"{page}: {line[:50]}" for page, line in ALL])
+def test_documented_command_parses(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    if words[-1:] == ["&"]:
+        words.pop()
+    command = get_command(app)
+    context = command.make_context("potstill", words, resilient_parsing=False) if words else None
+    while context is not None and hasattr(context.command, "resolve_command"):
+        rest = [*context._protected_args, *context.args]  # click 8's own store of words not yet parsed
+        if not rest:
+            break
+        _, inner, rest = context.command.resolve_command(context, rest)
+        assert inner is not None
+        context = inner.make_context(inner.name, rest, parent=context)
+    assert context is not None
+
+
+def test_readme_has_the_two_commands() -> None:
+    blocks = "".join(block for _, block in FENCE.findall((ROOT / "README.md").read_text()))
+    assert re.search(r"^make demo\b", blocks, re.MULTILINE)
+    assert re.search(r"^make test\b", blocks, re.MULTILINE)
+
+
+def test_python_examples_compile() -> None:
+    sources = [
+        (page.name, block) for page in PAGES for kind, block in FENCE.findall(page.read_text()) if kind == "python"
+    ]
+    assert sources
+    for name, block in sources:
+        compile(block, name, "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_problem_kind_is_explained() -> None:
+    from contract.wire.problems import KINDS
+
+    text = (ROOT / "docs" / "problems.md").read_text()
+    missing = [kind for kind in KINDS if f"`{kind}`" not in text]
+    assert not missing

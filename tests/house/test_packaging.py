@@ -1,0 +1,99 @@
+"""The distribution carries every package; the Makefile has the targets that people and machines call."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from setuptools import find_namespace_packages
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("contract", "client_sdk", "service", "worker", "potstill", "migrations")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_folder_with_code_is_in_the_distribution(project: dict[str, Any]) -> None:
+    listed = set(find_namespace_packages(str(ROOT), **project["tool"]["setuptools"]["packages"]["find"]))
+    code = {
+        ".".join(file.parent.relative_to(ROOT).parts) for package in PACKAGES for file in (ROOT / package).rglob("*.py")
+    }
+    assert code <= listed
+    assert {name.split(".")[0] for name in listed} == set(PACKAGES)
+
+
+def test_package_data_is_there(project: dict[str, Any]) -> None:
+    for package, patterns in project["tool"]["setuptools"]["package-data"].items():
+        for pattern in patterns if package != "*" else []:
+            assert any((ROOT / package).glob(pattern)), f"{package}: nothing matches {pattern}"
+
+
+def test_requirements_carry_their_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    block = text.split("dependencies = [", 1)[1].split("\n]", 1)[0]
+    rows = [line for line in block.splitlines() if line.strip()]
+    assert len(rows) >= 7
+    assert all("#" in row for row in rows)
+
+
+def test_every_requirement_is_pinned(project: dict[str, Any]) -> None:
+    pinned = {
+        re.split("==", line)[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    wanted = list(project["project"]["dependencies"])
+    for extra in project["project"]["optional-dependencies"].values():
+        wanted += [item for item in extra if not item.startswith("potstill")]
+    names = {re.split(r"[\[<>=]", item)[0].lower().replace("_", "-") for item in wanted}
+    assert names <= pinned
+
+
+def test_the_base_brings_no_torch_and_the_device_no_server(project: dict[str, Any]) -> None:
+    base = " ".join(project["project"]["dependencies"])
+    client = " ".join(project["project"]["optional-dependencies"]["client"])
+    assert "torch" not in base
+    assert not re.search("fastapi|sqlalchemy|celery", base + client)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "fmt", "lint", "types", "bench", "evidence", "migrate", "clean"])
+def test_make_lists_its_targets(target: str) -> None:
+    listing = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(rf"^\s*make {target}\s+\S", listing.stdout, re.MULTILINE)
+
+
+def test_ci_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "make test" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("potstill.cli", ["torch", "fastapi", "sqlalchemy", "celery", "worker"]),
+        ("potstill.supervisor", ["torch", "fastapi", "sqlalchemy", "celery", "worker", "pydantic"]),
+        ("potstill.demo.run", ["torch", "sklearn", "matplotlib", "celery", "worker"]),
+    ],
+)
+def test_start_is_light(module: str, heavy: list[str]) -> None:
+    program = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_swagger_assets_are_those_of_the_version_file() -> None:
+    import hashlib
+
+    folder = ROOT / "service" / "static" / "swagger"
+    lines = [line.split("  ") for line in (folder / "VERSION").read_text().splitlines() if "  " in line]
+    assert {name for _, name in lines} >= {"swagger-ui-bundle.js", "swagger-ui.css"}
+    for digest, name in lines:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
