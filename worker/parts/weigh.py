@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from contract.recipes import parts
 from worker.parts.errors import PartError
 
 Float = NDArray[np.float64]
@@ -220,3 +221,31 @@ def odds(num_samples: Sequence[float], score: ArrayLike, link: str = "double_sig
     present = np.isfinite(counts)
     result[present] = counts[present, None] + log_odds(values[present], link)
     return normalise(result)
+
+
+# ------------------------------------------------------------------------------------ a recipe's choice, one teacher
+def log_weights(weigh: parts.Weigh, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    """Return one teacher's log weights [B] under a recipe's weighting; `normalise` over teachers makes weights of them.
+
+    Args:
+        weigh: the recipe's choice.
+        num_samples: n_k > 0.
+        logits: the teacher's outputs [B, C].
+        scores: its client's discriminator scores a [B], for the weightings that read them.
+
+    Raises:
+        PartError: non_finite; bad_option when scores are needed and missing.
+    """
+    if isinstance(weigh, parts.WeighVariance):
+        return log_variance(logits, weigh.space)
+    if isinstance(weigh, parts.WeighEntropy):
+        return log_entropy_weight(logits, weigh.tau)
+    if isinstance(weigh, parts.WeighUniform):
+        return np.zeros(len(logits))
+    if isinstance(weigh, parts.WeighSamples):
+        return np.full(len(logits), np.log(num_samples))
+    if scores is None:
+        raise PartError("bad_option", f"the weighting {weigh.kind!r} reads discriminator scores, and there are none")
+    if isinstance(weigh, parts.WeighDafkd):
+        return log_probability(scores)
+    return np.asarray(np.log(num_samples) + log_odds(scores, weigh.link))

@@ -1,0 +1,145 @@
+"""The child process that runs networks for one worker, so that a job can be killed and its memory given back.
+
+Protocol, one JSON object a line. stdin: {"job": <JobSpec>}. stdout: {"progress": <Progress>} any number of times, then
+{"result": <JobResult>} or {"error": {"code", "detail"}}. End of stdin ends the process. Logging goes to stderr.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from typing import IO, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from worker.pipeline import run
+from worker.specs import JobFailure, JobResult, JobSpec, Progress, RoundSpec
+
+_log = logging.getLogger("worker.child")
+_PR_SET_PDEATHSIG = 1
+_PROGRESS_SECONDS = 0.2
+_spec_of: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies: a killed worker must leave no computation behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def needs_torch(spec: JobSpec) -> bool:
+    """Whether a job may run a network; one that only averages is spared the seconds and memory that torch takes."""
+    return not isinstance(spec, RoundSpec) or spec.recipe.needs_networks or spec.datasets.test is not None
+
+
+def make_deterministic(threads: int | None) -> None:
+    """Make torch repeat itself bit for bit; sums depend on the number of threads, so that is fixed too."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def choose_device(asked: str) -> str:
+    """Return the torch device for 'auto' or the one that was asked for."""
+    if asked != "auto":
+        return asked
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Reporter:
+    """Writes progress lines, at most five a second within a phase.
+
+    Attributes:
+        out: where lines go.
+    """
+
+    def __init__(self, out: IO[str]):
+        self.out = out
+        self._phase = ""
+        self._at = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Write the line if it is due: a new phase, the last step, or long enough after the line before."""
+        now = time.monotonic()
+        due = progress.phase != self._phase or progress.step in (0, progress.of) or now - self._at >= _PROGRESS_SECONDS
+        if due:
+            self._phase, self._at = progress.phase, now
+            self.write({"progress": progress.model_dump(mode="json")})
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Write one message and see that it leaves."""
+        self.out.write(json.dumps(message) + "\n")
+        self.out.flush()
+
+
+def peak_memory_bytes(device: str) -> int:
+    """Return the largest memory in use so far: of the accelerator if one is used, else resident memory."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "allocate memory" in text)
+
+
+def _run(line: str, report: Reporter) -> JobResult:
+    spec = _spec_of.validate_python(json.loads(line)["job"])
+    device = "cpu"
+    if needs_torch(spec):
+        make_deterministic(int(os.environ.get("POTSTILL_TORCH_THREADS", "0")) or None)
+        device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
+    result = run(spec, report, device=device)
+    return result.model_copy(update={"peak_memory_bytes": peak_memory_bytes(device)})
+
+
+def answer(line: str, report: Reporter) -> None:
+    """Do the job of one line and write its answer; whatever goes wrong becomes an error with a stable code."""
+    try:
+        report.write({"result": _run(line, report).model_dump(mode="json")})
+    except JobFailure as failure:
+        _fail(report, failure.code, failure.detail)
+    except (ValidationError, KeyError, ValueError) as error:
+        _log.exception("job could not be read or done")
+        _fail(report, "internal", f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - the parent must hear of every failure
+        if _is_out_of_memory(error):
+            _fail(report, "out_of_memory", f"not enough memory: {error}; use smaller models or batches")
+            return
+        _log.exception("job failed")
+        _fail(report, "internal", f"{type(error).__name__}: {error}")
+
+
+def _fail(report: Reporter, code: str, detail: str) -> None:
+    report.write({"error": {"code": code, "detail": detail}})
+
+
+def main() -> None:
+    """Answer jobs from stdin until it ends."""
+    die_with_parent()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    out, sys.stdout = sys.stdout, sys.stderr  # a stray print must not break the protocol
+    report = Reporter(out)
+    for line in sys.stdin:
+        if line.strip():
+            answer(line, report)
+
+
+if __name__ == "__main__":
+    main()

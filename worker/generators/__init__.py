@@ -1,0 +1,1 @@
+"""How generators are trained."""

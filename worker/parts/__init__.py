@@ -1,0 +1,1 @@
+"""The numerical heart: pure functions, a file per part of a recipe."""

@@ -1,0 +1,112 @@
+"""Networks of a job: built by name, loaded, run over a data set in eval mode. B = 256 samples at a time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from contract.nn.codec import load_state, read_tensor
+from contract.nn.registry import initialise
+from contract.tensors import TensorError, TensorFile
+from contract.wire.federations import Task
+from worker.parts.weigh import Float
+from worker.specs import JobFailure, NetworkRef
+
+BATCH = 256
+
+
+def build_network(network: NetworkRef, task: Task, device: str, *, seed: int = 0, owner: str) -> nn.Module:
+    """Return the network with the weights of its file, or those drawn from `seed` where it has none.
+
+    Raises:
+        JobFailure: bad_option (architecture, options or input do not fit), schema_mismatch (the file's tensors do not).
+    """
+    try:
+        module = initialise(network.architecture, network.options, task, seed)
+    except ValueError as error:
+        raise JobFailure("bad_option", f"{owner}: {error}") from error
+    if network.weights is not None:
+        try:
+            load_state(module, network.weights)
+        except TensorError as error:
+            raise JobFailure("schema_mismatch", f"{owner}: {error.detail}") from error
+    if len(task.input.shape) == 3:  # images: twice as fast for convolutions on a CPU, and as deterministic
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module.to(device)
+
+
+def read_inputs(path: Path, task: Task, what: str) -> Tensor:
+    """Return a data set's inputs [N, *task.input.shape] in the task's dtype.
+
+    Raises:
+        JobFailure: schema_mismatch when there is no such tensor, it is empty, or its samples have another shape.
+    """
+    with TensorFile(path) as file:
+        if "inputs" not in file.header.tensors:
+            raise JobFailure("schema_mismatch", f"the {what} data set has no tensor 'inputs'")
+        inputs = read_tensor(file, "inputs")
+    if list(inputs.shape[1:]) != task.input.shape or len(inputs) == 0:
+        shape = list(inputs.shape)
+        raise JobFailure("schema_mismatch", f"{what} inputs are {shape}; wanted are [N, *{task.input.shape}], N > 0")
+    return inputs.to(torch.int64 if task.input.dtype == "int64" else torch.float32)
+
+
+def read_labels(path: Path, what: str) -> Tensor:
+    """Return a data set's labels [N] as int64.
+
+    Raises:
+        JobFailure: schema_mismatch when it has none.
+    """
+    with TensorFile(path) as file:
+        if "labels" not in file.header.tensors:
+            raise JobFailure("schema_mismatch", f"the {what} data set has no labels; give one with a tensor 'labels'")
+        return read_tensor(file, "labels").to(torch.int64).flatten()
+
+
+def outputs(module: nn.Module, inputs: Tensor, device: str, *, owner: str) -> Iterator[tuple[int, Float]]:
+    """Yield (start, outputs) of the network in eval mode for each batch of inputs [N, ...], as float64 on the CPU.
+
+    Raises:
+        JobFailure: architecture_failed when the forward pass raises, non_finite when its values are not finite.
+    """
+    module.eval()
+    for start in range(0, len(inputs), BATCH):
+        batch = inputs[start : start + BATCH].to(device)
+        if batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        values = forward(module, batch, owner)
+        if not np.isfinite(values).all():
+            raise JobFailure(
+                "non_finite",
+                f"{owner}: the network gives NaN or infinity on server data (samples from {start} on); "
+                "leave this client out and look at its training",
+            )
+        yield start, values
+
+
+def forward(module: nn.Module, batch: Tensor, owner: str) -> Float:
+    """Return the network's outputs for one batch as float64 on the CPU, without a graph."""
+    try:
+        with torch.inference_mode():
+            return np.asarray(module(batch).float().cpu().numpy(), dtype=np.float64)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, IndexError) as error:
+        if "allocate memory" in str(error):
+            raise
+        raise JobFailure("architecture_failed", f"{owner}: the forward pass failed: {error}") from error
+
+
+def accuracy(module: nn.Module, inputs: Tensor, labels: Tensor, device: str, *, owner: str) -> float:
+    """Return the share of samples whose largest logit is the label's; ties go to the lowest class."""
+    right = 0
+    for start, logits in outputs(module, inputs, device, owner=owner):
+        right += count_right(logits, labels[start : start + len(logits)].numpy())
+    return right / len(inputs)
+
+
+def count_right(logits: Float, labels: np.ndarray) -> int:
+    """Return how many rows of logits [B, C] have their first maximum at the label."""
+    return int((logits.argmax(axis=1) == labels).sum())
