@@ -5,9 +5,12 @@ import secrets
 import socket
 import uuid
 
+from pydantic import TypeAdapter, ValidationError
+
 from client_sdk.client import Client
 from client_sdk.errors import FederationEnded, InvalidTransition, NameTaken, StateError, Unauthorized, UsageError
 from client_sdk.state import Identity, StateFolder
+from contract.wire.common import Name
 from contract.wire.devices import Enrolment
 from contract.wire.federations import TERMINAL_STATES
 
@@ -38,6 +41,8 @@ def establish(
         UsageError: neither remembered nor given a token.
         NameTaken, Unauthorized, FederationEnded: the service refused.
     """
+    if name is not None:
+        _check_name(name)
     known = folder.identity()
     if known is not None:
         _check_same(known, folder, client.url, federation, name)
@@ -71,6 +76,13 @@ def refused(error: Unauthorized, folder: StateFolder) -> Unauthorized:
         members=error.members,
         request_id=error.request_id,
     )
+
+
+def _check_name(name: str) -> None:
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as error:
+        raise UsageError(f"name: {name!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
 def _check_same(known: Identity, folder: StateFolder, url: str, federation: str, name: str | None) -> None:

@@ -24,7 +24,9 @@ TASK = {"kind": "classification", "num_classes": 2, "input": {"shape": [2], "dty
 NOW = "2026-01-01T00:00:00.000Z"
 
 
-def problem(kind: str, detail: str = "because", headers: dict[str, str] | None = None, **members: Any) -> httpx.Response:
+def problem(
+    kind: str, detail: str = "because", headers: dict[str, str] | None = None, **members: Any
+) -> httpx.Response:
     """Return the response for a problem."""
     status, title = KINDS[kind]
     body = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, **members}
@@ -38,7 +40,9 @@ class FakeService:
     `faults` holds (method, path pattern, function of the request): used once each, in order, before anything else.
     """
 
-    def __init__(self, folder: Path, *, rounds: int = 2, architecture: str = "mlp", options: dict[str, Any] | None = None):
+    def __init__(
+        self, folder: Path, *, rounds: int = 2, architecture: str = "mlp", options: dict[str, Any] | None = None
+    ):
         self.folder, self.rounds, self.architecture = folder, rounds, architecture
         self.options = options if options is not None else {"hidden": [8]}
         self.requests: list[httpx.Request] = []
@@ -81,7 +85,10 @@ class FakeService:
                 self.faults.remove(fault)
                 return fault[2](request)
         route = (request.method, re.sub(r"(fed|rnd|mdl)_\w+", r"\1", request.url.path))
-        if route != ("POST", "/v1/federations/fed/clients") and request.headers.get("Authorization") != f"Bearer {self.token}":
+        if (
+            route != ("POST", "/v1/federations/fed/clients")
+            and request.headers.get("Authorization") != f"Bearer {self.token}"
+        ):
             return problem("unauthorized")
         routes = {
             ("POST", "/v1/federations/fed/clients"): self._enrol,
@@ -159,7 +166,9 @@ class FakeService:
         self.current = f"mdl_{self.round}"
         self.models[self.current] = request.content
         self.round += 1
-        return httpx.Response(201, json=self._receipt(request) | {"round_id": f"rnd_{self.round - 1}", "round": self.round - 1})
+        return httpx.Response(
+            201, json=self._receipt(request) | {"round_id": f"rnd_{self.round - 1}", "round": self.round - 1}
+        )
 
     def _discriminator(self, request: httpx.Request) -> httpx.Response:
         self.discriminator = request.content

@@ -49,6 +49,8 @@ def test_a_kind_cannot_get_a_second_class() -> None:
 
 
 def test_the_tree_at_the_top_names_every_class() -> None:
-    names = {cls.__name__ for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.PotstillError)}
+    names = {
+        cls.__name__ for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.PotstillError)
+    }
     missing = {name for name in names if name not in (errors.__doc__ or "")}
     assert missing == set()

@@ -21,7 +21,11 @@ def make(handler: Handler, **options: object) -> tuple[Transport, list[float]]:
     """Return a transport whose naps are noted instead of slept, with no jitter."""
     naps: list[float] = []
     transport = Transport(
-        URL, transport=httpx.MockTransport(handler), sleep=naps.append, jitter=lambda: 1.0, **options  # type: ignore[arg-type]
+        URL,
+        transport=httpx.MockTransport(handler),
+        sleep=naps.append,
+        jitter=lambda: 1.0,
+        **options,  # type: ignore[arg-type]
     )
     return transport, naps
 
@@ -71,7 +75,13 @@ def test_retry_after_is_honoured_in_seconds() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7.0), ("Thu, 01 Jan 2026 00:00:09 GMT", 9.0), ("Wed, 31 Dec 2025 23:00:00 GMT", 0.0), ("soon", None), ("9999", 120.0)],
+    [
+        ("7", 7.0),
+        ("Thu, 01 Jan 2026 00:00:09 GMT", 9.0),
+        ("Wed, 31 Dec 2025 23:00:00 GMT", 0.0),
+        ("soon", None),
+        ("9999", 120.0),
+    ],
 )
 def test_retry_after_forms(value: str, seconds: float | None) -> None:
     response = httpx.Response(503, headers={"Retry-After": value})

@@ -1,0 +1,429 @@
+"""A device's whole part, against a service in process."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from client_sdk import errors, identity, runner
+from client_sdk.state import StateFolder, default_folder
+from contract.nn import codec, registry
+from contract.tensors import check_file, parse_header
+from contract.wire.problems import KINDS, TYPE_PREFIX
+
+Run = Callable[..., Any]
+
+
+def problem(kind: str, **members: Any) -> Callable[[httpx.Request], httpx.Response]:
+    """Return a fault that answers with this problem."""
+    body = {"type": TYPE_PREFIX + kind, "title": "T", "status": KINDS[kind][0], "detail": f"{kind} it is"} | members
+    return lambda request: httpx.Response(KINDS[kind][0], json=body)
+
+
+def own(hidden: int = 8) -> nn.Module:
+    """Return a module of a user's own."""
+    return nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 2))
+
+
+def serve_own(service: Any, module: nn.Module) -> None:
+    """Make `module` the federation's model."""
+    codec.save_state(module, service.folder / "own.safetensors")
+    service.architecture, service.options = "custom", {}
+    service.models["mdl_0"] = (service.folder / "own.safetensors").read_bytes()
+
+
+# The way through
+
+
+def test_a_federation_from_enrolment_to_the_final_model(service: Any, take_part: Run, tmp_path: Path) -> None:
+    told: list[int] = []
+    report = take_part(on_round=lambda round_report: told.append(round_report.index))
+    assert (report.state, report.rounds_trained, told) == ("finished", 2, [1, 2])
+    assert (report.client_id, report.client_name, report.num_samples) == ("cli_1", "ward-7", 40)
+    assert report.accuracy == 0.75
+    assert report.losses[1] < report.losses[0]
+    assert report.model_path.read_bytes() == service.updates[-1]
+    assert json.loads(service.sent("POST", ".*/clients")[0].content) == {
+        "name": "ward-7",
+        "num_samples": 40,
+        "capabilities": {},
+    }
+
+
+def test_the_uploaded_file_says_what_the_contract_asks_for_and_no_times(service: Any, take_part: Run) -> None:
+    take_part(rounds=1)
+    metadata = parse_header(service.updates[0], len(service.updates[0])).metadata
+    assert (metadata["num_samples"], metadata["base_model"]) == ("40", "mdl_0")
+    metrics = json.loads(metadata["metrics"])
+    assert set(metrics) == {"loss", "accuracy", "steps"} and metrics["steps"] == 2 * 5
+
+
+def test_the_same_device_uploads_the_same_bytes(service: Any, take_part: Run, tmp_path: Path) -> None:
+    take_part(rounds=1)
+    first = service.updates.pop()
+    service.round, service.current = 1, "mdl_0"
+    torch.manual_seed(99)  # the process's own generator plays no part
+    take_part(rounds=1, state_dir=tmp_path / "other")
+    assert service.updates.pop() == first
+    service.round, service.current = 1, "mdl_0"
+    take_part(rounds=1, state_dir=tmp_path / "third", name="ward-8")
+    assert service.updates.pop() != first
+
+
+def test_rounds_limits_the_run_and_the_next_run_goes_on_without_enrolling(service: Any, take_part: Run) -> None:
+    assert take_part(rounds=1).state == "running"
+    report = take_part(join_token=None)
+    assert (report.state, report.client_id, [r.index for r in report.rounds]) == ("finished", "cli_1", [2])
+    assert len(service.sent("POST", ".*/clients")) == 1
+
+
+def test_a_device_token_replaces_enrolment(service: Any, take_part: Run) -> None:
+    service.token, service.name = "pst_dev_given", "ward-7"
+    assert take_part(join_token=None, token="pst_dev_given").state == "finished"
+    assert service.sent("POST", ".*/clients") == []
+
+
+def test_waiting_asks_again_without_a_hot_loop(service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(runner.DeviceRun.__init__, "__defaults__", (naps.append,))
+    for _ in range(3):
+        service.fault("GET", "/v1/assignment", lambda request: waiting(service))
+    assert take_part().state == "finished"
+    assert naps == [0.2, 0.4, 0.8]
+    assert service.sent("GET", "/v1/assignment")[0].url.params["wait"] == "30"
+
+
+def waiting(service: Any) -> httpx.Response:
+    body = json.loads(service._assignment(None).content)
+    return httpx.Response(200, json=body | {"action": "wait", "reason": "two more clients are needed"})
+
+
+# Crashes and refusals
+
+
+def test_a_crash_before_the_upload_sends_the_same_bytes_and_trains_no_second_time(
+    service: Any, take_part: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(request: httpx.Request) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    service.fault("PUT", ".*/update", crash)
+    with pytest.raises(KeyboardInterrupt):
+        take_part()
+    kept = (tmp_path / "device" / "pending.safetensors").read_bytes()
+    monkeypatch.setattr(runner, "train_local", None)
+    report = take_part(rounds=1)
+    assert service.updates == [kept]
+    assert report.rounds[0].seconds == 0 and report.losses[0] > 0
+    assert not list((tmp_path / "device").glob("pending*"))
+    keys = {request.headers["Idempotency-Key"] for request in service.sent("PUT", ".*/update")}
+    assert len(keys) == 1
+
+
+def test_a_pending_update_of_another_round_is_trained_anew(service: Any, take_part: Run, tmp_path: Path) -> None:
+    def crash(request: httpx.Request) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    service.fault("PUT", ".*/update", crash)
+    with pytest.raises(KeyboardInterrupt):
+        take_part()
+    service.round = 2
+    assert [r.index for r in take_part().rounds] == [2]
+    assert len(service.updates) == 1
+
+
+@pytest.mark.parametrize("kind", ["round-closed", "stale-base-model", "not-selected", "already-delivered"])
+def test_an_update_that_is_no_longer_wanted_is_skipped(
+    service: Any, take_part: Run, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        service.round = 2
+        return problem(kind)(request)
+
+    service.fault("PUT", ".*/update", refuse)
+    report = take_part(progress=True)
+    assert [(r.index, r.uploaded) for r in report.rounds] == [(1, False), (2, True)]
+    assert report.rounds[0].reason == f"{kind} it is"
+    assert "no longer wanted" in capsys.readouterr().err
+
+
+def test_a_round_that_refuses_twice_ends_the_run_instead_of_training_for_ever(service: Any, take_part: Run) -> None:
+    for _ in range(2):
+        service.fault("PUT", ".*/update", problem("stale-base-model"))
+    with pytest.raises(errors.StaleBaseModel):
+        take_part()
+
+
+def test_a_file_that_is_refused_for_good_is_not_kept(service: Any, take_part: Run, tmp_path: Path) -> None:
+    service.fault("PUT", ".*/update", problem("invalid-tensors", tensor="0.weight"))
+    with pytest.raises(errors.InvalidTensors) as caught:
+        take_part()
+    assert caught.value.members == {"tensor": "0.weight"}
+    assert not list((tmp_path / "device").glob("pending*"))
+
+
+def test_a_lost_answer_to_an_upload_is_asked_for_again(
+    service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client_sdk.transport.BACKOFF_FIRST", 0.0)
+
+    def lost(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("connection reset")
+
+    service.fault("PUT", ".*/update", lost)
+    assert take_part(rounds=1).rounds_trained == 1
+    first, second = service.sent("PUT", ".*/update")
+    assert first.content == second.content
+    assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
+
+
+def test_a_refused_token_says_what_to_do(service: Any, take_part: Run, tmp_path: Path) -> None:
+    take_part(rounds=1)
+    service.token = "pst_dev_other"
+    with pytest.raises(errors.Unauthorized, match="revoked.*delete that folder") as caught:
+        take_part()
+    assert str(tmp_path / "device") in caught.value.detail
+    assert "secret" not in str(caught.value)
+
+
+def test_a_wrong_join_token_enrols_nobody_and_can_be_put_right(service: Any, take_part: Run) -> None:
+    with pytest.raises(errors.Unauthorized):
+        take_part(join_token="pst_join_wrong")
+    assert take_part().state == "finished"
+    keys = {request.headers["Idempotency-Key"] for request in service.sent("POST", ".*/clients")}
+    assert len(keys) == 1
+
+
+def test_a_taken_name_and_an_ended_federation_are_told_apart(service: Any, take_part: Run) -> None:
+    service.fault("POST", ".*/clients", problem("name-taken"))
+    with pytest.raises(errors.NameTaken, match="another device is called 'ward-7'"):
+        take_part()
+    service.fault("POST", ".*/clients", problem("invalid-transition", state="cancelled"))
+    with pytest.raises(errors.FederationEnded) as caught:
+        take_part()
+    assert caught.value.state == "cancelled"
+
+
+# State on disk
+
+
+def test_the_token_is_readable_by_its_user_only(take_part: Run, tmp_path: Path) -> None:
+    take_part()
+    file = tmp_path / "device" / "identity.json"
+    assert "pst_dev_secret" in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "device").stat().st_mode) == 0o700
+
+
+def test_the_folder_keeps_one_model_only(take_part: Run, tmp_path: Path) -> None:
+    report = take_part()
+    assert list((tmp_path / "device" / "models").iterdir()) == [report.model_path]
+    check_file(report.model_path)
+
+
+def test_another_name_or_federation_in_the_same_folder_is_refused(take_part: Run) -> None:
+    take_part(rounds=1)
+    with pytest.raises(errors.StateError, match="belongs to client 'ward-7', not 'ward-8'"):
+        take_part(name="ward-8")
+    with pytest.raises(errors.StateError, match="belongs to federation fed_1"):
+        take_part(federation="fed_2")
+
+
+def test_the_default_name_comes_from_the_host_and_is_remembered(
+    service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "ward pc.example.org")
+    first = take_part(name=None, rounds=1).client_name
+    assert first.startswith("ward-pc-") and len(first) == len("ward-pc-") + 4
+    assert take_part(name=None).client_name == first
+    assert identity.default_name() != identity.default_name()
+
+
+def test_two_processes_do_not_share_a_folder(take_part: Run, tmp_path: Path) -> None:
+    with (
+        StateFolder(tmp_path / "device").locked(),
+        pytest.raises(errors.StateError, match="in use by another process"),
+    ):
+        take_part()
+
+
+def test_default_folders_follow_xdg_and_keep_devices_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_folder("http://h:80/", "fed_1", None) == Path("/state/potstill/h/fed_1")
+    assert default_folder("http://h:8000", "fed_1", "../ward 7") == Path("/state/potstill/h_8000/fed_1/_ward_7")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert default_folder("http://h", "fed_1", None) == Path.home() / ".local/state/potstill/h/fed_1"
+
+
+# What is refused early
+
+
+@pytest.mark.parametrize("empty", [(np.zeros((0, 2), "float32"), np.zeros(0, int)), torch.utils.data.Subset([], [])])
+def test_an_empty_data_set_is_refused_before_any_request(
+    service: Any, take_part: Run, empty: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.DatasetError, match="is empty"):
+        take_part(empty)
+    assert service.requests == [] and not (tmp_path / "device").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"federation": "digits"}, "federation: expected an id such as fed_"),
+        ({"name": "ward/7"}, "name: 'ward/7': the characters"),
+        ({"rounds": 0}, "rounds: expected at least 1"),
+        ({"join_token": None}, "join_token: this device is not enrolled"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_before_any_request(
+    service: Any, take_part: Run, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(errors.UsageError, match=words):
+        take_part(**options)
+    assert service.requests == []
+
+
+def test_data_that_do_not_fit_the_task_are_refused_before_training(service: Any, take_part: Run, blobs: Any) -> None:
+    with pytest.raises(errors.DatasetError, match="label 2; the federation's 2 classes are 0 to 1"):
+        take_part((blobs[0], np.full(40, 2)))
+    assert service.sent("GET", ".*/weights") == []
+
+
+def test_a_loss_that_is_not_finite_uploads_nothing(service: Any, take_part: Run, blobs: Any) -> None:
+    service.plan["optimizer"] = {"kind": "sgd", "lr": 10.0}
+    with pytest.raises(errors.TrainingError, match="nothing was uploaded"):
+        take_part((blobs[0] * np.float32(1e30), blobs[1]))
+    assert service.sent("PUT", ".*") == []
+
+
+# The user's own module
+
+
+def test_the_users_own_module_is_trained_and_ends_with_the_final_weights(service: Any, take_part: Run) -> None:
+    module = own()
+    serve_own(service, own())
+    report = take_part(model=module)
+    arrays = codec.state_arrays(module.state_dict())
+    other = own()
+    codec.load_state(other, report.model_path)
+    assert all(np.array_equal(value, arrays[name]) for name, value in codec.state_arrays(other.state_dict()).items())
+
+
+def test_a_custom_architecture_needs_the_users_module(service: Any, take_part: Run) -> None:
+    serve_own(service, own())
+    with pytest.raises(errors.ModelMismatch, match="pass your module as model="):
+        take_part()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda: own(9), lambda: nn.Linear(2, 2), lambda: own().double(), lambda: nn.Sequential(*own(), nn.Linear(2, 2))],
+)
+def test_a_module_with_other_tensors_is_refused_before_training(
+    service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch, other: Any
+) -> None:
+    serve_own(service, own())
+    monkeypatch.setattr(runner, "train_local", None)
+    with pytest.raises(errors.ModelMismatch) as caught:
+        take_part(model=other)
+    assert caught.value.tensors and caught.value.tensors[0] in str(caught.value)
+
+
+class Tied(nn.Module):
+    """Two names for one tensor, a transposed parameter, and a BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.second.weight = self.first.weight
+        self.turned = nn.Parameter(torch.arange(4.0).reshape(2, 2).t())
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.second(self.norm(self.first(x) @ self.turned))
+        return out
+
+
+def test_tied_transposed_and_wrapped_modules_travel(service: Any, take_part: Run) -> None:
+    serve_own(service, Tied())
+    wrapped = torch.nn.DataParallel(Tied())
+    report = take_part(model=wrapped)
+    names = check_file(report.model_path).tensors
+    assert {"first.weight", "second.weight", "turned", "norm.running_mean", "norm.num_batches_tracked"} <= set(names)
+    assert not any(name.startswith("module.") for name in names)
+
+
+def test_a_module_that_returns_no_logits_is_told_so(service: Any, take_part: Run) -> None:
+    module = nn.Sequential(nn.Linear(2, 3))
+    serve_own(service, module)
+    with pytest.raises(errors.ModelMismatch, match=r"returned shape \[8, 3\].*\[8, 2\] are needed"):
+        take_part(model=module)
+
+
+# Small data
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_few_samples_and_one_class_work_even_with_batch_norm(
+    service: Any, take_part: Run, blobs: Any, size: int
+) -> None:
+    module = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    serve_own(service, module)
+    report = take_part((blobs[0][:size], np.zeros(size, int)), model=module)
+    assert report.rounds_trained == 2
+    metadata = parse_header(service.updates[0], len(service.updates[0])).metadata
+    assert metadata["num_samples"] == str(size)
+
+
+def test_threads_come_from_the_environment_only(take_part: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    take_part(rounds=1)
+    assert torch.get_num_threads() == before
+    monkeypatch.setenv("POTSTILL_TORCH_THREADS", "many")
+    with pytest.raises(errors.UsageError, match="POTSTILL_TORCH_THREADS"):
+        take_part()
+    monkeypatch.setenv("POTSTILL_TORCH_THREADS", "1")
+    try:
+        take_part()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+# The discriminator
+
+
+def test_a_discriminator_is_trained_once_and_pushed_before_the_rounds(
+    service: Any, take_part: Run, tmp_path: Path
+) -> None:
+    service.want_discriminator = True
+    report = take_part()
+    assert report.rounds_trained == 2
+    header = parse_header(service.discriminator, len(service.discriminator))
+    assert header.metadata["num_samples"] == "40" and "base_model" not in header.metadata
+    (tmp_path / "d.safetensors").write_bytes(service.discriminator)
+    codec.load_state(registry.build("disc-mlp", {"hidden": [8]}, task=service.task), tmp_path / "d.safetensors")
+
+
+def test_a_discriminator_that_was_trained_before_a_crash_is_sent_as_it_was(
+    service: Any, take_part: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(request: httpx.Request) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    service.want_discriminator = True
+    service.fault("PUT", ".*/discriminator", crash)
+    with pytest.raises(KeyboardInterrupt):
+        take_part()
+    kept = (tmp_path / "device" / "pending.safetensors").read_bytes()
+    monkeypatch.setattr(runner, "train_discriminator", None)
+    take_part()
+    assert service.discriminator == kept
