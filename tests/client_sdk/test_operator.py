@@ -1,0 +1,276 @@
+"""One typed method per endpoint: what each sends and what it makes of the answer."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk import Client, OperatorClient, errors
+from contract.wire.common import Page
+from contract.wire.devices import Enrolment
+from contract.wire.federations import FederationCreate
+
+NOW = "2026-01-01T00:00:00.000Z"
+DIGEST = "sha256-" + "0" * 64
+RECIPE = {"name": "fedavg"}
+SUMMARY = {
+    "id": "fed_1",
+    "name": "digits",
+    "state": "running",
+    "recipe": "fedavg",
+    "round": 1,
+    "rounds_total": 3,
+    "clients": 2,
+    "created_at": NOW,
+}
+TASK = {"kind": "classification", "num_classes": 10, "input": {"shape": [1, 8, 8], "dtype": "float32"}}
+PROTOTYPES = [{"name": "main", "architecture": "cnn-digits"}]
+FEDERATION = SUMMARY | {
+    "task": TASK,
+    "prototypes": PROTOTYPES,
+    "composition": RECIPE,
+    "local": {},
+    "rounds": {},
+    "datasets": {},
+    "seed": 0,
+}
+ROUND = {
+    "id": "rnd_1",
+    "federation_id": "fed_1",
+    "index": 1,
+    "state": "collecting",
+    "asked": 2,
+    "answered": 1,
+    "needed": 2,
+    "min_updates": 1,
+    "opened_at": NOW,
+    "deadline_at": NOW,
+}
+MODEL = {
+    "id": "mdl_1",
+    "federation_id": None,
+    "round_id": None,
+    "round": None,
+    "prototype": None,
+    "role": "imported",
+    "digest": DIGEST,
+    "size": 1,
+    "architecture": "mlp",
+    "created_at": NOW,
+    "url": "/v1/models/mdl_1/weights",
+}
+DATASET = {
+    "id": "dst_1",
+    "name": "server",
+    "digest": DIGEST,
+    "size": 1,
+    "num_samples": 3,
+    "shape": [1, 8, 8],
+    "dtype": "F32",
+    "labeled": False,
+    "created_at": NOW,
+}
+JOB = {
+    "id": "job_1",
+    "kind": "round",
+    "state": "running",
+    "federation_id": "fed_1",
+    "round_id": "rnd_1",
+    "attempt": 1,
+    "max_attempts": 3,
+    "created_at": NOW,
+    "progress": {"phase": "distil", "step": 1, "of": 2},
+}
+TOKEN = {"id": "tok_1", "name": "ops", "role": "viewer", "created_at": NOW}
+CLIENT = {"id": "cli_1", "name": "ward-7", "prototype": "main", "num_samples": 5, "enrolled_at": NOW}
+WORKER = {"id": "wrk_1", "host": "h", "pid": 1, "device": "cpu", "alive": True, "last_seen_at": NOW}
+ARCHITECTURE = {"name": "mlp", "role": "classifier", "summary": "s", "server_side": True, "options": {}}
+RECIPE_INFO = {"name": "fedavg", "summary": "s", "source": "p", "choices": [], "composition": RECIPE, "local": {}}
+READY = {"ready": True, "checks": {"database": {"ok": True}}}
+CREATE = FederationCreate.model_validate(
+    {"name": "digits", "task": TASK, "prototypes": PROTOTYPES, "recipe": RECIPE, "rounds": {"total": 3}}
+)
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "next": None}
+
+
+Call = Callable[[OperatorClient], Any]
+CALLS: dict[str, tuple[Call, str, str, Any]] = {
+    "health": (lambda c: c.health(), "GET", "/healthz", {"status": "ok", "version": "1"}),
+    "readiness": (lambda c: c.readiness(), "GET", "/readyz", READY),
+    "create_federation": (
+        lambda c: c.create_federation(CREATE),
+        "POST",
+        "/v1/federations",
+        FEDERATION | {"join_token": "j"},
+    ),
+    "federations": (lambda c: c.federations(), "GET", "/v1/federations", page(SUMMARY)),
+    "federation": (lambda c: c.federation("fed_1"), "GET", "/v1/federations/fed_1", FEDERATION),
+    "start_federation": (lambda c: c.start_federation("fed_1"), "POST", "/v1/federations/fed_1/start", FEDERATION),
+    "pause_federation": (lambda c: c.pause_federation("fed_1"), "POST", "/v1/federations/fed_1/pause", FEDERATION),
+    "resume_federation": (lambda c: c.resume_federation("fed_1"), "POST", "/v1/federations/fed_1/resume", FEDERATION),
+    "cancel_federation": (lambda c: c.cancel_federation("fed_1"), "POST", "/v1/federations/fed_1/cancel", FEDERATION),
+    "rotate_join_token": (
+        lambda c: c.rotate_join_token("fed_1"),
+        "POST",
+        "/v1/federations/fed_1/join-token",
+        {"join_token": "j"},
+    ),
+    "clients": (lambda c: c.clients("fed_1"), "GET", "/v1/federations/fed_1/clients", page(CLIENT)),
+    "revoke_client": (
+        lambda c: c.revoke_client("fed_1", "cli_1"),
+        "DELETE",
+        "/v1/federations/fed_1/clients/cli_1",
+        None,
+    ),
+    "rounds": (lambda c: c.rounds("fed_1"), "GET", "/v1/federations/fed_1/rounds", page(ROUND)),
+    "round": (lambda c: c.round("rnd_1"), "GET", "/v1/rounds/rnd_1", ROUND | {"participants": []}),
+    "close_round": (lambda c: c.close_round("rnd_1", force=True), "POST", "/v1/rounds/rnd_1/close?force=true", ROUND),
+    "models": (lambda c: c.models(federation="fed_1"), "GET", "/v1/models?federation=fed_1", page(MODEL)),
+    "model": (lambda c: c.model("mdl_1"), "GET", "/v1/models/mdl_1", MODEL),
+    "datasets": (lambda c: c.datasets(), "GET", "/v1/datasets", page(DATASET)),
+    "dataset": (lambda c: c.dataset("dst_1"), "GET", "/v1/datasets/dst_1", DATASET),
+    "delete_dataset": (lambda c: c.delete_dataset("dst_1"), "DELETE", "/v1/datasets/dst_1", None),
+    "jobs": (lambda c: c.jobs(state="running", limit=5), "GET", "/v1/jobs?limit=5&state=running", page(JOB)),
+    "job": (lambda c: c.job("job_1"), "GET", "/v1/jobs/job_1", JOB),
+    "cancel_job": (lambda c: c.cancel_job("job_1"), "POST", "/v1/jobs/job_1/cancel", JOB),
+    "retry_job": (lambda c: c.retry_job("job_1"), "POST", "/v1/jobs/job_1/retry", JOB),
+    "workers": (lambda c: c.workers(), "GET", "/v1/workers", page(WORKER)),
+    "recipes": (lambda c: c.recipes(), "GET", "/v1/recipes", page(RECIPE_INFO)),
+    "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", page(ARCHITECTURE)),
+    "create_token": (lambda c: c.create_token("ops"), "POST", "/v1/tokens", TOKEN | {"token": "pst_view_1"}),
+    "tokens": (lambda c: c.tokens(), "GET", "/v1/tokens", page(TOKEN)),
+    "revoke_token": (lambda c: c.revoke_token("tok_1"), "DELETE", "/v1/tokens/tok_1", None),
+}
+
+
+def connect(answer: Any, seen: list[httpx.Request], status: int = 200) -> OperatorClient:
+    def handle(request: httpx.Request) -> httpx.Response:
+        request.read()
+        seen.append(request)
+        return httpx.Response(204) if answer is None else httpx.Response(status, json=answer)
+
+    return OperatorClient("http://potstill.test", "pst_op_1", transport=httpx.MockTransport(handle))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: str) -> None:
+    call, method, path, answer = CALLS[name]
+    seen: list[httpx.Request] = []
+    with connect(answer, seen) as client:
+        result = call(client)
+    (request,) = seen
+    assert (request.method, request.url.raw_path.decode()) == (method, path)
+    assert request.headers["Authorization"] == "Bearer pst_op_1"
+    assert ("Idempotency-Key" in request.headers) == (method == "POST")
+    if answer is None:
+        assert result is None
+    elif name == "rotate_join_token":
+        assert result == "j"
+    else:
+        first, wanted = (result.items[0], answer["items"][0]) if isinstance(result, Page) else (result, answer)
+        assert all(getattr(first, key, None) is not None for key, value in wanted.items() if value is not None)
+
+
+def test_every_public_method_is_in_the_table() -> None:
+    others = {"each", "close", "download", "url", "import_model", "add_dataset"}
+    public = {name for name in dir(OperatorClient) if not name.startswith("_")}
+    assert public - others == set(CALLS)
+
+
+def test_creation_sends_what_was_set_and_leaves_defaults_to_the_service() -> None:
+    seen: list[httpx.Request] = []
+    connect(FEDERATION | {"join_token": "j"}, seen).create_federation(CREATE, key="mine")
+    body = json.loads(seen[0].content)
+    assert body["rounds"] == {"total": 3} and body["recipe"] == {"name": "fedavg"} and "seed" not in body
+    assert seen[0].headers["Idempotency-Key"] == "mine"
+
+
+def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:
+    file = tmp_path / "f.safetensors"
+    file.write_bytes(b"abc")
+    seen: list[httpx.Request] = []
+    connect(DATASET, seen, 201).add_dataset("server & co", file)
+    connect(MODEL, seen, 201).import_model(file, name="start", architecture="mlp", options={"hidden": [8]})
+    assert dict(seen[0].url.params) == {"name": "server & co"}
+    assert dict(seen[1].url.params) == {"name": "start", "architecture": "mlp", "options": '{"hidden": [8]}'}
+    assert all(r.content == b"abc" and r.headers["Content-Length"] == "3" for r in seen)
+
+
+def test_each_walks_all_pages() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        after = request.url.params.get("after")
+        index = int(after or 0)
+        return httpx.Response(
+            200, json={"items": [JOB | {"id": f"job_{index}"}], "next": str(index + 1) if index < 2 else None}
+        )
+
+    client = OperatorClient("http://potstill.test", transport=httpx.MockTransport(handle))
+    assert [job.id for job in client.each(client.jobs, state="running")] == ["job_0", "job_1", "job_2"]
+
+
+def test_an_unready_service_is_an_answer_and_not_an_error() -> None:
+    seen: list[httpx.Request] = []
+    unready = {"ready": False, "checks": {"broker": {"ok": False, "detail": "no answer"}}}
+    assert connect(unready, seen, 503).readiness().checks["broker"].detail == "no answer"
+    assert len(seen) == 1
+
+
+def test_an_answer_of_another_version_names_the_field_and_the_remedy() -> None:
+    with pytest.raises(errors.UnexpectedAnswer, match="kind.*install the version of potstill"):
+        connect(JOB | {"kind": "anneal"}, []).job("job_1")
+    with pytest.raises(errors.UnexpectedAnswer, match="GET /v1/assignment.*train_gan"):
+        device = Client(
+            "http://t", transport=httpx.MockTransport(lambda r: httpx.Response(200, json={"action": "train_gan"}))
+        )
+        device.assignment(0)
+
+
+def test_fields_of_a_newer_service_are_ignored() -> None:
+    assert connect(JOB | {"mood": "good"}, []).job("job_1").id == "job_1"
+
+
+def test_the_long_poll_waits_longer_than_the_service_holds_the_answer_back() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(
+            404, json={"type": "urn:potstill:problem:not-found", "title": "T", "status": 404, "detail": "d"}
+        )
+
+    with pytest.raises(errors.NotFound):
+        Client("http://t", "pst_dev_1", transport=httpx.MockTransport(handle), timeout=10).assignment(45)
+    assert seen[0].url.params["wait"] == "45"
+    assert seen[0].extensions["timeout"]["read"] == 55
+
+
+def test_enrolling_uses_the_join_token_and_then_the_devices_own() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        body = {"client_id": "cli_1", "federation_id": "fed_1", "token": "pst_dev_9", "prototype": "main"}
+        return httpx.Response(201, json=body if request.method == "POST" else MODEL)
+
+    with Client("http://t", transport=httpx.MockTransport(handle)) as device:
+        device.enrol("fed_1", Enrolment(name="ward-7", num_samples=3), join_token="pst_join_1", key="k")
+        device.model("mdl_1")
+        assert "pst_" not in repr(device)
+    assert [r.headers["Authorization"] for r in seen] == ["Bearer pst_join_1", "Bearer pst_dev_9"]
+    assert seen[0].headers["Idempotency-Key"] == "k"
+
+
+def test_a_client_of_the_users_own_stays_open() -> None:
+    with httpx.Client(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=JOB))) as own:
+        with OperatorClient("http://t", http_client=own) as client:
+            client.job("job_1")
+        assert not own.is_closed
+    with OperatorClient("http://t") as client:
+        owned = client._transport._http
+    assert owned.is_closed
