@@ -32,7 +32,7 @@ class BaseClient:
         *,
         http_client: httpx.Client | None = None,
         transport: httpx.BaseTransport | None = None,
-        timeout: float = 30.0,
+        timeout: float = 60.0,
         retries: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,

@@ -107,7 +107,7 @@ def _enrol(client: Client, identity: Identity, num_samples: int, join_token: str
         raise NameTaken(
             error.status,
             f"another device is called {identity.name!r}; pass another name. If that device is this one and its state "
-            "folder was lost, ask the operator to revoke it and enrol with a new name",
+            "folder was lost, the operator can revoke it; then the name is free again",
             kind=error.kind,
             title=error.title,
             members=error.members,

@@ -15,7 +15,15 @@ from torch import nn
 from client_sdk import data, identity, models
 from client_sdk.client import Client
 from client_sdk.discriminator import generated, train_discriminator
-from client_sdk.errors import ApiError, Conflict, Unauthorized, UpdateRefused, UsageError
+from client_sdk.errors import (
+    ApiError,
+    DigestMismatch,
+    IncompleteBody,
+    InvalidTransition,
+    Unauthorized,
+    UpdateRefused,
+    UsageError,
+)
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.state import Pending, StateFolder, default_folder
@@ -32,7 +40,7 @@ from contract.wire.devices import (
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
-BAD_FILE = frozenset({400, 413, 415, 422})  # the same bytes would be refused again
+BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused again
 
 
 def train_and_push(
@@ -109,6 +117,17 @@ def _set_threads() -> None:
         if not threads.isdecimal() or int(threads) < 1:
             raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
         torch.set_num_threads(int(threads))
+
+
+def _pushed(push: Callable[[], object], tries: int = 3) -> None:
+    """Upload, again if the bytes suffered on the way."""
+    for last in range(tries, 0, -1):
+        try:
+            push()
+            return
+        except (IncompleteBody, DigestMismatch):
+            if last == 1:
+                raise
 
 
 class DeviceRun:
@@ -236,8 +255,8 @@ class DeviceRun:
             ApiError: refused for good, or the same purpose was refused twice.
         """
         try:
-            push()
-        except UpdateRefused as error:
+            _pushed(push)
+        except (UpdateRefused, InvalidTransition) as error:  # the federation may have ended meanwhile
             self.folder.forget_pending()
             self._refusals[purpose] += 1
             if self._refusals[purpose] > 1:
@@ -246,7 +265,7 @@ class DeviceRun:
         except Unauthorized as error:
             raise identity.refused(error, self.folder) from error
         except ApiError as error:
-            if error.status in BAD_FILE or isinstance(error, Conflict):
+            if error.status in BAD_FILE:
                 self.folder.forget_pending()
             raise
         self.folder.forget_pending()

@@ -92,7 +92,7 @@ class Transport:
         token: str | None = None,
         http_client: httpx.Client | None = None,
         transport: httpx.BaseTransport | None = None,
-        timeout: float = 30.0,
+        timeout: float = 60.0,
         retries: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,

@@ -169,6 +169,28 @@ def test_a_file_that_is_refused_for_good_is_not_kept(service: Any, take_part: Ru
     assert not list((tmp_path / "device").glob("pending*"))
 
 
+@pytest.mark.parametrize("kind", ["incomplete-body", "digest-mismatch"])
+def test_bytes_that_suffered_on_the_way_are_sent_again(service: Any, take_part: Run, tmp_path: Path, kind: str) -> None:
+    service.fault("PUT", ".*/update", problem(kind))
+    assert take_part(rounds=1).rounds_trained == 1
+    for _ in range(3):
+        service.fault("PUT", ".*/update", problem(kind))
+    with pytest.raises(errors.ApiError, match=f"{kind} it is"):
+        take_part()
+    assert (tmp_path / "device" / "pending.safetensors").exists()
+
+
+def test_a_federation_that_ends_during_the_discriminators_training_ends_the_run(service: Any, take_part: Run) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        service.state = "finished"
+        return problem("invalid-transition", state="cancelled")(request)
+
+    service.want_discriminator = True
+    service.fault("PUT", ".*/discriminator", refuse)
+    report = take_part()
+    assert (report.state, report.rounds_trained) == ("finished", 0)
+
+
 def test_a_lost_answer_to_an_upload_is_asked_for_again(
     service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
