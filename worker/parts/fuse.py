@@ -10,7 +10,18 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from contract.tensors import BUFFERS_KEY, DTYPES, FLOATS, Array, Header, TensorError, TensorFile, TensorWriter, compare
+from contract.tensors import (
+    BUFFERS_KEY,
+    DTYPES,
+    FLOATS,
+    Array,
+    Header,
+    TensorError,
+    TensorFile,
+    TensorWriter,
+    compare,
+    dtype_name,
+)
 from worker.parts.errors import PartError
 
 IntRule = Literal["max", "round_mean"]
@@ -134,12 +145,12 @@ class _IntRoundMean:
 
 
 def _sum_for(dtype: str, int_rule: IntRule) -> _Sum:
+    if int_rule not in ("max", "round_mean"):
+        raise PartError("bad_option", f"int_rule {int_rule!r} is not known; use 'max' or 'round_mean'")
     if dtype in FLOATS:
         return _FloatMean(DTYPES[dtype])
     if int_rule == "round_mean" and dtype != "BOOL":
         return _IntRoundMean(DTYPES[dtype])
-    if int_rule not in ("max", "round_mean"):
-        raise PartError("bad_option", f"int_rule {int_rule!r} is not known; use 'max' or 'round_mean'")
     return _IntMax(DTYPES[dtype])
 
 
@@ -227,12 +238,25 @@ def average_files(
     return [source.name for source in ordered]
 
 
+@dataclass(frozen=True)
+class Average:
+    """A weighted average in memory.
+
+    Attributes:
+        state: its tensors, with the inputs' dtypes.
+        total: sum of the weights.
+        contributors: indices of the states that counted.
+    """
+
+    state: dict[str, Array]
+    total: float
+    contributors: list[int]
+
+
 def average_arrays(
     states: Sequence[Mapping[str, Array]], weights: Sequence[float], *, int_rule: IntRule = "max"
-) -> tuple[dict[str, Array], list[int]]:
-    """Return the weighted average of states in memory and the indices of those that contributed.
-
-    The same rule as `average_files`, for small states. States are taken in the order given.
+) -> Average:
+    """Return the weighted average of states in memory: the rule of `average_files`, in the order given.
 
     Raises:
         PartError: as `average_files`.
@@ -241,15 +265,14 @@ def average_arrays(
         raise PartError("schema_mismatch", f"{len(states)} states but {len(weights)} weights")
     kept = contributors(weights)
     first = states[kept[0]]
-    shape_of = {name: (array.shape, array.dtype) for name, array in first.items()}
+    layout = {name: (array.shape, array.dtype) for name, array in first.items()}
     for i in kept:
-        if {name: (array.shape, array.dtype) for name, array in states[i].items()} != shape_of:
+        if {name: (array.shape, array.dtype) for name, array in states[i].items()} != layout:
             raise PartError("schema_mismatch", f"state {i} has other tensors than state {kept[0]}")
-    names = {dtype: name for name, dtype in DTYPES.items()}
     result: dict[str, Array] = {}
     for name, array in first.items():
-        total = _sum_for(names[array.dtype], int_rule)
+        total = _sum_for(dtype_name(array), int_rule)
         for i in kept:
-            total.add(np.asarray(states[i][name]), float(weights[i]))
+            total.add(states[i][name], float(weights[i]))
         result[name] = total.result()
-    return result, kept
+    return Average(result, float(sum(weights[i] for i in kept)), kept)

@@ -121,6 +121,11 @@ def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
+def odds_of(score: ArrayLike, link: str = "double_sigmoid") -> Float:
+    """Return Phi = D / (1 - D): in (1, e) for 'double_sigmoid'. Arguments and errors as `log_odds`."""
+    return np.asarray(np.exp(log_odds(score, link)))
+
+
 def log_probability(score: ArrayLike) -> Float:
     """Return ln sigmoid(a): the log of a single-sigmoid discriminator's probability (DaFKD).
 
