@@ -37,7 +37,7 @@ class Recipe(BaseModel):
 
     @property
     def needs_networks(self) -> bool:
-        """Whether fusing a round runs a network (and thus needs torch, a child process, and registered architectures)."""
+        """Whether fusing a round runs a network, and thus needs torch and registered architectures."""
         return self.distil is not None
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class Recipe(BaseModel):
         if weigh in ("odds", "dafkd") and self.discriminators is None:
             raise ValueError(f"distil.weigh: {weigh!r} reads discriminators; add the part 'discriminators'")
         if weigh not in ("odds", "dafkd") and self.discriminators is not None:
-            raise ValueError("discriminators: no weighting reads them; leave the part out or set distil.weigh to 'odds'")
+            raise ValueError("discriminators: no weighting reads them; leave the part out or weigh by 'odds'")
         if self.distil:
             schedule = self.distil.schedule
             if (schedule.epochs is None) == (schedule.steps is None):

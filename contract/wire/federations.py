@@ -74,12 +74,24 @@ class RoundsPlan(BaseModel):
     )
     min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: the round is skipped")
     min_clients: int | None = Field(
-        None, ge=1, le=1_000_000, description="clients enrolled before the first round opens; default min_updates"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="clients enrolled before the first round opens; default: clients_per_round if a count, "
+        "else min_updates",
     )
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400)
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
     max_samples_per_client: int = Field(10_000_000, ge=1, description="largest num_samples that counts")
+
+    @property
+    def quorum(self) -> int:
+        """Clients that must be enrolled before the first round opens."""
+        if self.min_clients is not None:
+            return self.min_clients
+        asked = self.clients_per_round
+        return max(self.min_updates, int(asked)) if asked is not None and asked >= 1 else self.min_updates
 
     @model_validator(mode="after")
     def _possible(self) -> "RoundsPlan":

@@ -58,7 +58,7 @@ class Model(Response):
     round_id: str | None
     round: int | None
     prototype: str | None
-    role: Literal["initial", "global", "generator", "imported"]
+    role: Literal["initial", "global", "generator", "discriminator", "imported"]
     digest: Digest
     size: int
     architecture: str | None

@@ -1,0 +1,1 @@
+"""Alembic revisions: one tree for SQLite and PostgreSQL."""

@@ -1,0 +1,63 @@
+"""What routes ask for: the services, the caller, the page, the idempotency key.
+
+No database session is a dependency: its exit would run in another thread of the pool than the route, and requests that
+wait for SQLite's write lock could hold every thread that the holder needs to go on. A route opens its own unit of work.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.api import services
+from service.domain.errors import DomainError
+from service.domain.principal import Principal, Role
+from service.operations import tokens
+
+_bearer = HTTPBearer(auto_error=False, description="a token: operator, viewer, device or join token")
+
+
+def get_services(request: Request) -> services.Services:
+    """Return the services of this process."""
+    return cast(services.Services, request.app.state.services)
+
+
+Services = Annotated[services.Services, Depends(get_services)]
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+def get_principal(parts: Services, credentials: Credentials) -> Principal:
+    """Return the caller, or refuse with unauthorized."""
+    with parts.store.read() as session:
+        return tokens.authenticate(session, parts.settings.key, credentials.credentials if credentials else None)
+
+
+Anyone = Annotated[Principal, Depends(get_principal)]
+_WANTED = {"operator": "an operator's", "viewer": "a viewer's", "device": "a device's", "join": "a join"}
+
+
+def need(*roles: Role) -> Callable[[Principal], Principal]:
+    """Return a dependency that lets only these roles in."""
+
+    def check(principal: Anyone) -> Principal:
+        if principal.role not in roles:
+            wanted = " or ".join(_WANTED[role] for role in roles)
+            raise DomainError("forbidden", f"this needs {wanted} token, this one is {_WANTED[principal.role]}")
+        return principal
+
+    return check
+
+
+Operator = Annotated[Principal, Depends(need("operator"))]
+Viewer = Annotated[Principal, Depends(need("operator", "viewer"))]
+Device = Annotated[Principal, Depends(need("device"))]
+Joiner = Annotated[Principal, Depends(need("join"))]
+Reader = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
+
+Limit = Annotated[int, Query(ge=1, le=500, description="items on a page")]
+After = Annotated[str | None, Query(max_length=64, description="the `next` of the page before")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", max_length=200, description="the same key and body get the first answer again"),
+]

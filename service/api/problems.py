@@ -1,0 +1,141 @@
+"""The one place where failures become `application/problem+json` (RFC 9457)."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
+from service.domain.errors import DomainError
+
+log = logging.getLogger("service.api")
+UNREAD = "potstill.unread"
+_LINGER_BYTES = 64 * 1024 * 1024
+_LINGER_SECONDS = 5.0
+_BY_STATUS = {
+    400: "invalid-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    415: "unsupported-media-type",
+    416: "range-not-satisfiable",
+    422: "invalid-field",
+    429: "too-many-requests",
+    503: "unavailable",
+}
+
+
+class ProblemResponse(Response):
+    """A problem. If the request's body was not read to its end, the answer goes out at once and what still arrives is
+    thrown away for a while before the connection closes: a client that only reads after sending gets the answer too.
+    """
+
+    media_type = MEDIA_TYPE
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, then linger over an unread body."""
+        if not scope.get(UNREAD):
+            await super().__call__(scope, receive, send)
+            return
+        self.headers["connection"] = "close"
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_drain(receive), _LINGER_SECONDS)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(receive: Receive) -> None:
+    seen = 0
+    while seen < _LINGER_BYTES:
+        message: MutableMapping[str, Any] = await receive()
+        seen += len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            return
+
+
+def problem(scope: Scope, kind: str, detail: str, headers: dict[str, str] | None = None, **members: Any) -> Response:
+    """Return a problem of a kind as a response."""
+    status, title = KINDS[kind]
+    body = {
+        "type": TYPE_PREFIX + kind,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": scope.get("potstill.request_id"),
+    }
+    extra = {key: value for key, value in members.items() if key not in body}
+    content = json.dumps(body | extra, ensure_ascii=False, default=str).encode()
+    return ProblemResponse(content, status_code=status, headers=headers)
+
+
+def _domain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DomainError)
+    headers = {"WWW-Authenticate": "Bearer"} if error.kind == "unauthorized" else {}
+    if error.kind in ("too-many-requests", "unavailable", "storage-full"):
+        headers["Retry-After"] = str(error.members.get("retry_after", 5))
+    return problem(request.scope, error.kind, error.detail, headers, **error.members)
+
+
+def _validation(request: Request, error: Exception) -> Response:
+    """Name the fields; never echo what was sent, which may hold a secret."""
+    assert isinstance(error, RequestValidationError)
+    items = [
+        {"field": ".".join(str(part) for part in item["loc"] if part != "body"), "message": item["msg"]}
+        for item in error.errors()
+    ]
+    first = items[0]
+    kind = "invalid-request" if error.errors()[0]["type"] == "json_invalid" else "invalid-field"
+    more = f" (and {len(items) - 1} more)" if len(items) > 1 else ""
+    detail = f"{first['field'] or 'body'}: {first['message'].removeprefix('Value error, ')}{more}"
+    return problem(request.scope, kind, detail, field=first["field"], errors=items[:20])
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = _BY_STATUS.get(error.status_code, "internal" if error.status_code >= 500 else "invalid-request")
+    what = f"{request.method} {request.url.path[:200]}"
+    detail = {404: f"no such path: {what}", 405: f"not allowed: {what}"}.get(error.status_code, str(error.detail))
+    return problem(request.scope, kind, detail, dict(error.headers or {}))
+
+
+def _busy(request: Request, error: Exception) -> Response:
+    log.error("database: %s", error)
+    return problem(request.scope, "unavailable", "the database cannot answer now; try again", {"Retry-After": "2"})
+
+
+def _internal(request: Request, error: Exception) -> Response:
+    return problem(request.scope, "internal", "the fault is in the service's log under this instance id")
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers."""
+    app.add_exception_handler(DomainError, _domain)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OperationalError, _busy)
+    app.add_exception_handler(Exception, _internal)
+
+
+def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses=` of a route for these kinds of problems."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        status, title = KINDS[kind]
+        entry = found.setdefault(
+            status,
+            {"description": title, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}},
+        )
+        if title not in entry["description"]:
+            entry["description"] += f"; {title[0].lower()}{title[1:]}"
+    return found

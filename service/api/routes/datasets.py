@@ -1,0 +1,69 @@
+"""Server data."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from contract.tensors import Header, TensorFile
+from contract.wire.common import Name, Page
+from contract.wire.rounds import Dataset
+from service.api.deps import After, Limit, Operator, Services, Viewer
+from service.api.intake import Received, receive
+from service.api.problems import documented
+from service.api.routes.devices import _BODY as BODY
+from service.api.routes.devices import _REFUSALS as REFUSALS
+from service.api.services import Services as Parts
+from service.operations import datasets
+
+router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+DatasetId = Annotated[str, Path(max_length=100, description="id or name")]
+_ONE = documented("unauthorized", "forbidden", "not-found")
+
+
+def _register(services: Parts, name: str, upload: Received) -> Dataset:
+    with TensorFile(upload.path) as file:
+        classes = datasets.num_classes(file)
+    with services.store.write() as session:
+        row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
+        services.blobs.keep(upload.path, upload.digest)
+        return datasets.describe(row)
+
+
+def _check(header: Header) -> None:
+    datasets.check_header(header)
+
+
+@router.post("", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("name-taken", "invalid-field"))
+async def add_dataset(
+    request: Request, services: Services, caller: Operator, name: Annotated[Name, Query(examples=["digits-server"])]
+) -> Dataset:
+    """Register server data: a safetensors body with `inputs` [N, ...] and, for validation and test, `labels` [N] (I64).
+
+    The same name with the same bytes again gets the same answer.
+    """
+    async with receive(request, services, lambda: None, _check) as upload:
+        return await run_in_threadpool(_register, services, name, upload)
+
+
+@router.get("", responses=documented("unauthorized", "forbidden"))
+def list_datasets(services: Services, caller: Viewer, limit: Limit = 50, after: After = None) -> Page[Dataset]:
+    """List data sets."""
+    with services.store.read() as session:
+        items, following = datasets.listing(session, limit, after)
+        return Page(items=items, next=following)
+
+
+@router.get("/{dataset_id}", responses=_ONE)
+def show_dataset(dataset_id: DatasetId, services: Services, caller: Viewer) -> Dataset:
+    """Show a data set."""
+    with services.store.read() as session:
+        return datasets.describe(datasets.get(session, dataset_id))
+
+
+@router.delete("/{dataset_id}", status_code=204, responses=_ONE | documented("in-use"))
+def delete_dataset(dataset_id: DatasetId, services: Services, caller: Operator) -> Response:
+    """Remove a data set that no live federation uses."""
+    with services.store.write() as session:
+        datasets.delete(session, dataset_id)
+    return Response(status_code=204)

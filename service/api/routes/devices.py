@@ -1,0 +1,172 @@
+"""What devices call: assignment, update, discriminator."""
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from contract.tensors import Header, TensorFile
+from contract.wire.devices import Assignment, DiscriminatorReceipt, UpdateMetadata, UpdateReceipt
+from service.api.deps import Device, Services
+from service.api.intake import Received, receive
+from service.api.problems import documented
+from service.api.services import Services as Parts
+from service.operations import assignments, clients, discriminators, updates
+from service.operations.lifecycle import current_models
+from service.operations.publishing import DISCRIMINATOR
+from service.persistence.tables import ClientRow, ModelRow
+
+router = APIRouter(prefix="/v1", tags=["devices"])
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "a safetensors file",
+    }
+}
+_REFUSALS = documented(
+    "invalid-request",
+    "incomplete-body",
+    "digest-mismatch",
+    "unauthorized",
+    "forbidden",
+    "not-found",
+    "too-large",
+    "unsupported-media-type",
+    "invalid-container",
+    "invalid-tensors",
+    "invalid-values",
+    "storage-full",
+)
+
+
+def _read(services: Parts, client_id: str) -> tuple[Assignment, int]:
+    with services.store.read() as session:
+        return assignments.read(session, client_id)
+
+
+def _seen(services: Parts, client_id: str) -> None:
+    with services.store.read() as session:
+        unseen = clients.is_unseen(session.get_one(ClientRow, client_id))
+    if unseen:
+        with services.store.write() as session:
+            clients.see(session, client_id)
+
+
+@router.get("/assignment", responses=documented("unauthorized", "forbidden"))
+async def get_assignment(
+    services: Services,
+    caller: Device,
+    wait: Annotated[float, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
+) -> Assignment:
+    """Ask what to do now. With `wait`, the answer comes as soon as there is something to do, or at the end."""
+    end = time.monotonic() + wait
+    await run_in_threadpool(_seen, services, caller.id)
+    while True:
+        assignment, version = await run_in_threadpool(_read, services, caller.id)
+        left = end - time.monotonic()
+        if assignment.action != "wait" or left <= 0 or services.changes.closing:
+            return assignment
+        await services.changes.wait(caller.federation_id or "", version, left)
+        await asyncio.sleep(0)
+
+
+def _manifest(services: Parts, digest: str) -> Header:
+    with TensorFile(services.blobs.path(digest)) as file:
+        return file.header
+
+
+def _accept_update(
+    services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
+) -> tuple[UpdateReceipt, bool]:
+    with services.store.write() as session:
+        row, fresh = updates.accept(
+            session, ticket, metadata, upload.digest, upload.size, services.settings.max_attempts
+        )
+        if fresh:
+            services.blobs.keep(upload.path, upload.digest)
+        return updates.receipt(session, row), fresh
+
+
+def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Ticket:
+    with services.store.read() as session:
+        return updates.admit(session, round_id, caller)
+
+
+@router.put(
+    "/rounds/{round_id}/update",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses=_REFUSALS
+    | documented("round-closed", "not-selected", "stale-base-model", "already-delivered", "invalid-field")
+    | {200: {"model": UpdateReceipt, "description": "the same bytes came before"}},
+)
+async def put_update(
+    round_id: Annotated[str, Path(max_length=64)],
+    request: Request,
+    response: Response,
+    services: Services,
+    caller: Device,
+) -> UpdateReceipt:
+    """Upload trained weights: a safetensors body like the round's model, with `num_samples` and `base_model` (and, if
+    you like, `metrics` as JSON) in its `__metadata__`.
+
+    201: stored, and it counts. 200: the same bytes again. Everything else leaves nothing behind.
+    """
+    ticket = await run_in_threadpool(_admit_update, services, round_id, caller)
+    found: list[UpdateMetadata] = []
+
+    def read_header(header: Header) -> None:
+        found.append(updates.read_metadata(header.metadata, ticket))
+
+    async with receive(request, services, lambda: _manifest(services, ticket.base_digest), read_header) as upload:
+        receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
+    response.status_code = 201 if fresh else 200
+    return receipt
+
+
+def _admit_discriminator(services: Parts, federation_id: str, caller: Device) -> str:
+    """Return the digest of the file whose tensors a discriminator must have."""
+    with services.store.read() as session:
+        federation = discriminators.admit(session, federation_id, caller)
+        return session.get_one(ModelRow, current_models(session, federation.id)[DISCRIMINATOR]).digest
+
+
+def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
+    with services.store.write() as session:
+        row, fresh = discriminators.accept(
+            session,
+            caller.federation_id or "",
+            caller.id,
+            upload.digest,
+            upload.size,
+            services.settings.max_attempts,
+        )
+        if fresh:
+            services.blobs.keep(upload.path, upload.digest)
+        return discriminators.receipt(row), fresh
+
+
+@router.put(
+    "/federations/{federation_id}/discriminator",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses=_REFUSALS
+    | documented("invalid-transition", "already-delivered")
+    | {200: {"model": DiscriminatorReceipt, "description": "the same bytes came before"}},
+)
+async def put_discriminator(
+    federation_id: Annotated[str, Path(max_length=64)],
+    request: Request,
+    response: Response,
+    services: Services,
+    caller: Device,
+) -> DiscriminatorReceipt:
+    """Upload this device's discriminator (FedGO), trained once on local data against the generator's images."""
+    manifest = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
+    async with receive(request, services, lambda: _manifest(services, manifest)) as upload:
+        receipt, fresh = await run_in_threadpool(_accept_discriminator, services, caller, upload)
+    response.status_code = 201 if fresh else 200
+    return receipt

@@ -1,0 +1,148 @@
+"""Federations and their clients."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+
+from contract.wire.common import Page
+from contract.wire.devices import ClientInfo, Enrolled, Enrolment
+from contract.wire.federations import Federation, FederationCreate, FederationCreated, FederationSummary, JoinToken
+from contract.wire.rounds import Round
+from service.api.deps import After, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
+from service.api.problems import documented
+from service.operations import clients, federations, rounds
+from service.operations.idempotency import once
+
+router = APIRouter(prefix="/v1/federations", tags=["federations"])
+FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
+_AUTH = documented("unauthorized", "forbidden")
+_ONE = documented("unauthorized", "forbidden", "not-found")
+_STEER = documented("unauthorized", "forbidden", "not-found", "invalid-transition")
+
+
+@router.post("", status_code=201, responses=_AUTH | documented("name-taken", "idempotency-conflict", "invalid-field"))
+def create_federation(
+    body: FederationCreate, services: Services, caller: Operator, key: IdempotencyKey = None
+) -> FederationCreated:
+    """Create a federation. The answer shows the join token that devices enrol with: keep it."""
+    secret = services.settings.key
+
+    def make() -> dict[str, Any]:
+        return {"id": federations.create(session, secret, body).id}
+
+    with services.store.write() as session:
+        answer = once(session, caller.id, key, f"federation {body.model_dump_json()}", make)
+        row = federations.get(session, answer["id"])
+        described = federations.describe(session, row).model_dump()
+        return FederationCreated(**described, join_token=federations.join_token(secret, row))
+
+
+@router.get("", responses=_AUTH)
+def list_federations(
+    services: Services, caller: Viewer, limit: Limit = 50, after: After = None
+) -> Page[FederationSummary]:
+    """List federations, the oldest first."""
+    with services.store.read() as session:
+        items, following = federations.listing(session, limit, after)
+        return Page(items=items, next=following)
+
+
+@router.get("/{federation_id}", responses=_ONE)
+def show_federation(federation_id: FederationId, services: Services, caller: Viewer) -> Federation:
+    """Show a federation: its state, its parts, its current models, accuracy by round."""
+    with services.store.read() as session:
+        return federations.describe(session, federations.get(session, federation_id))
+
+
+@router.post("/{federation_id}/start", responses=_STEER)
+def start_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+    """Start: the first models are made, then rounds open as soon as enough clients are enrolled."""
+    with services.store.write() as session:
+        row = federations.start(session, federation_id, services.settings.max_attempts)
+        return federations.describe(session, row)
+
+
+@router.post("/{federation_id}/pause", responses=_STEER)
+def pause_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+    """Pause: no round opens or closes until it is resumed."""
+    with services.store.write() as session:
+        return federations.describe(session, federations.pause(session, federation_id))
+
+
+@router.post("/{federation_id}/resume", responses=_STEER)
+def resume_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+    """Resume. After a failed round, that round is given up and the next one starts from the same models."""
+    with services.store.write() as session:
+        row = federations.resume(session, federation_id, services.settings.max_attempts)
+        return federations.describe(session, row)
+
+
+@router.post("/{federation_id}/cancel", responses=_STEER)
+def cancel_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+    """End a federation for good. Its models stay."""
+    with services.store.write() as session:
+        return federations.describe(session, federations.cancel(session, federation_id))
+
+
+@router.post("/{federation_id}/join-token", responses=_ONE)
+def rotate_join_token(federation_id: FederationId, services: Services, caller: Operator) -> JoinToken:
+    """Make a new join token; the one before stops working, enrolled devices go on."""
+    with services.store.write() as session:
+        row = federations.get(session, federation_id)
+        return JoinToken(join_token=federations.rotate_join_token(session, services.settings.key, row))
+
+
+@router.post(
+    "/{federation_id}/clients",
+    status_code=201,
+    tags=["devices"],
+    responses=_STEER | documented("name-taken", "idempotency-conflict", "invalid-field"),
+)
+def enrol_client(
+    federation_id: FederationId, body: Enrolment, services: Services, caller: Joiner, key: IdempotencyKey = None
+) -> Enrolled:
+    """Enrol a device with the federation's join token. The answer holds the device's own token, shown only here."""
+    caller.need_federation(federation_id)
+    settings = services.settings
+
+    def make() -> dict[str, Any]:
+        row = clients.enrol(session, settings.key, federation_id, body, settings.max_attempts)
+        return {"client_id": row.id, "federation_id": federation_id, "prototype": row.prototype}
+
+    with services.store.write() as session:
+        answer = once(session, caller.id, key, f"enrol {body.model_dump_json()}", make)
+        return Enrolled(**answer, token=clients.token_of(settings.key, answer["client_id"]))
+
+
+@router.get("/{federation_id}/clients", responses=_ONE)
+def list_clients(
+    federation_id: FederationId, services: Services, caller: Viewer, limit: Limit = 100, after: After = None
+) -> Page[ClientInfo]:
+    """List a federation's clients, revoked ones included."""
+    with services.store.read() as session:
+        federation = federations.get(session, federation_id)
+        items, following = clients.listing(session, federation, limit, after)
+        return Page(items=items, next=following)
+
+
+@router.delete("/{federation_id}/clients/{client_id}", status_code=204, responses=_ONE)
+def revoke_client(
+    federation_id: FederationId,
+    client_id: Annotated[str, Path(max_length=64)],
+    services: Services,
+    caller: Operator,
+) -> Response:
+    """Revoke a device: its token stops working at once and rounds no longer wait for it."""
+    with services.store.write() as session:
+        clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
+    return Response(status_code=204)
+
+
+@router.get("/{federation_id}/rounds", tags=["rounds"], responses=_ONE)
+def list_rounds(
+    federation_id: FederationId, services: Services, caller: Viewer, limit: Limit = 100, after: After = None
+) -> Page[Round]:
+    """List a federation's rounds, the first one first."""
+    with services.store.read() as session:
+        items, following = rounds.listing(session, federations.get(session, federation_id), limit, after)
+        return Page(items=items, next=following)

@@ -1,0 +1,62 @@
+"""Jobs and the workers that do them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from contract.wire.common import Page
+from contract.wire.rounds import Job, JobState, Worker
+from service.api.deps import After, Limit, Operator, Services, Viewer
+from service.api.problems import documented
+from service.operations import jobs, publishing, workers
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+JobId = Annotated[str, Path(max_length=64)]
+_ONE = documented("unauthorized", "forbidden", "not-found")
+
+
+@router.get("/jobs", responses=documented("unauthorized", "forbidden"))
+def list_jobs(
+    services: Services,
+    caller: Viewer,
+    limit: Limit = 50,
+    after: After = None,
+    federation: Annotated[str | None, Query(max_length=64)] = None,
+    state: Annotated[JobState | None, Query()] = None,
+) -> Page[Job]:
+    """List jobs, the oldest first."""
+    with services.store.read() as session:
+        items, following = workers.list_jobs(session, limit, after, federation, state)
+        return Page(items=items, next=following)
+
+
+@router.get("/jobs/{job_id}", responses=_ONE)
+def show_job(job_id: JobId, services: Services, caller: Viewer) -> Job:
+    """Show a job: its state, attempt and, while it runs, how far it is."""
+    with services.store.read() as session:
+        return workers.describe_job(jobs.get(session, job_id))
+
+
+@router.post("/jobs/{job_id}/cancel", responses=_ONE | documented("invalid-transition"))
+def cancel_job(job_id: JobId, services: Services, caller: Operator) -> Job:
+    """Cancel a job. A running one ends within seconds; its round fails and its federation pauses."""
+    with services.store.write() as session:
+        job = jobs.get(session, job_id)
+        publishing.cancel(session, job)
+        return workers.describe_job(job)
+
+
+@router.post("/jobs/{job_id}/retry", responses=_ONE | documented("invalid-transition"))
+def retry_job(job_id: JobId, services: Services, caller: Operator) -> Job:
+    """Let a failed or cancelled job run again; its round and federation go on from where they were."""
+    with services.store.write() as session:
+        job = jobs.get(session, job_id)
+        publishing.revive(session, job)
+        return workers.describe_job(job)
+
+
+@router.get("/workers", responses=documented("unauthorized", "forbidden"))
+def list_workers(services: Services, caller: Viewer) -> list[Worker]:
+    """List workers: who is alive, on what device, doing what."""
+    with services.store.read() as session:
+        return workers.listing(session)

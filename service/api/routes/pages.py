@@ -1,0 +1,73 @@
+"""Health, and the OpenAPI page with its own assets."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from contract.wire.catalogue import Check, Health, Readiness
+from service.api.deps import Services
+from service.operations import health
+
+router = APIRouter(tags=["health"])
+
+_DOCS = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Potstill API</title>
+<link rel="icon" type="image/png" href="/static/swagger/favicon-32x32.png">
+<link rel="stylesheet" href="/static/swagger/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="/static/swagger/swagger-ui-bundle.js"></script>
+<script src="/static/docs.js"></script>
+</body>
+</html>
+"""
+
+
+def program_version() -> str:
+    """Return the installed version."""
+    try:
+        return version("potstill")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Liveness: the process answers."""
+    return Health(version=program_version())
+
+
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "something it depends on is not there"}})
+def readyz(
+    services: Services,
+    response: Response,
+    worker: Annotated[bool, Query(description="also ask for a live worker")] = True,
+) -> Readiness:
+    """Readiness by dependency: database, blobs, workers, queue."""
+    checks = {
+        name: Check(ok=ok, detail=detail)
+        for name, (ok, detail) in health.checks(services.database, services.blobs, services.settings, worker).items()
+    }
+    ready = all(check.ok for check in checks.values())
+    if not ready:
+        response.status_code = 503
+    return Readiness(ready=ready, checks=checks)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> HTMLResponse:
+    """The OpenAPI page."""
+    return HTMLResponse(_DOCS)
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> RedirectResponse:
+    """Send people to the OpenAPI page."""
+    return RedirectResponse("/docs")

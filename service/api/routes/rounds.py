@@ -1,0 +1,37 @@
+"""Rounds, one by one."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from contract.wire.rounds import RoundDetail
+from service.api.deps import Operator, Services, Viewer
+from service.api.problems import documented
+from service.operations import rounds
+
+router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
+RoundId = Annotated[str, Path(max_length=64)]
+
+
+@router.get("/{round_id}", responses=documented("unauthorized", "forbidden", "not-found"))
+def show_round(round_id: RoundId, services: Services, caller: Viewer) -> RoundDetail:
+    """Show a round: who was asked, who answered, each client's weight, the model's metrics, the phases."""
+    with services.store.read() as session:
+        return rounds.describe(session, rounds.get(session, round_id))
+
+
+@router.post(
+    "/{round_id}/close",
+    responses=documented("unauthorized", "forbidden", "not-found", "invalid-transition", "too-few-updates"),
+)
+def close_round(
+    round_id: RoundId,
+    services: Services,
+    caller: Operator,
+    force: Annotated[bool, Query(description="also with fewer than min_updates")] = False,
+) -> RoundDetail:
+    """Fuse a round now with the updates that are here."""
+    with services.store.write() as session:
+        row = rounds.close(session, round_id, force, services.settings.max_attempts)
+        session.flush()
+        return rounds.describe(session, row)

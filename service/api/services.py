@@ -1,0 +1,22 @@
+"""What a request may use: settings, store, hub, broker. Made once in `service.app`."""
+
+from dataclasses import dataclass
+
+from service.config import Settings
+from service.infra.blobs import Blobs
+from service.infra.changes import Changes
+from service.infra.wakeup import Wakeup
+from service.operations.unit import Store
+from service.persistence.engine import Database
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of one API process."""
+
+    settings: Settings
+    database: Database
+    blobs: Blobs
+    store: Store
+    changes: Changes
+    wakeup: Wakeup

@@ -1,0 +1,166 @@
+"""The composition root of the API process."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from types import FrameType
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
+
+from contract.wire.problems import Problem
+from service import config
+from service.api import problems
+from service.api.intake import Gone
+from service.api.middleware import Frame
+from service.api.routes import catalogue, datasets, devices, federations, jobs, models, pages, rounds
+from service.api.services import Services
+from service.infra.blobs import Blobs
+from service.infra.changes import Changes
+from service.infra.wakeup import Wakeup
+from service.operations.federations import versions
+from service.operations.sweep import is_due, sweep, tidy
+from service.operations.unit import Store
+from service.persistence import migrate
+from service.persistence.engine import Database
+
+log = logging.getLogger("service")
+_DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
+upload weights; the service averages or distils them, round by round.
+
+**Start here**: press *Authorize* and paste your operator token. `POST /v1/federations` creates a federation and shows
+its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins. Every error is an
+`application/problem+json` that says what to do."""
+
+
+def build_services(settings: config.Settings) -> Services:
+    """Return the parts of one API process."""
+    database = Database(settings)
+    blobs = Blobs(settings.resolved_blob_dir)
+    wakeup = Wakeup(settings)
+
+    def read_versions(ids: list[str]) -> dict[str, int]:
+        with database.read() as session:
+            return versions(session, ids)
+
+    changes = Changes(read_versions, settings.poll_seconds)
+    return Services(settings, database, blobs, Store(database, blobs, wakeup.request, changes.kick), changes, wakeup)
+
+
+def _sweep_once(services: Services) -> None:
+    with services.store.read() as session:
+        due = is_due(session)
+    if due:
+        with services.store.write() as session:
+            sweep(session, services.settings.max_attempts)
+
+
+def _tidy_once(services: Services) -> None:
+    with services.store.write() as session:
+        tidy(session)
+    services.blobs.sweep(older_than_seconds=24 * 3600)
+
+
+async def _sweep_for_ever(services: Services) -> None:
+    ticks = 0
+    while True:
+        try:
+            await asyncio.to_thread(_sweep_once, services)
+            if ticks % 3600 == 0:
+                await asyncio.to_thread(_tidy_once, services)
+        except Exception:  # noqa: BLE001 - the sweep must outlive a database that is away for a moment
+            log.exception("the sweep failed; it tries again")
+        ticks += 1
+        await asyncio.sleep(services.settings.sweep_seconds)
+
+
+@contextlib.contextmanager
+def _leave_at_once(services: Services) -> Any:
+    """End long polls when the process is told to stop, or it would wait for them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        services.changes.close()
+        old = before[signal.Signals(number)]
+        if callable(old):
+            old(number, frame)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    migrate.check(services.settings)
+    anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
+    services.changes.start()
+    sweeper = asyncio.create_task(_sweep_for_ever(services))
+    with _leave_at_once(services):
+        yield
+    sweeper.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sweeper
+    await services.changes.stop()
+    services.wakeup.close()
+    services.database.close()
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title="Potstill",
+            version=pages.program_version(),
+            description=_DESCRIPTION,
+            routes=app.routes,
+        )
+        schemas = schema["components"]["schemas"]
+        schemas["Problem"] = Problem.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        for path in schema["paths"].values():
+            for operation in path.values():
+                _problem_for_422(operation)
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _problem_for_422(operation: dict[str, Any]) -> None:
+    answer = operation.get("responses", {}).get("422")
+    if answer is not None and "application/json" in answer.get("content", {}):
+        operation["responses"]["422"] = problems.documented("invalid-field")[422]
+
+
+def create_app(settings: config.Settings | None = None) -> FastAPI:
+    """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
+    settings = settings or config.load()
+    logging.getLogger("service").setLevel(settings.log_level.upper())
+    app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app.state.services = build_services(settings)
+    app.add_middleware(Frame, max_json_bytes=settings.max_json_bytes)
+    problems.install(app)
+    app.add_exception_handler(Gone, _gone)
+    for module in (federations, devices, rounds, models, datasets, jobs, catalogue, pages):
+        app.include_router(module.router)
+    app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app

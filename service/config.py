@@ -1,0 +1,96 @@
+"""Settings: environment variables POTSTILL_*, with defaults that run everything from one folder."""
+
+import contextlib
+import os
+import secrets
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """All settings of the service and its workers; `potstill config` prints them."""
+
+    model_config = SettingsConfigDict(env_prefix="POTSTILL_", extra="ignore")
+
+    home: Path = Field(Path(".potstill"), description="folder of the embedded mode: database, blobs, queue, secret")
+    database_url: str | None = Field(None, description="SQLAlchemy URL; default: SQLite in the home folder")
+    broker_url: str | None = Field(None, description="Celery broker; default: a queue folder in the home folder")
+    blob_dir: Path | None = Field(None, description="folder of the weights; default: blobs in the home folder")
+    secret: SecretStr | None = Field(None, description="key of the token hashes; default: secret.key in home")
+    host: str = Field("127.0.0.1", description="address that the service listens on")
+    port: int = Field(8080, ge=0, le=65535)
+    max_upload_bytes: int = Field(2 * 1024 * MIB, ge=1024, description="largest body of an upload")
+    max_json_bytes: int = Field(MIB, ge=1024, description="largest JSON body")
+    max_upload_idle_seconds: float = Field(60.0, gt=0, description="an upload that sends nothing for so long is ended")
+    min_free_bytes: int = Field(256 * MIB, ge=0, description="uploads are refused below this much free disk space")
+    lease_seconds: float = Field(30.0, gt=0, description="a worker that is silent for so long has lost its job")
+    max_attempts: int = Field(5, ge=1, le=100, description="tries of a job before it has failed")
+    sweep_seconds: float = Field(1.0, gt=0, description="how often deadlines and lost wake-ups are looked for")
+    poll_seconds: float = Field(0.2, gt=0, description="how often waiting devices' federations are looked at")
+    threads: int = Field(40, ge=4, le=1000, description="threads for requests; the database pool is as large")
+    device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
+    torch_threads: int = Field(0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores")
+    keep_updates: bool = Field(False, description="keep the clients' uploads after their round is published")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @cached_property
+    def resolved_database_url(self) -> str:
+        """The database URL, SQLite in the home folder unless set."""
+        return self.database_url or f"sqlite:///{self.home.resolve() / 'potstill.db'}"
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the database is SQLite."""
+        return self.resolved_database_url.startswith("sqlite")
+
+    @cached_property
+    def resolved_blob_dir(self) -> Path:
+        """The folder of the blobs."""
+        return (self.blob_dir or self.home / "blobs").resolve()
+
+    @cached_property
+    def queue_dir(self) -> Path:
+        """The folder of the embedded Celery transport."""
+        return (self.home / "queue").resolve()
+
+    @cached_property
+    def key(self) -> bytes:
+        """The key of the token hashes; made on first use when none is set.
+
+        Losing it makes every token invalid; leaking it with the database lets tokens be forged.
+        """
+        if self.secret is not None:
+            text = self.secret.get_secret_value()
+            if len(text) < 16:
+                raise ValueError("POTSTILL_SECRET must have at least 16 characters")
+            return text.encode()
+        return _kept_secret(self.home / "secret.key")
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Read the secret, or make it; two processes that start together agree on one (link is atomic and exclusive)."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".secret-")
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_hex(32))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(name, path)
+        finally:
+            os.unlink(name)
+    return path.read_bytes()
+
+
+def load() -> Settings:
+    """Return the settings of this process's environment."""
+    return Settings()

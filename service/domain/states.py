@@ -1,0 +1,51 @@
+"""The state machines of federations, rounds and jobs: tables, and the one function that reads them."""
+
+from service.domain.errors import DomainError
+
+Table = dict[str, dict[str, str]]
+
+_LIVE = ("created", "preparing", "collecting_discriminators", "scoring", "running", "paused")
+
+FEDERATION: Table = {
+    "start": {"created": "preparing"},
+    "collect": {"preparing": "collecting_discriminators"},
+    "score": {"collecting_discriminators": "scoring"},
+    "run": {"preparing": "running", "scoring": "running"},
+    "pause": {"running": "paused"},
+    "resume": {"paused": "running"},
+    "finish": {"running": "finished"},
+    "cancel": dict.fromkeys(_LIVE, "cancelled"),
+    "fail": dict.fromkeys(_LIVE, "failed"),
+    "revive": {"failed": "preparing"},
+}
+
+ROUND: Table = {
+    "aggregate": {"collecting": "aggregating"},
+    "skip": {"collecting": "skipped"},
+    "publish": {"aggregating": "published"},
+    "fail": {"aggregating": "failed", "collecting": "failed"},
+    "retry": {"failed": "aggregating"},
+}
+
+JOB: Table = {
+    "claim": {"queued": "running", "running": "running"},
+    "finish": {"running": "done"},
+    "fail": {"running": "failed"},
+    "cancel": {"queued": "cancelled", "running": "cancelled"},
+    "retry": {"failed": "queued", "cancelled": "queued"},
+}
+
+
+def advance(table: Table, state: str, event: str, what: str) -> str:
+    """Return the state after `event`.
+
+    Raises:
+        DomainError: invalid-transition, naming the state.
+    """
+    try:
+        return table[event][state]
+    except KeyError:
+        allowed = ", ".join(sorted(table[event]))
+        raise DomainError(
+            "invalid-transition", f"cannot {event} a {what} that is {state}; it must be {allowed}", state=state
+        ) from None

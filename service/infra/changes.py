@@ -1,0 +1,98 @@
+"""Wakes waiting devices. One look at the versions of all awaited federations serves every device that waits.
+
+Changes made by this process are told at once (`kick`); those of workers and other replicas are seen within a poll.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+Versions = Callable[[list[str]], dict[str, int]]
+
+
+class Changes:
+    """A hub for long polls.
+
+    Args:
+        versions: reads the current versions of some federations; runs in a thread.
+        poll_seconds: how often it is called while somebody waits.
+    """
+
+    def __init__(self, versions: Versions, poll_seconds: float):
+        self._versions = versions
+        self._poll = poll_seconds
+        self._waiting: dict[str, dict[asyncio.Event, int]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kicked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.closing = False
+
+    def start(self) -> None:
+        """Begin looking; called inside the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Send everybody home and stop looking."""
+        self.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def close(self) -> None:
+        """Let every wait end now; safe from a signal handler."""
+        self.closing = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._release_all)
+
+    def kick(self) -> None:
+        """Look at the versions now; safe from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._kicked.set)
+
+    def _release_all(self) -> None:
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+        self._kicked.set()
+
+    async def wait(self, federation_id: str, version: int, timeout: float) -> None:
+        """Return when the federation's version is no longer `version`, after `timeout` seconds, or at shutdown."""
+        if self.closing:
+            return
+        event = asyncio.Event()
+        self._waiting.setdefault(federation_id, {})[event] = version
+        self._kicked.set()  # a change between reading the version and waiting must not be missed
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), timeout)
+        finally:
+            del self._waiting[federation_id][event]
+            if not self._waiting[federation_id]:
+                del self._waiting[federation_id]
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                await self._kicked.wait()
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._kicked.wait(), self._poll)
+            self._kicked.clear()
+            if self._waiting and not self.closing:
+                await self._look()
+
+    async def _look(self) -> None:
+        try:
+            now = await asyncio.to_thread(self._versions, list(self._waiting))
+        except Exception:  # the database may be away for a moment; devices go on waiting
+            log.exception("cannot read the federations' versions")
+            await asyncio.sleep(1)
+            return
+        for federation_id, version in now.items():
+            for event, seen in self._waiting.get(federation_id, {}).items():
+                if seen != version:
+                    event.set()

@@ -1,0 +1,56 @@
+"""The Celery application that both ends configure alike, and the producer's one message: 'look at the jobs table'."""
+
+import logging
+
+from celery import Celery
+
+from contract.queue import QUEUE, TASK_WORK
+from service.config import Settings
+from service.infra import atomicfs
+
+log = logging.getLogger(__name__)
+
+
+def make_celery(settings: Settings) -> Celery:
+    """Return a Celery app: no result backend, JSON only, early acknowledgement (the row is what survives)."""
+    app = Celery("potstill", set_as_current=False)
+    broker, transport = settings.broker_url, {}
+    if broker is None:
+        atomicfs.register()
+        broker = f"{atomicfs.NAME}://"
+        transport = atomicfs.options(settings.queue_dir, settings.poll_seconds)
+    app.conf.update(
+        broker_url=broker,
+        broker_transport_options=transport,
+        broker_connection_retry_on_startup=True,
+        task_default_queue=QUEUE,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_acks_late=False,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+    )
+    return app
+
+
+class Sender:
+    """Sends the one message that there is. A lost one is sent again by the sweep."""
+
+    def __init__(self, settings: Settings):
+        self._app = make_celery(settings)
+
+    def send(self) -> bool:
+        """Send the wake-up; False when the broker cannot be reached, which delays a job but loses none."""
+        try:
+            self._app.send_task(TASK_WORK, queue=QUEUE, retry=False, expires=3600)
+        except Exception as error:  # noqa: BLE001 - any broker, any error: the sweep tries again
+            log.warning("no wake-up sent: %s: %s", type(error).__name__, error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._app.close()

@@ -1,0 +1,99 @@
+"""What a device has to do now: read from the database alone, so that any replica gives the same answer."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from contract.recipes.recipe import discriminator_link
+from contract.wire import devices as wire
+from service.domain.federation import FederationConfig
+from service.operations import lifecycle, models
+from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
+from service.operations.updates import update_of
+
+_WAITING = {
+    "created": "the operator has not started the federation",
+    "preparing": "the service makes the first models",
+    "collecting_discriminators": "waiting for the other clients' discriminators",
+    "scoring": "the service scores the discriminators",
+    "paused": "the federation is paused",
+}
+
+
+def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
+    """Return a client's assignment, and the federation's version that it is true for."""
+    client = session.get_one(ClientRow, client_id)
+    federation = session.get_one(FederationRow, client.federation_id)
+    config = lifecycle.config_of(federation)
+    common: dict[str, Any] = {
+        "federation_id": federation.id,
+        "federation_name": federation.name,
+        "state": federation.state,
+        "task": config.task,
+        "prototype": config.prototype(client.prototype),
+        "seed": federation.seed,
+        "client_name": client.name,
+    }
+    return _decide(session, federation, client, config, common), federation.version
+
+
+def _decide(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    current = lifecycle.current_models(session, federation.id)
+    if federation.state in ("finished", "cancelled", "failed"):
+        return _done(session, federation, current.get(lifecycle.prototype_key(client.prototype)), common)
+    generator = current.get(lifecycle.GENERATOR)
+    if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
+        if client.id not in lifecycle.discriminators_of(session, federation.id):
+            return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
+    if federation.state == "running":
+        return _round(session, federation, client, config, common)
+    return wire.WaitAssignment(**common, reason=_WAITING[federation.state])
+
+
+def _done(session: Session, federation: FederationRow, model_id: str | None, common: dict[str, Any]) -> wire.Assignment:
+    model = models.reference(session.get_one(ModelRow, model_id)) if model_id else None
+    return wire.DoneAssignment(**common, model=model, accuracy=federation.accuracy)
+
+
+def _discriminator(
+    session: Session, federation: FederationRow, config: FederationConfig, model: ModelRow, common: dict[str, Any]
+) -> wire.Assignment:
+    assert config.recipe.discriminators is not None
+    return wire.DiscriminatorAssignment(
+        **common,
+        generator=wire.GeneratorRef(
+            model=models.reference(model),
+            architecture=model.architecture or "",
+            options=model.options,
+            input_range=model.metrics["input_range"],
+        ),
+        plan=config.recipe.discriminators.plan,
+        link=discriminator_link(config.recipe),  # type: ignore[arg-type]
+        upload_url=f"/v1/federations/{federation.id}/discriminator",
+    )
+
+
+def _round(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    round_ = lifecycle.newest_round(session, federation)
+    if round_ is None:
+        return wire.WaitAssignment(**common, reason=f"waiting until {config.rounds.quorum} clients are ready")
+    if round_.state != "collecting":
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
+    if session.get(ParticipantRow, (round_.id, client.id)) is None:
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
+    if update_of(session, round_.id, client.id) is not None:
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} waits for other clients")
+    base = session.get_one(ModelRow, round_.base_models[client.prototype])
+    return wire.TrainAssignment(
+        **common,
+        round=wire.AssignedRound(
+            id=round_.id, index=round_.index, total=config.rounds.total, deadline_at=round_.deadline_at
+        ),
+        model=models.reference(base),
+        local=config.local,
+        upload_url=f"/v1/rounds/{round_.id}/update",
+    )

@@ -1,0 +1,119 @@
+"""Clients: enrolment, revocation, when they were last seen."""
+
+from datetime import timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.wire import devices as wire
+from service.domain.errors import DomainError, invalid_field, not_found
+from service.domain.federation import check_not_over
+from service.infra import tokens
+from service.operations import lifecycle
+from service.operations.clock import now
+from service.operations.paging import page
+from service.persistence.tables import ClientRow, FederationRow, UpdateRow
+
+SEEN_EVERY = timedelta(seconds=10)
+
+
+def token_of(key: bytes, client_id: str) -> str:
+    """Return a device's token."""
+    return tokens.derive(key, "device", client_id, "1")
+
+
+def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolment, max_attempts: int) -> ClientRow:
+    """Add a device to a federation.
+
+    Raises:
+        DomainError: name-taken; invalid-field; invalid-transition when the federation is over.
+    """
+    federation = lifecycle.locked(session, federation_id)
+    check_not_over(federation.state)
+    config = lifecycle.config_of(federation)
+    names = [prototype.name for prototype in config.prototypes]
+    prototype = request.prototype or names[0]
+    if prototype not in names:
+        raise invalid_field("prototype", f"this federation has {', '.join(names)}")
+    if request.label_counts is not None and len(request.label_counts) != config.task.num_classes:
+        raise invalid_field(
+            "label_counts", f"has {len(request.label_counts)} entries, the task {config.task.num_classes} classes"
+        )
+    taken = select(ClientRow.id).where(
+        ClientRow.federation_id == federation_id, ClientRow.name == request.name, ClientRow.revoked_at.is_(None)
+    )
+    if session.scalars(taken).first() is not None:
+        raise DomainError(
+            "name-taken",
+            f"a client {request.name!r} is enrolled; use the token it got then, another name, or have the operator "
+            "revoke that client",
+            field="name",
+        )
+    id_ = new_id("client")
+    row = ClientRow(
+        id=id_,
+        federation_id=federation_id,
+        name=request.name,
+        prototype=prototype,
+        token_hash=tokens.hash_token(key, token_of(key, id_)),
+        num_samples=request.num_samples,
+        label_counts=request.label_counts,
+        capabilities=request.capabilities,
+        enrolled_at=now(),
+        last_seen_at=now(),
+    )
+    session.add(row)
+    session.flush()
+    lifecycle.proceed(session, federation, max_attempts)
+    return row
+
+
+def revoke(session: Session, federation_id: str, client_id: str, max_attempts: int) -> None:
+    """Take a device's token away; a round no longer waits for it."""
+    row = session.get(ClientRow, client_id)
+    if row is None or row.federation_id != federation_id:
+        raise not_found("client", client_id)
+    federation = lifecycle.locked(session, federation_id)
+    row.revoked_at = row.revoked_at or now()
+    session.flush()
+    lifecycle.proceed(session, federation, max_attempts)
+
+
+def is_unseen(row: ClientRow) -> bool:
+    """Whether the moment a client was last seen is worth writing again."""
+    return row.last_seen_at is None or now() - row.last_seen_at > SEEN_EVERY
+
+
+def see(session: Session, client_id: str) -> None:
+    """Record that a client is there."""
+    session.get_one(ClientRow, client_id).last_seen_at = now()
+
+
+def listing(
+    session: Session, federation: FederationRow, limit: int, after: str | None
+) -> tuple[list[wire.ClientInfo], str | None]:
+    """Return a page of a federation's clients, revoked ones included."""
+    query = select(ClientRow).where(ClientRow.federation_id == federation.id)
+    rows, following = page(session, query, ClientRow.id, limit, after)
+    ids = [row.id for row in rows]
+    counted = session.execute(
+        select(UpdateRow.client_id, func.count()).where(UpdateRow.client_id.in_(ids)).group_by(UpdateRow.client_id)
+    )
+    updates = {id_: count for id_, count in counted}
+    delivered = lifecycle.discriminators_of(session, federation.id)
+    items = [
+        wire.ClientInfo(
+            id=row.id,
+            name=row.name,
+            prototype=row.prototype,
+            num_samples=row.num_samples,
+            enrolled_at=row.enrolled_at,
+            last_seen_at=row.last_seen_at,
+            revoked_at=row.revoked_at,
+            has_discriminator=row.id in delivered,
+            updates=updates.get(row.id, 0),
+        )
+        for row in rows
+    ]
+    return items, following

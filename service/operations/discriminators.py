@@ -1,0 +1,76 @@
+"""Discriminators: one a client, delivered before the client can be asked in a round (FedGO, stage P3)."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.wire.devices import DiscriminatorReceipt
+from service.domain.errors import DomainError
+from service.domain.principal import Principal
+from service.operations import effects, federations, lifecycle
+from service.operations.clock import now
+from service.persistence.tables import DiscriminatorRow, FederationRow
+
+
+def discriminator_of(session: Session, client_id: str) -> DiscriminatorRow | None:
+    """Return a client's discriminator, if it is here."""
+    return session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.client_id == client_id)).first()
+
+
+def admit(session: Session, federation_id: str, principal: Principal) -> FederationRow:
+    """Say whether a device may send its discriminator now.
+
+    Raises:
+        DomainError: not-found, forbidden, invalid-transition.
+    """
+    principal.need_federation(federation_id)
+    federation = federations.get(session, federation_id)
+    if lifecycle.config_of(federation).recipe.discriminators is None:
+        raise DomainError("invalid-transition", "this federation's recipe reads no discriminators")
+    if federation.state not in ("collecting_discriminators", "scoring", "running", "paused"):
+        raise DomainError(
+            "invalid-transition", f"a federation that is {federation.state} takes none", state=federation.state
+        )
+    return federation
+
+
+def accept(
+    session: Session, federation_id: str, client_id: str, digest: str, size: int, max_attempts: int
+) -> tuple[DiscriminatorRow, bool]:
+    """Store a client's discriminator; return its row and whether it is new.
+
+    Raises:
+        DomainError: already-delivered, when another one is here.
+    """
+    effects.lock_blobs(session)
+    federation = lifecycle.locked(session, federation_id)
+    known = discriminator_of(session, client_id)
+    if known is not None:
+        if known.digest != digest:
+            raise DomainError(
+                "already-delivered",
+                "this client's discriminator is here already; it is trained once",
+                expected=known.digest,
+                actual=digest,
+            )
+        return known, False
+    row = DiscriminatorRow(
+        id=new_id("discriminator"),
+        federation_id=federation_id,
+        client_id=client_id,
+        digest=digest,
+        size=size,
+        received_at=now(),
+    )
+    session.add(row)
+    effects.touch(session, federation)
+    session.flush()
+    lifecycle.proceed(session, federation, max_attempts)
+    return row, True
+
+
+def receipt(row: DiscriminatorRow) -> DiscriminatorReceipt:
+    """Return the proof that a discriminator is stored."""
+    return DiscriminatorReceipt(
+        id=row.id, client_id=row.client_id, digest=row.digest, size=row.size, received_at=row.received_at
+    )

@@ -1,0 +1,32 @@
+"""What has to happen after a commit: noted on the session, done by whoever commits."""
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from service.persistence.tables import FederationRow
+
+WAKE = "potstill.wake"
+CHANGED = "potstill.changed"
+RELEASED = "potstill.released"
+
+
+def wake_workers(session: Session) -> None:
+    """Send the workers a wake-up after the commit."""
+    session.info[WAKE] = True
+
+
+def touch(session: Session, federation: FederationRow) -> None:
+    """Say that waiting devices of a federation may have something to do."""
+    federation.version += 1
+    session.info[CHANGED] = True
+
+
+def release_blobs(session: Session, digests: set[str]) -> None:
+    """Let go of blobs: after the commit, those that nothing names any more are removed."""
+    session.info.setdefault(RELEASED, set()).update(digests)
+
+
+def lock_blobs(session: Session) -> None:
+    """Hold off the removal of blobs for the rest of this transaction; SQLite's write lock does so by itself."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock(815001)"))

@@ -1,0 +1,245 @@
+"""Federations: create, look at, steer."""
+
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.wire import federations as wire
+from contract.wire.federations import DatasetRefs, FederationCreate
+from service.domain import federation as rules
+from service.domain.errors import DomainError, invalid_field, not_found
+from service.domain.federation import FederationConfig
+from service.domain.states import ROUND, advance
+from service.infra import tokens
+from service.operations import datasets, jobs, lifecycle, models
+from service.operations.clock import now
+from service.operations.paging import page
+from service.persistence.tables import ClientRow, DatasetRow, FederationRow, JobRow, ModelRow, RoundRow
+
+
+def get(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, or refuse with not-found."""
+    row = session.get(FederationRow, federation_id)
+    if row is None:
+        raise not_found("federation", federation_id)
+    return row
+
+
+def create(session: Session, key: bytes, request: FederationCreate) -> FederationRow:
+    """Add a federation after checking that its parts fit together.
+
+    Raises:
+        DomainError: invalid-field, naming the part and the reason; name-taken.
+    """
+    if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
+        raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
+    refs = _resolve_datasets(session, request)
+    recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
+    if recipe.distil and refs.unlabeled is None:
+        raise invalid_field("datasets.unlabeled", f"{recipe.name!r} distils on unlabelled server data; name a data set")
+    rules.check_architectures(request.prototypes, recipe, request.task, refs.test is not None)
+    for prototype in request.prototypes:
+        if prototype.initial_model is not None:
+            models.get(session, prototype.initial_model)
+    config = FederationConfig(
+        task=request.task,
+        prototypes=request.prototypes,
+        recipe=recipe,
+        local=rules.resolve_local(request, recipe),
+        rounds=request.rounds,
+        datasets=refs,
+    )
+    id_, nonce = new_id("federation"), tokens.fresh_nonce()
+    row = FederationRow(
+        id=id_,
+        name=request.name,
+        state="created",
+        config=config.model_dump(mode="json"),
+        seed=request.seed,
+        join_nonce=nonce,
+        join_hash=tokens.hash_token(key, tokens.derive(key, "join", id_, nonce)),
+        created_at=now(),
+        version=1,
+        round_index=0,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def _resolve_datasets(session: Session, request: FederationCreate) -> DatasetRefs:
+    ids: dict[str, str | None] = {}
+    for role in ("unlabeled", "validation", "test"):
+        name = getattr(request.datasets, role)
+        ids[role] = None
+        if name is not None:
+            row = datasets.find(session, name)
+            if row is None:
+                raise invalid_field(f"datasets.{role}", f"there is no data set {name!r}; register it first")
+            _check_dataset(f"datasets.{role}", row, request, labeled=role != "unlabeled")
+            ids[role] = row.id
+    return DatasetRefs.model_validate(ids)
+
+
+def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, labeled: bool) -> None:
+    spec = request.task.input
+    if row.shape != spec.shape or row.dtype != spec.dtype:
+        raise invalid_field(
+            field, f"{row.name!r} has samples {row.dtype} {row.shape}, the task wants {spec.dtype} {spec.shape}"
+        )
+    if labeled and not row.labeled:
+        raise invalid_field(field, f"{row.name!r} has no labels; upload it with a tensor 'labels'")
+    if labeled and (row.num_classes or 0) > request.task.num_classes:
+        raise invalid_field(
+            field, f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {request.task.num_classes} classes"
+        )
+
+
+def join_token(key: bytes, row: FederationRow) -> str:
+    """Return a federation's join token."""
+    return tokens.derive(key, "join", row.id, row.join_nonce)
+
+
+def rotate_join_token(session: Session, key: bytes, row: FederationRow) -> str:
+    """Replace the join token; the one before no longer works, enrolled devices stay."""
+    row.join_nonce = tokens.fresh_nonce()
+    token = join_token(key, row)
+    row.join_hash = tokens.hash_token(key, token)
+    return token
+
+
+def start(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
+    """Begin: the first models are made, then rounds open as soon as enough clients are there."""
+    row = lifecycle.locked(session, get(session, federation_id).id)
+    lifecycle.move(session, row, "start")
+    row.started_at = now()
+    jobs.enqueue(session, "initialize", row, max_attempts)
+    return row
+
+
+def pause(session: Session, federation_id: str) -> FederationRow:
+    """Hold: a round that is being fused is still published, but no round closes or opens."""
+    row = lifecycle.locked(session, get(session, federation_id).id)
+    lifecycle.move(session, row, "pause")
+    return row
+
+
+def resume(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
+    """Go on. After a failed round this gives the round up and opens the next one from the same models."""
+    row = lifecycle.locked(session, get(session, federation_id).id)
+    lifecycle.move(session, row, "resume")
+    row.error = row.detail = None
+    lifecycle.proceed(session, row, max_attempts)
+    return row
+
+
+def cancel(session: Session, federation_id: str) -> FederationRow:
+    """End a federation for good; its models stay."""
+    row = lifecycle.locked(session, get(session, federation_id).id)
+    lifecycle.move(session, row, "cancel")
+    row.finished_at = now()
+    for job in session.scalars(
+        select(JobRow).where(JobRow.federation_id == row.id, JobRow.state.in_(("queued", "running")))
+    ):
+        jobs.request_cancel(session, job)
+    newest = lifecycle.newest_round(session, row)
+    if newest is not None and newest.state in ("collecting", "aggregating"):
+        newest.state = advance(ROUND, newest.state, "fail", "round")
+        newest.reason, newest.closed_at = "cancelled: the federation was cancelled", newest.closed_at or now()
+    return row
+
+
+def _counts(session: Session, ids: list[str]) -> dict[str, int]:
+    rows = session.execute(
+        select(ClientRow.federation_id, func.count())
+        .where(ClientRow.federation_id.in_(ids), ClientRow.revoked_at.is_(None))
+        .group_by(ClientRow.federation_id)
+    )
+    return {id_: count for id_, count in rows}
+
+
+def _summary(row: FederationRow, clients: int) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "state": row.state,
+        "recipe": row.config["recipe"]["name"],
+        "round": row.round_index,
+        "rounds_total": row.config["rounds"]["total"],
+        "clients": clients,
+        "accuracy": row.accuracy,
+        "created_at": row.created_at,
+        "started_at": row.started_at,
+        "finished_at": row.finished_at,
+        "error": row.error,
+        "detail": row.detail,
+    }
+
+
+def listing(session: Session, limit: int, after: str | None) -> tuple[list[wire.FederationSummary], str | None]:
+    """Return a page of federations."""
+    rows, following = page(session, select(FederationRow), FederationRow.id, limit, after)
+    counts = _counts(session, [row.id for row in rows])
+    return [wire.FederationSummary.model_validate(_summary(row, counts.get(row.id, 0))) for row in rows], following
+
+
+def describe(session: Session, row: FederationRow) -> wire.Federation:
+    """Return a federation in full."""
+    config = lifecycle.config_of(row)
+    newest = lifecycle.newest_round(session, row)
+    current = lifecycle.current_models(session, row.id)
+    accuracies = session.execute(
+        select(RoundRow.index, RoundRow.metrics)
+        .where(RoundRow.federation_id == row.id, RoundRow.state == "published")
+        .order_by(RoundRow.index)
+    )
+    refs = {}
+    for prototype in config.prototypes:
+        id_ = current.get(lifecycle.prototype_key(prototype.name))
+        if id_ is not None:
+            refs[prototype.name] = models.reference(session.get_one(ModelRow, id_))
+    return wire.Federation.model_validate(
+        _summary(row, _counts(session, [row.id]).get(row.id, 0))
+        | {
+            "task": config.task,
+            "prototypes": config.prototypes,
+            "composition": config.recipe,
+            "local": config.local,
+            "rounds": config.rounds,
+            "datasets": config.datasets,
+            "seed": row.seed,
+            "current_round": newest.id if newest else None,
+            "discriminators": len(lifecycle.discriminators_of(session, row.id)),
+            "models": refs,
+            "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
+        }
+    )
+
+
+def versions(session: Session, ids: list[str]) -> dict[str, int]:
+    """Return the versions of some federations."""
+    rows = session.execute(select(FederationRow.id, FederationRow.version).where(FederationRow.id.in_(ids)))
+    return {id_: version for id_, version in rows}
+
+
+def _live(session: Session) -> list[str]:
+    states = ("collecting_discriminators", "running")
+    return list(session.scalars(select(FederationRow.id).where(FederationRow.state.in_(states))))
+
+
+def any_due(session: Session) -> bool:
+    """Whether a deadline has passed somewhere."""
+    moment = now()
+    rounds = select(RoundRow.id).where(RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
+    stages = select(FederationRow.id).where(
+        FederationRow.state == "collecting_discriminators", FederationRow.collect_deadline_at <= moment
+    )
+    return any(session.scalars(query.limit(1)).first() is not None for query in (rounds, stages))
+
+
+def proceed_all(session: Session, max_attempts: int) -> None:
+    """Let every live federation do what has become due."""
+    for id_ in _live(session):
+        lifecycle.proceed(session, lifecycle.locked(session, id_), max_attempts)

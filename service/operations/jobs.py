@@ -1,0 +1,172 @@
+"""Jobs: claimed with a lease and a fencing token, renewed, finished once.
+
+A worker that lost its lease has an old fence; nothing it says counts any more.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from service.domain.errors import DomainError, not_found
+from service.domain.states import JOB, advance
+from service.operations import effects
+from service.operations.clock import now
+from service.persistence.tables import FederationRow, JobRow
+
+BACKOFF_SECONDS = 2.0
+
+
+class LostLease(Exception):
+    """The job belongs to somebody else by now."""
+
+
+def enqueue(
+    session: Session, kind: str, federation: FederationRow, max_attempts: int, round_id: str | None = None
+) -> JobRow:
+    """Add a job in the caller's transaction; workers are woken after its commit."""
+    job = JobRow(
+        id=new_id("job"),
+        kind=kind,
+        state="queued",
+        federation_id=federation.id,
+        round_id=round_id,
+        max_attempts=max_attempts,
+        created_at=now(),
+        attempt=0,
+        fence=0,
+        cancel_requested=False,
+    )
+    session.add(job)
+    effects.wake_workers(session)
+    return job
+
+
+def later(seconds: float) -> datetime:
+    """Return the moment `seconds` from now."""
+    return now() + timedelta(seconds=seconds)
+
+
+def _due(moment: datetime) -> Any:
+    return or_(
+        and_(JobRow.state == "queued", or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)),
+        and_(JobRow.state == "running", JobRow.lease_until < moment, JobRow.attempt < JobRow.max_attempts),
+    )
+
+
+def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -> JobRow | None:
+    """Take the oldest job that is due: queued, or held by a worker that has gone silent. None when there is none."""
+    moment = now()
+    oldest = (
+        select(JobRow.id).where(_due(moment)).order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
+    ).scalar_subquery()
+    job = session.scalars(
+        update(JobRow)
+        .where(JobRow.id == oldest, _due(moment))
+        .values(
+            state="running",
+            worker_id=worker_id,
+            device=device,
+            fence=JobRow.fence + 1,
+            attempt=JobRow.attempt + 1,
+            lease_until=moment + timedelta(seconds=lease_seconds),
+            started_at=moment,
+            progress=None,
+        )
+        .returning(JobRow)
+        .execution_options(populate_existing=True)
+    ).first()
+    return job
+
+
+def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> bool:
+    """Prolong the lease and record the progress; return whether somebody wants the job cancelled.
+
+    Raises:
+        LostLease: another worker has the job, or it is over.
+    """
+    values: dict[str, Any] = {"lease_until": now() + timedelta(seconds=lease_seconds)}
+    if progress is not None:
+        values["progress"] = progress
+    cancel = session.execute(
+        update(JobRow)
+        .where(JobRow.id == job_id, JobRow.fence == fence, JobRow.state == "running")
+        .values(**values)
+        .returning(JobRow.cancel_requested)
+    ).first()
+    if cancel is None:
+        raise LostLease(job_id)
+    return bool(cancel[0])
+
+
+def held(session: Session, job_id: str, fence: int) -> JobRow:
+    """Return the job, locked for this transaction, if the caller still holds it.
+
+    Raises:
+        LostLease: it does not.
+    """
+    job = session.scalars(select(JobRow).where(JobRow.id == job_id).with_for_update()).first()
+    if job is None or job.fence != fence or job.state != "running":
+        raise LostLease(job_id)
+    return job
+
+
+def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
+    """Give a job back after a fault that may pass; return False when its attempts are used up (it has failed then)."""
+    job.error, job.detail = error, detail[:2000]
+    job.lease_until, job.worker_id = None, None
+    if job.attempt >= job.max_attempts:
+        end(job, "fail")
+        return False
+    job.state = "queued"
+    job.not_before = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
+    return True
+
+
+def end(job: JobRow, event: str) -> None:
+    """Close a job: `event` is finish, fail or cancel."""
+    job.state = advance(JOB, job.state, event, "job")
+    job.finished_at = now()
+    job.lease_until = None
+    if event == "finish":
+        job.error = job.detail = None
+
+
+def get(session: Session, job_id: str) -> JobRow:
+    """Return a job, or refuse with not-found."""
+    job = session.get(JobRow, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job
+
+
+def request_cancel(session: Session, job: JobRow) -> None:
+    """Cancel a queued job at once; ask the worker of a running one, which looks every few seconds."""
+    if job.state == "queued":
+        end(job, "cancel")
+        job.error, job.detail = "cancelled", "cancelled by an operator before it ran"
+    elif job.state == "running":
+        job.cancel_requested = True
+    else:
+        raise DomainError("invalid-transition", f"cannot cancel a job that is {job.state}", state=job.state)
+
+
+def requeue(session: Session, job: JobRow) -> None:
+    """Let a failed or cancelled job run again, with all its attempts."""
+    job.state = advance(JOB, job.state, "retry", "job")
+    job.attempt, job.cancel_requested = 0, False
+    job.error = job.detail = job.finished_at = job.not_before = job.hinted_at = None
+    effects.wake_workers(session)
+
+
+def unheard(session: Session, moment: datetime) -> list[JobRow]:
+    """Return jobs that are due although a wake-up should have reached a worker by now."""
+    patience, again = moment - timedelta(seconds=2), moment - timedelta(seconds=10)
+    rows = session.scalars(
+        select(JobRow).where(
+            _due(moment), JobRow.created_at < patience, or_(JobRow.hinted_at.is_(None), JobRow.hinted_at < again)
+        )
+    )
+    return list(rows)

@@ -1,0 +1,206 @@
+"""How a federation goes on: from stage to stage, from round to round. Called after whatever may have made it possible."""
+
+from datetime import timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from service.domain import rounds as rules
+from service.domain import selection
+from service.domain.federation import FederationConfig
+from service.domain.states import FEDERATION, ROUND, advance
+from service.operations import effects, jobs
+from service.operations.clock import now
+from service.persistence.tables import (
+    ClientRow,
+    CurrentModelRow,
+    DiscriminatorRow,
+    FederationRow,
+    JobRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
+
+GENERATOR = "generator"
+
+
+def config_of(federation: FederationRow) -> FederationConfig:
+    """Return a federation's configuration."""
+    return FederationConfig.model_validate(federation.config)
+
+
+def prototype_key(name: str) -> str:
+    """Return the key under which a prototype's current model is kept."""
+    return f"prototype:{name}"
+
+
+def move(session: Session, federation: FederationRow, event: str) -> None:
+    """Apply an event to a federation's state and wake its devices."""
+    federation.state = advance(FEDERATION, federation.state, event, "federation")
+    effects.touch(session, federation)
+
+
+def locked(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, locked for this transaction."""
+    return session.scalars(
+        select(FederationRow)
+        .where(FederationRow.id == federation_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).one()
+
+
+def live_clients(session: Session, federation_id: str) -> list[ClientRow]:
+    """Return the clients that are not revoked, by name."""
+    rows = session.scalars(
+        select(ClientRow).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
+    )
+    return sorted(rows, key=lambda client: client.name)
+
+
+def discriminators_of(session: Session, federation_id: str) -> dict[str, DiscriminatorRow]:
+    """Return client id -> discriminator."""
+    rows = session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.federation_id == federation_id))
+    return {row.client_id: row for row in rows}
+
+
+def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
+    """Return the clients that may be asked: enrolled and, where the recipe weighs by them, with a scored discriminator."""
+    clients = live_clients(session, federation.id)
+    if config_of(federation).recipe.discriminators is None:
+        return clients
+    scored = {id_ for id_, row in discriminators_of(session, federation.id).items() if row.scores_digest}
+    return [client for client in clients if client.id in scored]
+
+
+def newest_round(session: Session, federation: FederationRow) -> RoundRow | None:
+    """Return the round with the highest index, if there is one."""
+    return session.scalars(
+        select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index.desc()).limit(1)
+    ).first()
+
+
+def current_models(session: Session, federation_id: str) -> dict[str, str]:
+    """Return key -> model id of the current models: `prototype:<name>` and `generator`."""
+    rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
+    return {row.key: row.model_id for row in rows}
+
+
+def _collected(session: Session, federation: FederationRow) -> bool:
+    """Whether every enrolled client's discriminator is here; at the deadline, enough of them."""
+    config = config_of(federation)
+    clients = live_clients(session, federation.id)
+    here = set(discriminators_of(session, federation.id))
+    delivered = sum(client.id in here for client in clients)
+    if delivered < config.rounds.quorum:
+        return False
+    deadline = federation.collect_deadline_at
+    return delivered == len(clients) or (deadline is not None and now() >= deadline)
+
+
+def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
+    found = session.scalars(
+        select(JobRow.id).where(
+            JobRow.federation_id == federation.id, JobRow.kind == kind, JobRow.state.in_(("queued", "running"))
+        )
+    ).first()
+    return found is not None
+
+
+def proceed(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    """Do whatever is due: score discriminators, open or close a round, end the federation. Idempotent."""
+    if federation.state == "collecting_discriminators" and _collected(session, federation):
+        move(session, federation, "score")
+        jobs.enqueue(session, "score", federation, max_attempts)
+    elif federation.state == "running":
+        _score_latecomers(session, federation, max_attempts)
+        newest = newest_round(session, federation)
+        if newest is not None and newest.state == "collecting":
+            settle(session, federation, newest, max_attempts)
+        elif newest is None or newest.state != "aggregating":
+            _next_round(session, federation, newest)
+
+
+def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    if config_of(federation).recipe.discriminators is None:
+        return
+    waiting = any(not row.scores_digest for row in discriminators_of(session, federation.id).values())
+    if waiting and not _busy(session, federation, "score"):
+        jobs.enqueue(session, "score", federation, max_attempts)
+
+
+def _next_round(session: Session, federation: FederationRow, newest: RoundRow | None) -> None:
+    plan = config_of(federation).rounds
+    index = newest.index if newest else 0
+    if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
+        federation.finished_at = now()
+        move(session, federation, "finish")
+        return
+    clients = eligible_clients(session, federation)
+    if len(clients) >= (plan.quorum if newest is None else max(1, plan.min_updates)):
+        _open_round(session, federation, index + 1, clients)
+
+
+def _open_round(session: Session, federation: FederationRow, index: int, clients: list[ClientRow]) -> None:
+    config = config_of(federation)
+    moment = now()
+    asked = set(selection.choose(config.rounds, federation.seed, index, [client.name for client in clients]))
+    models = current_models(session, federation.id)
+    round_ = RoundRow(
+        id=new_id("round"),
+        federation_id=federation.id,
+        index=index,
+        state="collecting",
+        needed=selection.needed(config.rounds, len(clients)),
+        min_updates=config.rounds.min_updates,
+        base_models={p.name: models[prototype_key(p.name)] for p in config.prototypes},
+        models={},
+        metrics={},
+        opened_at=moment,
+        deadline_at=moment + timedelta(seconds=config.rounds.deadline_seconds),
+    )
+    session.add(round_)
+    session.flush()
+    session.add_all(ParticipantRow(round_id=round_.id, client_id=c.id) for c in clients if c.name in asked)
+    federation.round_index = index
+    effects.touch(session, federation)
+
+
+def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
+    """Return what the rules look at. A revoked client that has not answered is no longer waited for."""
+    answered_ids = select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id)
+    answered = session.scalar(select(func.count()).select_from(answered_ids.subquery())) or 0
+    asked = session.scalar(
+        select(func.count())
+        .select_from(ParticipantRow)
+        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
+        .where(
+            ParticipantRow.round_id == round_.id,
+            ClientRow.revoked_at.is_(None) | ParticipantRow.client_id.in_(answered_ids),
+        )
+    )
+    return rules.RoundView(asked or 0, answered, round_.needed, round_.min_updates, round_.deadline_at)
+
+
+def settle(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
+    """Close a collecting round if it is full or due: fuse it, or skip it and go on."""
+    decision = rules.decide(round_view(session, round_), now())
+    if decision.action == "aggregate":
+        close(session, federation, round_, max_attempts)
+    elif decision.action == "skip":
+        round_.state = advance(ROUND, round_.state, "skip", "round")
+        round_.closed_at = now()
+        round_.reason = decision.reason
+        effects.touch(session, federation)
+        session.flush()
+        proceed(session, federation, max_attempts)
+
+
+def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
+    """Take no more updates and fuse what is here."""
+    round_.state = advance(ROUND, round_.state, "aggregate", "round")
+    round_.closed_at = now()
+    jobs.enqueue(session, "round", federation, max_attempts, round_id=round_.id)
+    effects.touch(session, federation)

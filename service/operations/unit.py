@@ -1,0 +1,55 @@
+"""One unit of work: a write transaction and, after its commit, the effects that it noted."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.orm import Session
+
+from service.infra.blobs import Blobs
+from service.operations import effects
+from service.persistence.engine import Database
+from service.operations.release import remove_unnamed
+
+
+class Store:
+    """Database and blobs together.
+
+    Args:
+        wake: called after a commit that added work.
+        changed: called after a commit that waiting devices may care about.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        wake: Callable[[], None] = lambda: None,
+        changed: Callable[[], None] = lambda: None,
+    ):
+        self.database, self.blobs = database, blobs
+        self._wake, self._changed = wake, changed
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction; its effects happen after the commit, and a crash in between loses none that matters.
+
+        A lost wake-up is sent again by the sweep, a change is seen by the next poll, and a blob that was not removed
+        takes up space until the next collection.
+        """
+        with self.database.write() as session:
+            yield session
+        if session.info.get(effects.WAKE):
+            self._wake()
+        if session.info.get(effects.CHANGED):
+            self._changed()
+        released = session.info.get(effects.RELEASED)
+        if released:
+            with self.database.write() as again:
+                effects.lock_blobs(again)
+                remove_unnamed(again, self.blobs, released)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that only reads."""
+        with self.database.read() as session:
+            yield session

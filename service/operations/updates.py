@@ -1,0 +1,175 @@
+"""Updates: what a device may send, and the transaction that makes it count."""
+
+from dataclasses import dataclass
+from json import JSONDecodeError, loads
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.wire.devices import UpdateMetadata, UpdateReceipt
+from service.domain.errors import DomainError, invalid_field, not_found
+from service.domain.principal import Principal
+from service.operations import effects, lifecycle
+from service.operations.clock import now
+from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What is known before a body is read: what it must look like."""
+
+    round_id: str
+    client_id: str
+    base_model: str
+    base_digest: str
+    max_samples: int
+
+
+def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
+    """Return the client's update of a round, if it is here."""
+    return session.scalars(
+        select(UpdateRow).where(UpdateRow.round_id == round_id, UpdateRow.client_id == client_id)
+    ).first()
+
+
+def _refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
+    newest = lifecycle.newest_round(session, session.get_one(FederationRow, round_.federation_id))
+    return DomainError(
+        "round-closed",
+        f"{why}; fetch the new assignment and train from its model",
+        round=round_.index,
+        state=round_.state,
+        current_round=newest.index if newest else None,
+        current_round_id=newest.id if newest else None,
+    )
+
+
+def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
+    """Say whether a device may send an update now, before a byte of it is read.
+
+    Raises:
+        DomainError: not-found, forbidden, not-selected, round-closed.
+    """
+    round_ = session.get(RoundRow, round_id)
+    if round_ is None:
+        raise not_found("round", round_id)
+    principal.need_federation(round_.federation_id)
+    client = session.get_one(ClientRow, principal.id)
+    if session.get(ParticipantRow, (round_id, client.id)) is None:
+        raise DomainError("not-selected", f"this client was not asked in round {round_.index}; wait for an assignment")
+    known = update_of(session, round_id, client.id)
+    if known is None:
+        _refuse_if_closed(session, round_)
+    base = session.get_one(ModelRow, round_.base_models[client.prototype])
+    plan = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id)).rounds
+    return Ticket(round_id, client.id, base.id, base.digest, plan.max_samples_per_client)
+
+
+def _refuse_if_closed(session: Session, round_: RoundRow) -> None:
+    if round_.state != "collecting":
+        raise _refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
+    if now() > round_.deadline_at:
+        raise _refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
+    if session.get_one(FederationRow, round_.federation_id).state not in ("running", "paused"):
+        raise _refuse_closed(session, round_, "the federation takes no updates")
+
+
+def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
+    """Check the file's own metadata: sample count, base model, metrics.
+
+    Raises:
+        DomainError: invalid-field, naming the entry; stale-base-model.
+    """
+    values: dict[str, Any] = dict(metadata)
+    for name in ("num_samples", "base_model"):
+        if name not in values:
+            raise invalid_field(name, "is missing in the file's __metadata__; set it to a string")
+    try:
+        if "metrics" in values:
+            values["metrics"] = _metrics(values["metrics"])
+        parsed = UpdateMetadata.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise invalid_field(".".join(str(part) for part in first["loc"]), first["msg"]) from None
+    if parsed.num_samples > ticket.max_samples:
+        raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {ticket.max_samples}")
+    if parsed.base_model != ticket.base_model:
+        raise DomainError(
+            "stale-base-model",
+            "the update was trained from another model than the round's; fetch the assignment and train again",
+            expected=ticket.base_model,
+            actual=parsed.base_model[:64],
+        )
+    return parsed
+
+
+def _metrics(text: str) -> Any:
+    try:
+        return loads(text)
+    except (JSONDecodeError, RecursionError):
+        raise invalid_field("metrics", "must be JSON text") from None
+
+
+def replayed(row: UpdateRow, digest: str) -> UpdateRow:
+    """Return the update that is here, if the same bytes came again.
+
+    Raises:
+        DomainError: already-delivered, for other bytes.
+    """
+    if row.digest != digest:
+        raise DomainError(
+            "already-delivered",
+            "this client's update of the round is here already; the first one counts",
+            expected=row.digest,
+            actual=digest,
+        )
+    return row
+
+
+def accept(
+    session: Session, ticket: Ticket, metadata: UpdateMetadata, digest: str, size: int, max_attempts: int
+) -> tuple[UpdateRow, bool]:
+    """Make an update count; return its row and whether it is new. A round that is full now is closed with it.
+
+    Raises:
+        DomainError: round-closed, already-delivered.
+    """
+    effects.lock_blobs(session)
+    round_ = session.scalars(select(RoundRow).where(RoundRow.id == ticket.round_id).with_for_update()).one()
+    known = update_of(session, ticket.round_id, ticket.client_id)
+    if known is not None:
+        return replayed(known, digest), False
+    _refuse_if_closed(session, round_)
+    row = UpdateRow(
+        id=new_id("update"),
+        round_id=ticket.round_id,
+        client_id=ticket.client_id,
+        base_model=ticket.base_model,
+        digest=digest,
+        size=size,
+        num_samples=metadata.num_samples,
+        metrics=metadata.metrics.model_dump(exclude_none=True) if metadata.metrics else None,
+        received_at=now(),
+    )
+    session.add(row)
+    session.flush()
+    federation = lifecycle.locked(session, round_.federation_id)
+    lifecycle.proceed(session, federation, max_attempts)
+    return row, True
+
+
+def receipt(session: Session, row: UpdateRow) -> UpdateReceipt:
+    """Return the proof that an update is stored."""
+    return UpdateReceipt(
+        id=row.id,
+        round_id=row.round_id,
+        round=session.get_one(RoundRow, row.round_id).index,
+        client_id=row.client_id,
+        digest=row.digest,
+        size=row.size,
+        num_samples=row.num_samples,
+        received_at=row.received_at,
+    )

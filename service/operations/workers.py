@@ -1,0 +1,97 @@
+"""Jobs and workers as they are shown; what workers say of themselves."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from contract.wire import rounds as wire
+from service.operations.clock import now
+from service.operations.paging import page
+from service.persistence.tables import JobRow, WorkerRow
+
+SILENT = timedelta(seconds=20)
+FORGOTTEN = timedelta(days=1)
+
+
+def heartbeat(session: Session, worker_id: str, host: str, pid: int, device: str, job_id: str | None) -> None:
+    """Record that a worker is alive, and what it does."""
+    session.merge(WorkerRow(id=worker_id, host=host, pid=pid, device=device, last_seen_at=now(), job_id=job_id))
+
+
+def leave(session: Session, worker_id: str) -> None:
+    """Forget a worker that has stopped."""
+    session.execute(delete(WorkerRow).where(WorkerRow.id == worker_id))
+
+
+def forget_silent(session: Session) -> None:
+    """Forget workers that have been silent for a day."""
+    session.execute(delete(WorkerRow).where(WorkerRow.last_seen_at < now() - FORGOTTEN))
+
+
+def listing(session: Session) -> list[wire.Worker]:
+    """Return all workers, the newest first."""
+    rows = session.scalars(select(WorkerRow).order_by(WorkerRow.id.desc()).limit(1000))
+    return [_describe_worker(row) for row in rows]
+
+
+def _describe_worker(row: WorkerRow) -> wire.Worker:
+    return wire.Worker(
+        id=row.id,
+        host=row.host,
+        pid=row.pid,
+        device=row.device,
+        alive=now() - row.last_seen_at < SILENT,
+        last_seen_at=row.last_seen_at,
+        job_id=row.job_id,
+    )
+
+
+def _progress(row: JobRow) -> wire.JobProgress | None:
+    """Return the progress with rate and time left, which follow from when the phase began."""
+    if row.progress is None or row.state != "running":
+        return None
+    seen: dict[str, Any] = dict(row.progress)
+    began, step, of = seen.pop("phase_began", None), seen.get("step", 0), seen.get("of", 0)
+    seen.pop("round", None)
+    spent = time.time() - began if began else 0.0
+    rate = step / spent if spent > 0 and step else None
+    eta = (of - step) / rate if rate and of >= step else None
+    return wire.JobProgress(phase=seen.get("phase", ""), step=step, of=of, rate=rate, eta=eta)
+
+
+def describe_job(row: JobRow) -> wire.Job:
+    """Return what is shown of a job."""
+    return wire.Job(
+        id=row.id,
+        kind=row.kind,  # type: ignore[arg-type]
+        state=row.state,  # type: ignore[arg-type]
+        federation_id=row.federation_id,
+        round_id=row.round_id,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        progress=_progress(row),
+        worker=row.worker_id,
+        device=row.device,
+        peak_memory_bytes=row.peak_memory_bytes,
+        error=row.error,
+        detail=row.detail,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def list_jobs(
+    session: Session, limit: int, after: str | None, federation: str | None, state: str | None
+) -> tuple[list[wire.Job], str | None]:
+    """Return a page of jobs."""
+    query = select(JobRow)
+    if federation is not None:
+        query = query.where(JobRow.federation_id == federation)
+    if state is not None:
+        query = query.where(JobRow.state == state)
+    rows, following = page(session, query, JobRow.id, limit, after)
+    return [describe_job(row) for row in rows], following

@@ -1,0 +1,78 @@
+"""Engines and sessions. SQLite in WAL mode; every write transaction starts with BEGIN IMMEDIATE.
+
+A deferred transaction that reads and then writes fails at once with 'database is locked', whatever the busy timeout;
+pysqlite's own transaction handling loses updates without an error. So: autocommit in the driver, and BEGIN by us.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import Session, sessionmaker
+
+from service.config import Settings
+
+_READ_ONLY = "potstill_read_only"
+
+
+def make_engine(settings: Settings) -> Engine:
+    """Return the engine of this process, with a pool that fits the request threads."""
+    url = settings.resolved_database_url
+    if not settings.is_sqlite:
+        return create_engine(url, pool_pre_ping=True, pool_size=settings.threads, max_overflow=4)
+    settings.home.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, pool_size=settings.threads, max_overflow=4, connect_args={"check_same_thread": False})
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: DBAPIConnection, record: object) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+class Database:
+    """Sessions for reading and for writing.
+
+    Writers of one process queue for a lock before they ask SQLite for its own: its busy timeout sleeps and is unfair.
+    """
+
+    def __init__(self, settings: Settings):
+        self.engine = make_engine(settings)
+        self._writer: Any = threading.Lock() if settings.is_sqlite else None
+        self._write = sessionmaker(self.engine, expire_on_commit=False)
+        self._read = sessionmaker(self.engine.execution_options(**{_READ_ONLY: True}), expire_on_commit=False)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction: committed at the end of the block, rolled back on an error."""
+        if self._writer is not None:
+            self._writer.acquire()
+        try:
+            with self._write.begin() as session:
+                yield session
+        finally:
+            if self._writer is not None:
+                self._writer.release()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that only reads."""
+        with self._read() as session:
+            yield session
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()

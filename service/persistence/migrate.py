@@ -1,0 +1,87 @@
+"""Bring the database to the newest schema, one process at a time; or say that it is not there."""
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+
+from service.config import Settings
+
+_LOCK = 815000
+
+
+def alembic_config(settings: Settings, connection: Connection | None = None) -> Config:
+    """Return Alembic's configuration for these settings."""
+    config = Config()
+    config.set_main_option("script_location", str(files("migrations")))
+    config.set_main_option("sqlalchemy.url", settings.resolved_database_url.replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings, connection: Connection) -> Iterator[None]:
+    """Hold off other processes that migrate the same database."""
+    if not settings.is_sqlite:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+        connection.commit()
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
+            connection.commit()
+        return
+    settings.home.mkdir(parents=True, exist_ok=True)
+    with open(settings.home / "migrate.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def upgrade(settings: Settings, revision: str = "head") -> None:
+    """Upgrade the schema; does nothing when it is the newest."""
+    _run(settings, lambda config: command.upgrade(config, revision))
+
+
+def downgrade(settings: Settings, revision: str) -> None:
+    """Go back to an older schema; `base` removes all tables."""
+    _run(settings, lambda config: command.downgrade(config, revision))
+
+
+def _run(settings: Settings, act: Callable[[Config], None]) -> None:
+    if settings.is_sqlite:
+        settings.home.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(settings.resolved_database_url)
+    try:
+        with engine.connect() as connection, _alone(settings, connection):
+            act(alembic_config(settings, connection))
+    finally:
+        engine.dispose()
+
+
+class SchemaError(Exception):
+    """The database has another schema than this version needs."""
+
+
+def check(settings: Settings) -> None:
+    """Refuse to work on another schema.
+
+    Raises:
+        SchemaError: with the remedy.
+    """
+    head = ScriptDirectory.from_config(alembic_config(settings)).get_current_head()
+    engine = create_engine(settings.resolved_database_url)
+    try:
+        with engine.connect() as connection:
+            current = MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
+    if current != head:
+        raise SchemaError(
+            f"the database is at schema {current or 'none'}, this version needs {head}: run 'potstill migrate'"
+        )

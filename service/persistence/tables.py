@@ -1,0 +1,272 @@
+"""The tables. The database is the truth: whatever a 2xx promised is in here or in a blob that a row names."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC datetimes in a column without time zone."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Store UTC without its zone."""
+        return value if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give the zone back."""
+        return value if value is None else value.replace(tzinfo=UTC)
+
+
+class Base(DeclarativeBase):
+    """Base of all tables; constraint names follow one pattern so that migrations can name them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {
+        datetime: UtcDateTime,
+        dict[str, Any]: JSON,
+        list[Any]: JSON,
+        int: BigInteger,
+        str: String(255),
+    }
+
+
+class FederationRow(Base):
+    """A federation. `version` grows with every change that a waiting device could care about."""
+
+    __tablename__ = "federations"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    state: Mapped[str]
+    version: Mapped[int] = mapped_column(default=1)
+    config: Mapped[dict[str, Any]]
+    seed: Mapped[int]
+    join_nonce: Mapped[str]
+    join_hash: Mapped[str] = mapped_column(unique=True)
+    round_index: Mapped[int] = mapped_column(default=0)
+    accuracy: Mapped[float | None]
+    collect_deadline_at: Mapped[datetime | None]
+    error: Mapped[str | None]
+    detail: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class ClientRow(Base):
+    """A device's place in one federation."""
+
+    __tablename__ = "clients"
+    __table_args__ = (
+        Index(
+            "uq_clients_live_name",
+            "federation_id",
+            "name",
+            unique=True,
+            sqlite_where=text("revoked_at IS NULL"),
+            postgresql_where=text("revoked_at IS NULL"),
+        ),
+    )
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    name: Mapped[str]
+    prototype: Mapped[str]
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    num_samples: Mapped[int]
+    label_counts: Mapped[list[Any] | None]
+    capabilities: Mapped[dict[str, Any]]
+    enrolled_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class DiscriminatorRow(Base):
+    """A client's discriminator and, once it is scored, the file of its scores."""
+
+    __tablename__ = "discriminators"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), unique=True)
+    digest: Mapped[str]
+    size: Mapped[int]
+    received_at: Mapped[datetime]
+    scores_digest: Mapped[str | None]
+
+
+class RoundRow(Base):
+    """One round."""
+
+    __tablename__ = "rounds"
+    __table_args__ = (UniqueConstraint("federation_id", "index"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    index: Mapped[int]
+    state: Mapped[str] = mapped_column(index=True)
+    needed: Mapped[int]
+    min_updates: Mapped[int]
+    base_models: Mapped[dict[str, Any]]
+    models: Mapped[dict[str, Any]]
+    opened_at: Mapped[datetime]
+    deadline_at: Mapped[datetime]
+    closed_at: Mapped[datetime | None]
+    published_at: Mapped[datetime | None]
+    reason: Mapped[str | None] = mapped_column(Text)
+    metrics: Mapped[dict[str, Any]]
+
+
+class ParticipantRow(Base):
+    """A client that was asked in a round."""
+
+    __tablename__ = "participants"
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), primary_key=True)
+
+
+class UpdateRow(Base):
+    """An accepted update; there is at most one a client and round."""
+
+    __tablename__ = "updates"
+    __table_args__ = (UniqueConstraint("round_id", "client_id"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"))
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), index=True)
+    base_model: Mapped[str]
+    digest: Mapped[str]
+    size: Mapped[int]
+    num_samples: Mapped[int]
+    metrics: Mapped[dict[str, Any] | None]
+    received_at: Mapped[datetime]
+
+
+class ModelRow(Base):
+    """A stored model."""
+
+    __tablename__ = "models"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str | None] = mapped_column(ForeignKey("federations.id"), index=True)
+    round_id: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
+    round_index: Mapped[int | None]
+    prototype: Mapped[str | None]
+    role: Mapped[str]
+    name: Mapped[str | None]
+    digest: Mapped[str] = mapped_column(index=True)
+    size: Mapped[int]
+    architecture: Mapped[str | None]
+    options: Mapped[dict[str, Any]]
+    parents: Mapped[list[Any]]
+    recipe: Mapped[dict[str, Any] | None]
+    metrics: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class CurrentModelRow(Base):
+    """The model that devices of a prototype get; `generator` is kept here under its own key."""
+
+    __tablename__ = "current_models"
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+
+
+class DatasetRow(Base):
+    """A data set of the server."""
+
+    __tablename__ = "datasets"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    digest: Mapped[str]
+    size: Mapped[int]
+    num_samples: Mapped[int]
+    shape: Mapped[list[Any]]
+    dtype: Mapped[str]
+    labeled: Mapped[bool]
+    num_classes: Mapped[int | None]
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    """A piece of work. Celery only wakes a worker; this row says what is to be done and who holds it."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_due", "state", "lease_until"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    state: Mapped[str]
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    round_id: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"), index=True)
+    attempt: Mapped[int] = mapped_column(default=0)
+    max_attempts: Mapped[int]
+    fence: Mapped[int] = mapped_column(default=0)
+    worker_id: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    not_before: Mapped[datetime | None]
+    hinted_at: Mapped[datetime | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    progress: Mapped[dict[str, Any] | None]
+    device: Mapped[str | None]
+    peak_memory_bytes: Mapped[int | None]
+    error: Mapped[str | None]
+    detail: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class WorkerRow(Base):
+    """A worker process and when it was last heard."""
+
+    __tablename__ = "workers"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    device: Mapped[str]
+    last_seen_at: Mapped[datetime]
+    job_id: Mapped[str | None]
+
+
+class TokenRow(Base):
+    """A token of a person or program, as a keyed hash."""
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    role: Mapped[str]
+    nonce: Mapped[str]
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class IdempotencyRow(Base):
+    """The first answer to a request with an idempotency key; secrets are left out and derived again."""
+
+    __tablename__ = "idempotency"
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str]
+    answer: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(index=True)
