@@ -1,9 +1,9 @@
 """What an operator, a viewer or the command line says to the service: one typed method per endpoint."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from client_sdk.client import BaseClient
 from client_sdk.transport import FileBody
@@ -20,6 +20,11 @@ from contract.wire.federations import (
 from contract.wire.rounds import Dataset, Job, Model, Round, RoundDetail, Worker
 
 Item = TypeVar("Item")
+
+
+def _part(name: str) -> str:
+    """Return an id, or a name where the service takes one, as a part of a path."""
+    return quote(name, safe="")
 
 
 class OperatorClient(BaseClient):
@@ -50,7 +55,7 @@ class OperatorClient(BaseClient):
         Args:
             key: Idempotency-Key: the same key with the same body answers the first result.
         """
-        body = federation.model_dump(mode="json", exclude_unset=True)
+        body = federation.model_dump(mode="json")  # whole: a plan without its `kind` is none
         return self._post("/v1/federations", FederationCreated, json=body, key=key)
 
     def federations(self, *, limit: int | None = None, after: str | None = None) -> Page[FederationSummary]:
@@ -59,7 +64,7 @@ class OperatorClient(BaseClient):
 
     def federation(self, federation_id: str) -> Federation:
         """GET /v1/federations/{id}."""
-        return self._get(f"/v1/federations/{federation_id}", Federation)
+        return self._get(f"/v1/federations/{_part(federation_id)}", Federation)
 
     def start_federation(self, federation_id: str) -> Federation:
         """POST /v1/federations/{id}/start."""
@@ -79,32 +84,32 @@ class OperatorClient(BaseClient):
 
     def rotate_join_token(self, federation_id: str) -> str:
         """POST /v1/federations/{id}/join-token: return a fresh join token; the one before no longer works."""
-        return self._post(f"/v1/federations/{federation_id}/join-token", JoinToken).join_token
+        return self._post(f"/v1/federations/{_part(federation_id)}/join-token", JoinToken).join_token
 
     def _steer(self, federation_id: str, verb: str) -> Federation:
-        return self._post(f"/v1/federations/{federation_id}/{verb}", Federation)
+        return self._post(f"/v1/federations/{_part(federation_id)}/{verb}", Federation)
 
     # Clients
 
     def clients(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[ClientInfo]:
         """GET /v1/federations/{id}/clients."""
-        return self._page(f"/v1/federations/{federation_id}/clients", ClientInfo, limit, after)
+        return self._page(f"/v1/federations/{_part(federation_id)}/clients", ClientInfo, limit, after)
 
     def revoke_client(self, federation_id: str, client_id: str) -> None:
         """DELETE /v1/federations/{id}/clients/{client}: its token no longer works."""
-        self._transport.request("DELETE", f"/v1/federations/{federation_id}/clients/{client_id}")
+        self._transport.request("DELETE", f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}")
 
     # Rounds
 
     def rounds(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[Round]:
         """GET /v1/federations/{id}/rounds."""
-        return self._page(f"/v1/federations/{federation_id}/rounds", Round, limit, after)
+        return self._page(f"/v1/federations/{_part(federation_id)}/rounds", Round, limit, after)
 
     def round(self, round_id: str) -> RoundDetail:
         """GET /v1/rounds/{id}: with its participants."""
-        return self._get(f"/v1/rounds/{round_id}", RoundDetail)
+        return self._get(f"/v1/rounds/{_part(round_id)}", RoundDetail)
 
-    def close_round(self, round_id: str, *, force: bool = False) -> Round:
+    def close_round(self, round_id: str, *, force: bool = False) -> RoundDetail:
         """POST /v1/rounds/{id}/close: fuse now what has arrived.
 
         Args:
@@ -113,7 +118,7 @@ class OperatorClient(BaseClient):
         Raises:
             TooFewUpdates: and `force` was not given.
         """
-        return self._post(f"/v1/rounds/{round_id}/close", Round, params={"force": str(force).lower()})
+        return self._post(f"/v1/rounds/{_part(round_id)}/close", RoundDetail, params={"force": str(force).lower()})
 
     # Models
 
@@ -128,23 +133,13 @@ class OperatorClient(BaseClient):
         """GET /v1/models."""
         return self._page("/v1/models", Model, limit, after, federation=federation, prototype=prototype)
 
-    def import_model(
-        self,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        architecture: str | None = None,
-        options: dict[str, Any] | None = None,
-        federation: str | None = None,
-    ) -> Model:
-        """POST /v1/models: weights to start from, or a trained generator; a safetensors file, streamed."""
-        params = {
-            "name": name,
-            "architecture": architecture,
-            "options": json.dumps(options) if options else None,
-            "federation": federation,
-        }
-        return self._post("/v1/models", Model, params=params, body=FileBody(Path(path)))
+    def import_model(self, path: str | Path, *, architecture: str | None = None) -> Model:
+        """POST /v1/models: weights to start from, a safetensors file, streamed; name its id as `initial_model`.
+
+        Args:
+            architecture: what it is the weights of, a name of the catalogue.
+        """
+        return self._post("/v1/models", Model, params={"architecture": architecture}, body=FileBody(Path(path)))
 
     # Data sets
 
@@ -158,11 +153,11 @@ class OperatorClient(BaseClient):
 
     def dataset(self, dataset_id: str) -> Dataset:
         """GET /v1/datasets/{id}."""
-        return self._get(f"/v1/datasets/{dataset_id}", Dataset)
+        return self._get(f"/v1/datasets/{_part(dataset_id)}", Dataset)
 
     def delete_dataset(self, dataset_id: str) -> None:
         """DELETE /v1/datasets/{id}; `InUse` while a federation that goes on needs it."""
-        self._transport.request("DELETE", f"/v1/datasets/{dataset_id}")
+        self._transport.request("DELETE", f"/v1/datasets/{_part(dataset_id)}")
 
     # Jobs and workers
 
@@ -179,29 +174,29 @@ class OperatorClient(BaseClient):
 
     def job(self, job_id: str) -> Job:
         """GET /v1/jobs/{id}: with its progress while it runs."""
-        return self._get(f"/v1/jobs/{job_id}", Job)
+        return self._get(f"/v1/jobs/{_part(job_id)}", Job)
 
     def cancel_job(self, job_id: str) -> Job:
         """POST /v1/jobs/{id}/cancel."""
-        return self._post(f"/v1/jobs/{job_id}/cancel", Job)
+        return self._post(f"/v1/jobs/{_part(job_id)}/cancel", Job)
 
     def retry_job(self, job_id: str) -> Job:
         """POST /v1/jobs/{id}/retry: try a failed job again."""
-        return self._post(f"/v1/jobs/{job_id}/retry", Job)
+        return self._post(f"/v1/jobs/{_part(job_id)}/retry", Job)
 
-    def workers(self, *, limit: int | None = None, after: str | None = None) -> Page[Worker]:
+    def workers(self) -> list[Worker]:
         """GET /v1/workers: who is alive, on what device, doing what."""
-        return self._page("/v1/workers", Worker, limit, after)
+        return self._get("/v1/workers", list[Worker])
 
     # Catalogue
 
-    def recipes(self, *, limit: int | None = None, after: str | None = None) -> Page[RecipeInfo]:
+    def recipes(self) -> list[RecipeInfo]:
         """GET /v1/recipes: every built-in recipe with its parts and their sources."""
-        return self._page("/v1/recipes", RecipeInfo, limit, after)
+        return self._get("/v1/recipes", list[RecipeInfo])
 
-    def architectures(self, *, limit: int | None = None, after: str | None = None) -> Page[ArchitectureInfo]:
-        """GET /v1/architectures."""
-        return self._page("/v1/architectures", ArchitectureInfo, limit, after)
+    def architectures(self) -> list[ArchitectureInfo]:
+        """GET /v1/architectures: the networks that prototypes and recipes can name."""
+        return self._get("/v1/architectures", list[ArchitectureInfo])
 
     # Tokens
 
@@ -216,4 +211,4 @@ class OperatorClient(BaseClient):
 
     def revoke_token(self, token_id: str) -> None:
         """DELETE /v1/tokens/{id}."""
-        self._transport.request("DELETE", f"/v1/tokens/{token_id}")
+        self._transport.request("DELETE", f"/v1/tokens/{_part(token_id)}")

@@ -1,6 +1,5 @@
 """One typed method per endpoint: what each sends and what it makes of the answer."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import httpx
 import pytest
 
 from client_sdk import Client, OperatorClient, errors
+from contract.local import Adam, LocalPlan
 from contract.wire.common import Page
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
@@ -140,9 +140,9 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "job": (lambda c: c.job("job_1"), "GET", "/v1/jobs/job_1", JOB),
     "cancel_job": (lambda c: c.cancel_job("job_1"), "POST", "/v1/jobs/job_1/cancel", JOB),
     "retry_job": (lambda c: c.retry_job("job_1"), "POST", "/v1/jobs/job_1/retry", JOB),
-    "workers": (lambda c: c.workers(), "GET", "/v1/workers", page(WORKER)),
-    "recipes": (lambda c: c.recipes(), "GET", "/v1/recipes", page(RECIPE_INFO)),
-    "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", page(ARCHITECTURE)),
+    "workers": (lambda c: c.workers(), "GET", "/v1/workers", [WORKER]),
+    "recipes": (lambda c: c.recipes(), "GET", "/v1/recipes", [RECIPE_INFO]),
+    "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", [ARCHITECTURE]),
     "create_token": (lambda c: c.create_token("ops"), "POST", "/v1/tokens", TOKEN | {"token": "pst_view_1"}),
     "tokens": (lambda c: c.tokens(), "GET", "/v1/tokens", page(TOKEN)),
     "revoke_token": (lambda c: c.revoke_token("tok_1"), "DELETE", "/v1/tokens/tok_1", None),
@@ -173,7 +173,11 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
     elif name == "rotate_join_token":
         assert result == "j"
     else:
-        first, wanted = (result.items[0], answer["items"][0]) if isinstance(result, Page) else (result, answer)
+        first, wanted = result, answer
+        if isinstance(result, Page):
+            first, wanted = result.items[0], answer["items"][0]
+        elif isinstance(result, list):
+            first, wanted = result[0], answer[0]
         assert all(getattr(first, key, None) is not None for key, value in wanted.items() if value is not None)
 
 
@@ -183,11 +187,11 @@ def test_every_public_method_is_in_the_table() -> None:
     assert public - others == set(CALLS)
 
 
-def test_creation_sends_what_was_set_and_leaves_defaults_to_the_service() -> None:
+def test_creation_sends_a_body_that_the_contract_reads_back_as_it_was() -> None:
     seen: list[httpx.Request] = []
-    connect(FEDERATION | {"join_token": "j"}, seen).create_federation(CREATE, key="mine")
-    body = json.loads(seen[0].content)
-    assert body["rounds"] == {"total": 3} and body["recipe"] == {"name": "fedavg"} and "seed" not in body
+    wanted = CREATE.model_copy(update={"local": LocalPlan(optimizer=Adam(lr=0.01))})
+    connect(FEDERATION | {"join_token": "j"}, seen).create_federation(wanted, key="mine")
+    assert FederationCreate.model_validate_json(seen[0].content) == wanted
     assert seen[0].headers["Idempotency-Key"] == "mine"
 
 
@@ -196,10 +200,16 @@ def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:
     file.write_bytes(b"abc")
     seen: list[httpx.Request] = []
     connect(DATASET, seen, 201).add_dataset("server & co", file)
-    connect(MODEL, seen, 201).import_model(file, name="start", architecture="mlp", options={"hidden": [8]})
+    connect(MODEL, seen, 201).import_model(file, architecture="mlp")
     assert dict(seen[0].url.params) == {"name": "server & co"}
-    assert dict(seen[1].url.params) == {"name": "start", "architecture": "mlp", "options": '{"hidden": [8]}'}
+    assert dict(seen[1].url.params) == {"architecture": "mlp"}
     assert all(r.content == b"abc" and r.headers["Content-Length"] == "3" for r in seen)
+
+
+def test_names_with_signs_of_their_own_meaning_stay_one_part_of_the_path() -> None:
+    seen: list[httpx.Request] = []
+    connect(DATASET, seen).dataset("50% of #1?/é")
+    assert seen[0].url.raw_path == b"/v1/datasets/50%25%20of%20%231%3F%2F%C3%A9"
 
 
 def test_each_walks_all_pages() -> None:
