@@ -75,7 +75,7 @@ async def _sweep_for_ever(services: Services) -> None:
             await asyncio.to_thread(_sweep_once, services)
             if ticks % 3600 == 0:
                 await asyncio.to_thread(_tidy_once, services)
-        except Exception:  # noqa: BLE001 - the sweep must outlive a database that is away for a moment
+        except Exception:
             log.exception("the sweep failed; it tries again")
         ticks += 1
         await asyncio.sleep(services.settings.sweep_seconds)

@@ -64,6 +64,7 @@ class GeneratorSpec(_Spec):
     seed: int
     task: Task
     generator: GeneratorWganGp
+    discriminator: NetworkRef = Field(description="what clients will train; its tensors are what they must deliver")
     unlabeled: Path
     output_dir: Path
 
@@ -106,7 +107,7 @@ JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
 class JobResult(_Spec):
     """What a job made: files under its output_dir, and figures.
 
-    `models` maps a prototype's name (or 'generator', or a client's name for scores) to a file.
+    `models` maps a prototype's name (or 'generator' and 'discriminator', or a client's name for scores) to a file.
     """
 
     models: dict[str, Path]

@@ -8,8 +8,8 @@ from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from service.domain.federation import FederationConfig
 from service.operations import lifecycle, models
-from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
 from service.operations.updates import update_of
+from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
 
 _WAITING = {
     "created": "the operator has not started the federation",
@@ -44,9 +44,9 @@ def _decide(
     if federation.state in ("finished", "cancelled", "failed"):
         return _done(session, federation, current.get(lifecycle.prototype_key(client.prototype)), common)
     generator = current.get(lifecycle.GENERATOR)
-    if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
-        if client.id not in lifecycle.discriminators_of(session, federation.id):
-            return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
+    collecting = generator is not None and federation.state in ("collecting_discriminators", "scoring", "running")
+    if collecting and client.id not in lifecycle.discriminators_of(session, federation.id):
+        return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
     if federation.state == "running":
         return _round(session, federation, client, config, common)
     return wire.WaitAssignment(**common, reason=_WAITING[federation.state])

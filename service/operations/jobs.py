@@ -56,13 +56,18 @@ def _due(moment: datetime) -> Any:
     )
 
 
+def any_due(session: Session) -> bool:
+    """Whether a job waits for a worker; a look that takes no write lock."""
+    return session.scalars(select(JobRow.id).where(_due(now())).limit(1)).first() is not None
+
+
 def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -> JobRow | None:
     """Take the oldest job that is due: queued, or held by a worker that has gone silent. None when there is none."""
     moment = now()
     oldest = (
         select(JobRow.id).where(_due(moment)).order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
     ).scalar_subquery()
-    job = session.scalars(
+    return session.scalars(
         update(JobRow)
         .where(JobRow.id == oldest, _due(moment))
         .values(
@@ -78,7 +83,6 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
         .returning(JobRow)
         .execution_options(populate_existing=True)
     ).first()
-    return job
 
 
 def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> bool:

@@ -1,4 +1,4 @@
-"""How a federation goes on: from stage to stage, from round to round. Called after whatever may have made it possible."""
+"""How a federation goes on: from stage to stage, from round to round. Called after whatever allows it."""
 
 from datetime import timedelta
 
@@ -67,7 +67,7 @@ def discriminators_of(session: Session, federation_id: str) -> dict[str, Discrim
 
 
 def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
-    """Return the clients that may be asked: enrolled and, where the recipe weighs by them, with a scored discriminator."""
+    """Return the clients that may be asked: enrolled and, where the recipe reads discriminators, scored."""
     clients = live_clients(session, federation.id)
     if config_of(federation).recipe.discriminators is None:
         return clients

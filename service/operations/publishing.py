@@ -96,12 +96,22 @@ def _add_prototype_model(
     )
 
 
+def _figures(outcome: Outcome, prototype: str) -> dict[str, Any]:
+    accuracy = outcome.metrics.get("model", {}).get("prototypes", {}).get(prototype)
+    return {} if accuracy is None else {"accuracy": accuracy}
+
+
 def _initialized(session: Session, federation: FederationRow, outcome: Outcome, max_attempts: int) -> None:
     config = lifecycle.config_of(federation)
     for prototype in config.prototypes:
-        metrics = outcome.metrics.get("models", {}).get(prototype.name, {})
         _add_prototype_model(
-            session, federation, prototype, outcome.files[prototype.name], "initial", round_index=0, metrics=metrics
+            session,
+            federation,
+            prototype,
+            outcome.files[prototype.name],
+            "initial",
+            round_index=0,
+            metrics=_figures(outcome, prototype.name),
         )
     federation.accuracy = outcome.metrics.get("accuracy")
     if config.recipe.discriminators is None:
@@ -167,7 +177,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
             round_index=round_.index,
             recipe=config.recipe.model_dump(mode="json"),
             parents=[base.digest, *parents],
-            metrics=outcome.metrics.get("models", {}).get(prototype.name, {}),
+            metrics=_figures(outcome, prototype.name),
         )
         models[prototype.name] = model.id
     round_.models = models

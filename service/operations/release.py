@@ -8,7 +8,7 @@ from service.persistence.tables import DatasetRow, DiscriminatorRow, ModelRow, R
 
 
 def named(session: Session, digests: set[str]) -> set[str]:
-    """Return those digests that something still needs: a model, a data set, a discriminator, an update not yet fused."""
+    """Return those digests that a model, a data set, a discriminator or an update not yet fused still needs."""
     queries = (
         select(ModelRow.digest).where(ModelRow.digest.in_(digests)),
         select(DatasetRow.digest).where(DatasetRow.digest.in_(digests)),

@@ -1,4 +1,4 @@
-"""What has to happen although nobody calls: deadlines, lost wake-ups, dead workers, abandoned files. Any replica may."""
+"""What has to happen although nobody calls: deadlines, lost wake-ups, dead workers. Any replica may do it."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session

@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from service.infra.blobs import Blobs
 from service.operations import effects
-from service.persistence.engine import Database
 from service.operations.release import remove_unnamed
+from service.persistence.engine import Database
 
 
 class Store:

@@ -118,7 +118,16 @@ def train_generator(spec: GeneratorSpec, report: Report, device: str = "cpu") ->
         "critic": [[step, loss] for step, loss in trained.critic_curve],
         "seconds": phases.seconds,
     }
-    return JobResult(models={"generator": target}, metrics=metrics, device=device)
+    models = {"generator": target, "discriminator": _first_discriminator(spec)}
+    return JobResult(models=models, metrics=metrics, device=device)
+
+
+def _first_discriminator(spec: GeneratorSpec) -> Path:
+    """Write a fresh discriminator: the service, which cannot build one, checks the clients' against its tensors."""
+    seed = derive_seed(spec.seed, "discriminator")
+    target = spec.output_dir / "discriminator.safetensors"
+    save_state(build_network(spec.discriminator, spec.task, "cpu", seed=seed, owner="discriminator"), target)
+    return target
 
 
 def _range(images: Tensor) -> tuple[float, float]:

@@ -1,0 +1,239 @@
+"""Does jobs, one at a time: in this process when no network runs, else in a child that can be watched and killed."""
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from worker.child import needs_torch
+from worker.ledger import Claimed, Ledger, LostLease
+from worker.pipeline import run
+from worker.specs import JobFailure, JobResult, JobSpec, Progress
+
+log = logging.getLogger("worker.runner")
+_IDLE_SECONDS = 300.0
+_PULSE_SECONDS = 5.0
+
+
+class Interrupted(Exception):
+    """The job was stopped from outside: cancelled, lost, or this worker ends."""
+
+
+class ChildLost(Exception):
+    """The child died under a job."""
+
+
+class Child:
+    """A warm process of `worker.child`; started when it is first needed."""
+
+    def __init__(self, device: str):
+        self._device = device
+        self._process: subprocess.Popen[str] | None = None
+        self.used_at = time.monotonic()
+
+    def ask(self, spec: JobSpec, report: Any) -> JobResult:
+        """Have a job done.
+
+        Raises:
+            JobFailure: the child says that it cannot be done.
+            ChildLost: the child died.
+        """
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.used_at = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps({"job": spec.model_dump(mode="json")}) + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            message = json.loads(line)
+            if "progress" in message:
+                report(Progress.model_validate(message["progress"]))
+            elif "error" in message:
+                raise JobFailure(message["error"]["code"], message["error"]["detail"])
+            else:
+                self.used_at = time.monotonic()
+                return JobResult.model_validate(message["result"])
+        code = process.wait()
+        self._process = None
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "worker.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"POTSTILL_DEVICE": self._device, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+            )
+        return self._process
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing; its memory, on the accelerator too, is free afterwards."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+class Keeper:
+    """Keeps a job's lease from a thread of its own, and finds out when the job should stop."""
+
+    def __init__(self, ledger: Ledger, job: Claimed, stop: threading.Event, kill: Any):
+        self._ledger, self._job, self._stop, self._kill = ledger, job, stop, kill
+        self._done = threading.Event()
+        self._progress: dict[str, Any] | None = None
+        self.verdict: str | None = None
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def report(self, progress: Progress) -> None:
+        """Note how far the job is; called by the job often.
+
+        Raises:
+            Interrupted: the job should stop; jobs without a child find out here.
+        """
+        if self.verdict is not None:
+            raise Interrupted(self.verdict)
+        seen = self._progress
+        began = seen["phase_began"] if seen and seen["phase"] == progress.phase else time.time()
+        self._progress = progress.model_dump() | {"phase_began": began}
+
+    def __enter__(self) -> "Keeper":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        lease = self._ledger.settings.lease_seconds
+        renewed = time.monotonic()
+        while not self._done.wait(min(1.0, lease / 3)):
+            if self._stop.is_set():
+                self._end("stopping")
+                return
+            try:
+                if self._ledger.renew(self._job, self._progress):
+                    self._end("cancelled")
+                    return
+                renewed = time.monotonic()
+            except LostLease:
+                self._end("lost")
+                return
+            except Exception:
+                log.exception("cannot renew the lease of %s", self._job.id)
+                if time.monotonic() - renewed > lease:
+                    self._end("lost")
+                    return
+
+    def _end(self, verdict: str) -> None:
+        self.verdict = verdict
+        self._kill()
+
+
+class Runner:
+    """One worker's loop over the jobs table."""
+
+    def __init__(self, ledger: Ledger):
+        self.ledger = ledger
+        self._child = Child(ledger.settings.device)
+        self._stop = threading.Event()
+        self._busy = threading.Lock()
+        self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin to say that this worker is alive."""
+        self._pulse.start()
+
+    def _beat(self) -> None:
+        while not self._stop.is_set():
+            try:
+                if self._busy.acquire(blocking=False):  # a running job's lease is the sign of life
+                    try:
+                        self.ledger.heartbeat()
+                        if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
+                            self._child.kill()
+                    finally:
+                        self._busy.release()
+            except Exception:
+                log.exception("no heartbeat")
+            self._stop.wait(_PULSE_SECONDS)
+
+    def drain(self) -> int:
+        """Do jobs until none is due; return how many were done. Two threads that call this do not mix."""
+        done = 0
+        with self._busy:
+            while not self._stop.is_set():
+                job = self.ledger.claim()
+                if job is None:
+                    break
+                self.do(job)
+                done += 1
+        return done
+
+    def do(self, job: Claimed) -> None:
+        """Do one job and record what became of it."""
+        log.info("job %s: %s, attempt %d, fence %d", job.id, job.kind, job.attempt, job.fence)
+        began = time.monotonic()
+        try:
+            with Keeper(self.ledger, job, self._stop, self._child.kill) as keeper:
+                self._do(job, keeper)
+            log.info("job %s: done in %.1f s", job.id, time.monotonic() - began)
+        except LostLease:
+            log.warning("job %s: the lease was lost; the result is thrown away", job.id)
+
+    def _do(self, job: Claimed, keeper: Keeper) -> None:
+        try:
+            spec = self.ledger.load(job)
+            try:
+                self.ledger.publish(job, self._compute(spec, keeper))
+            finally:
+                self.ledger.drop_outputs(spec)
+        except (Interrupted, ChildLost, JobFailure) as error:
+            if keeper.verdict is not None:
+                self._interrupted(job, keeper.verdict)
+            elif isinstance(error, JobFailure):
+                log.error("job %s: %s: %s", job.id, error.code, error.detail)
+                self.ledger.fail(job, error.code, error.detail, final=error.code not in ("internal", "out_of_memory"))
+            else:
+                log.error("job %s: %s", job.id, error)
+                self.ledger.fail(job, "worker_lost", str(error), final=False)
+        except LostLease:
+            raise
+        except Exception as error:
+            log.exception("job %s failed", job.id)
+            self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
+
+    def _compute(self, spec: JobSpec, keeper: Keeper) -> JobResult:
+        if needs_torch(spec):
+            return self._child.ask(spec, keeper.report)
+        return run(spec, keeper.report)
+
+    def _interrupted(self, job: Claimed, verdict: str) -> None:
+        if verdict == "cancelled":
+            log.info("job %s: cancelled", job.id)
+            self.ledger.cancel(job)
+        elif verdict == "stopping":
+            log.info("job %s: given back, this worker stops", job.id)
+            self.ledger.give_back(job)
+        else:
+            raise LostLease(job.id)
+
+    def stop(self) -> None:
+        """Give the running job back and take no other."""
+        self._stop.set()
+        self._child.kill()
+
+    def close(self) -> None:
+        """Stop and leave the ledger."""
+        self.stop()
+        with self._busy:
+            self.ledger.leave()
