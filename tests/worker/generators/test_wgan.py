@@ -1,0 +1,44 @@
+"""WGAN-GP: its penalty by hand, and that it learns a distribution that an untrained generator does not know."""
+
+import torch
+from torch import nn
+
+from contract.local import Adam
+from contract.nn.registry import initialise
+from contract.recipes.parts import GeneratorWganGp
+from contract.wire.federations import Task
+from worker.generators import wgan
+
+TASK = Task.model_validate({"num_classes": 2, "input": {"shape": [2]}})
+
+
+class Plane(nn.Module):
+    """a(x) = 3 x_0 + 4 x_1: its gradient has length 5 everywhere."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 3 * x[:, 0] + 4 * x[:, 1]
+
+
+def test_penalty_by_hand() -> None:
+    """(5 - 1)^2 = 16."""
+    x = torch.randn(7, 2, generator=torch.Generator().manual_seed(0))
+    assert wgan.gradient_penalty(Plane(), x, -x, torch.full((7,), 0.3)).item() == 16.0
+
+
+def test_it_moves_towards_the_data() -> None:
+    """The data sit at (0.6, -0.6); a fresh generator sits around 0."""
+    images = torch.tensor([0.6, -0.6]) + 0.05 * torch.randn(64, 2, generator=torch.Generator().manual_seed(1))
+    plan = GeneratorWganGp(steps=200, critic_steps=3, batch_size=32, optimizer=Adam(lr=5e-3, betas=(0.0, 0.9)))
+    generator = initialise("gen-mlp", {"latent": 4, "hidden": [16]}, TASK, 1)
+    critic = initialise("disc-mlp", {"hidden": [16]}, TASK, 2)
+    noise = torch.randn(200, 4, generator=torch.Generator().manual_seed(3))
+
+    def distance() -> float:
+        with torch.no_grad():
+            return float((generator(noise).mean(dim=0) - torch.tensor([0.6, -0.6])).norm())
+
+    before, steps = distance(), list[int]()
+    trained = wgan.train(generator, critic, images, plan, 4, steps.append)
+    assert distance() < 0.5 * before
+    assert steps == list(range(1, 201))
+    assert len(trained.critic_curve) <= wgan.CURVE_POINTS
