@@ -100,7 +100,7 @@ def listing(
     counted = session.execute(
         select(UpdateRow.client_id, func.count()).where(UpdateRow.client_id.in_(ids)).group_by(UpdateRow.client_id)
     )
-    updates = dict(counted)
+    updates = dict(counted.tuples().all())
     delivered = lifecycle.discriminators_of(session, federation.id)
     items = [
         wire.ClientInfo(
