@@ -131,7 +131,7 @@ def _container(detail: str, **members: Any) -> TensorError:
     return TensorError("container", detail, **members)
 
 
-def _sniff(first: bytes) -> None:
+def _sniff(first: bytes | bytearray) -> None:
     """Refuse by name what is often sent by mistake.
 
     A sound file's ninth byte is `{` and its length field is small, so its first bytes never look like these signs
@@ -142,7 +142,7 @@ def _sniff(first: bytes) -> None:
             raise _container(f"this is {what}; only safetensors is taken (safetensors.torch.save_file writes it)")
 
 
-def header_length(first: bytes) -> int:
+def header_length(first: bytes | bytearray) -> int:
     """Return the length of the JSON header that the first 8 bytes announce.
 
     Raises:
@@ -269,7 +269,9 @@ def parse_header(first: bytes, total_size: int | None = None) -> Header:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _container("__metadata__ must map strings to strings")
     if len(tree) > MAX_TENSORS:
-        raise _container(f"{len(tree)} tensors; at most {MAX_TENSORS} are taken", expected=MAX_TENSORS, actual=len(tree))
+        raise _container(
+            f"{len(tree)} tensors; at most {MAX_TENSORS} are taken", expected=MAX_TENSORS, actual=len(tree)
+        )
     infos = {name: _tensor_info(name, entry) for name, entry in tree.items()}
     ordered = dict(sorted(infos.items(), key=lambda item: (item[1].begin, item[1].end)))
     header = Header(ordered, metadata, 8 + length)
@@ -502,7 +504,9 @@ class TensorFile:
     def __enter__(self) -> "TensorFile":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -534,7 +538,7 @@ class TensorFile:
         if not 0 <= start <= start + count <= info.numel:
             raise IndexError(f"tensor {name!r} has {info.numel} values; asked for {start} to {start + count}")
         block = np.empty(count, dtype=dtype) if out is None else out[:count]
-        view = memoryview(block.view(np.uint8)).cast("B")
+        view = block.view(np.uint8).data.cast("B")
         position = self.header.data_start + info.begin + start * dtype.itemsize
         done = 0
         while done < len(view):
@@ -610,7 +614,7 @@ class TensorWriter:
             return
         if name != turn or data.nbytes > self._left[name]:
             raise ValueError(f"tensor {name!r}: out of turn ({turn!r} is due) or longer than announced")
-        self._file.write(memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+        self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         self._left[name] -= data.nbytes
 
     def close(self) -> None:
@@ -630,7 +634,9 @@ class TensorWriter:
     def __enter__(self) -> "TensorWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
         else:

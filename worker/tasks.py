@@ -18,7 +18,7 @@ class Drains(Protocol):
 def register(app: Celery, runner: Drains) -> None:
     """Add the one task to a Celery application."""
 
-    @app.task(name=TASK_WORK, ignore_result=True)
+    @app.task(name=TASK_WORK, ignore_result=True)  # type: ignore[untyped-decorator]
     def work() -> int:
         """Do jobs until none is due."""
         return runner.drain()

@@ -1,5 +1,6 @@
 """Networks by name: a builder for every row of `contract.architectures.CATALOGUE` that the service can run."""
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -36,10 +37,15 @@ def architecture(name: str) -> Callable[[Callable[[OptionsT, Task], nn.Module]],
     return register
 
 
-def registered() -> frozenset[str]:
-    """Return the names that `build` knows."""
+@functools.cache
+def _discover() -> None:
     for module in pkgutil.iter_modules(importlib.import_module(_FAMILIES).__path__):
         importlib.import_module(f"{_FAMILIES}.{module.name}")
+
+
+def registered() -> frozenset[str]:
+    """Return the names that `build` knows."""
+    _discover()
     return frozenset(_builders)
 
 

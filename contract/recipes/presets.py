@@ -35,7 +35,11 @@ _ROWS = (
             distil=Distillation(
                 weigh=parts.WeighUniform(),
                 schedule=parts.Schedule(
-                    optimizer=Adam(lr=1e-3), batch_size=128, steps=10_000, lr="cosine_per_job", clip_norm=5.0,
+                    optimizer=Adam(lr=1e-3),
+                    batch_size=128,
+                    steps=10_000,
+                    lr="cosine_per_job",
+                    clip_norm=5.0,
                     early_stop=parts.EarlyStop(),
                 ),
             ),
@@ -54,9 +58,7 @@ _ROWS = (
             name="fedgo",
             distil=Distillation(
                 weigh=parts.WeighOdds(link="double_sigmoid"),
-                schedule=parts.Schedule(
-                    optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds"
-                ),
+                schedule=parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds"),
             ),
             discriminators=parts.Discriminators(),
         ),

@@ -29,9 +29,7 @@ def _rfc3339(value: datetime) -> str:
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Timestamp = Annotated[
-    datetime, AfterValidator(_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")
-]
+Timestamp = Annotated[datetime, AfterValidator(_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 
 
 def _plain(value: str) -> str:

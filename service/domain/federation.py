@@ -1,6 +1,6 @@
 """What a federation was created with, resolved and checked; stored as JSON in its row."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contract import architectures
 from contract.local import LocalPlan
@@ -65,12 +65,13 @@ def _check_options(field: str, architecture: str, role: architectures.Role, opti
     try:
         architectures.find(architecture, role).options.model_validate(options)
     except ValueError as error:  # pydantic's ValidationError is one
-        raise invalid_field(field, str(error).splitlines()[0] if "\n" not in str(error) else _first(error)) from None
+        raise invalid_field(field, _first(error)) from None
 
 
 def _first(error: ValueError) -> str:
-    errors = getattr(error, "errors", list)()
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in errors) or str(error)
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
 
 
 def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task, evaluates: bool) -> None:

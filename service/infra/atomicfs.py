@@ -20,7 +20,7 @@ NAME = "atomicfs"
 MAX_PENDING = 64
 
 
-class Channel(filesystem.Channel):  # type: ignore[misc]
+class Channel(filesystem.Channel):
     """A channel whose files appear whole or not at all."""
 
     @property
@@ -31,7 +31,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         ending = f".{queue}.msg"
         return sorted(name for name in os.listdir(self._folder) if name.endswith(ending) and name[0] != ".")
 
-    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if len(self._pending(queue)) >= MAX_PENDING:
             return
         name = f"{time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
@@ -39,7 +39,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         hidden.write_text(dumps(payload))
         os.replace(hidden, self._folder / name)
 
-    def _get(self, queue: str) -> Any:
+    def _get(self, queue: str, timeout: Any = None) -> Any:
         for name in self._pending(queue):
             taken = self._folder / f".taken-{uuid.uuid4().hex}"
             try:
@@ -53,7 +53,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         raise Empty
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        table = Path(self._exchange_file(exchange))
+        table = Path(self._exchange_file(exchange))  # type: ignore[no-untyped-call]
         table.parent.mkdir(parents=True, exist_ok=True)
         with open(table.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
                 os.replace(fresh, table)
 
 
-class Transport(filesystem.Transport):  # type: ignore[misc]
+class Transport(filesystem.Transport):
     """The transport, registered as ``atomicfs://``."""
 
     Channel = Channel

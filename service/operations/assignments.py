@@ -70,7 +70,7 @@ def _discriminator(
             input_range=model.metrics["input_range"],
         ),
         plan=config.recipe.discriminators.plan,
-        link=discriminator_link(config.recipe),  # type: ignore[arg-type]
+        link=discriminator_link(config.recipe),
         upload_url=f"/v1/federations/{federation.id}/discriminator",
     )
 

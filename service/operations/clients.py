@@ -80,8 +80,9 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
     lifecycle.proceed(session, federation, max_attempts)
 
 
-def is_unseen(row: ClientRow) -> bool:
+def is_unseen(session: Session, client_id: str) -> bool:
     """Whether the moment a client was last seen is worth writing again."""
+    row = session.get_one(ClientRow, client_id)
     return row.last_seen_at is None or now() - row.last_seen_at > SEEN_EVERY
 
 

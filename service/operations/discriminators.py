@@ -9,7 +9,7 @@ from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations import effects, federations, lifecycle
 from service.operations.clock import now
-from service.persistence.tables import DiscriminatorRow, FederationRow
+from service.persistence.tables import DiscriminatorRow, ModelRow
 
 
 def discriminator_of(session: Session, client_id: str) -> DiscriminatorRow | None:
@@ -17,8 +17,8 @@ def discriminator_of(session: Session, client_id: str) -> DiscriminatorRow | Non
     return session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.client_id == client_id)).first()
 
 
-def admit(session: Session, federation_id: str, principal: Principal) -> FederationRow:
-    """Say whether a device may send its discriminator now.
+def admit(session: Session, federation_id: str, principal: Principal) -> str:
+    """Say whether a device may send its discriminator now; return the digest of a file with the tensors it must have.
 
     Raises:
         DomainError: not-found, forbidden, invalid-transition.
@@ -31,7 +31,8 @@ def admit(session: Session, federation_id: str, principal: Principal) -> Federat
         raise DomainError(
             "invalid-transition", f"a federation that is {federation.state} takes none", state=federation.state
         )
-    return federation
+    template = lifecycle.current_models(session, federation.id)[lifecycle.DISCRIMINATOR]
+    return session.get_one(ModelRow, template).digest
 
 
 def accept(

@@ -24,6 +24,7 @@ from service.persistence.tables import (
 )
 
 GENERATOR = "generator"
+DISCRIMINATOR = "discriminator"
 
 
 def config_of(federation: FederationRow) -> FederationConfig:
@@ -83,7 +84,7 @@ def newest_round(session: Session, federation: FederationRow) -> RoundRow | None
 
 
 def current_models(session: Session, federation_id: str) -> dict[str, str]:
-    """Return key -> model id of the current models: `prototype:<name>` and `generator`."""
+    """Return key -> model id of the current models: `prototype:<name>`, `generator` and `discriminator`."""
     rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
     return {row.key: row.model_id for row in rows}
 

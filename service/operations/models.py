@@ -47,7 +47,7 @@ def _describe(row: ModelRow, current: set[str]) -> wire.Model:
         round_id=row.round_id,
         round=row.round_index,
         prototype=row.prototype,
-        role=row.role,  # type: ignore[arg-type]
+        role=row.role,
         digest=row.digest,
         size=row.size,
         architecture=row.architecture,

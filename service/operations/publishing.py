@@ -20,8 +20,6 @@ from service.persistence.tables import (
     UpdateRow,
 )
 
-DISCRIMINATOR = "discriminator"
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -138,8 +136,8 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
     _add_model(
         session,
         federation,
-        DISCRIMINATOR,
-        outcome.files[DISCRIMINATOR],
+        lifecycle.DISCRIMINATOR,
+        outcome.files[lifecycle.DISCRIMINATOR],
         "discriminator",
         architecture=plan.architecture,
         options=plan.options,

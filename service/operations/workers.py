@@ -66,8 +66,8 @@ def describe_job(row: JobRow) -> wire.Job:
     """Return what is shown of a job."""
     return wire.Job(
         id=row.id,
-        kind=row.kind,  # type: ignore[arg-type]
-        state=row.state,  # type: ignore[arg-type]
+        kind=row.kind,
+        state=row.state,
         federation_id=row.federation_id,
         round_id=row.round_id,
         attempt=row.attempt,

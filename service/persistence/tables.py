@@ -184,7 +184,7 @@ class ModelRow(Base):
 
 
 class CurrentModelRow(Base):
-    """The model that devices of a prototype get; `generator` is kept here under its own key."""
+    """The model that devices of a prototype get; `generator` and `discriminator` have keys of their own."""
 
     __tablename__ = "current_models"
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), primary_key=True)

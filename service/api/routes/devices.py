@@ -14,9 +14,6 @@ from service.api.intake import Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.operations import assignments, clients, discriminators, updates
-from service.operations.lifecycle import current_models
-from service.operations.publishing import DISCRIMINATOR
-from service.persistence.tables import ClientRow, ModelRow
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 _BODY: dict[str, Any] = {
@@ -49,7 +46,7 @@ def _read(services: Parts, client_id: str) -> tuple[Assignment, int]:
 
 def _seen(services: Parts, client_id: str) -> None:
     with services.store.read() as session:
-        unseen = clients.is_unseen(session.get_one(ClientRow, client_id))
+        unseen = clients.is_unseen(session, client_id)
     if unseen:
         with services.store.write() as session:
             clients.see(session, client_id)
@@ -130,8 +127,7 @@ async def put_update(
 def _admit_discriminator(services: Parts, federation_id: str, caller: Device) -> str:
     """Return the digest of the file whose tensors a discriminator must have."""
     with services.store.read() as session:
-        federation = discriminators.admit(session, federation_id, caller)
-        return session.get_one(ModelRow, current_models(session, federation.id)[DISCRIMINATOR]).digest
+        return discriminators.admit(session, federation_id, caller)
 
 
 def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
