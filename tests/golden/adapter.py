@@ -160,9 +160,7 @@ def weights_fedgo(inputs: Inputs) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------- combinations
 @rule
 def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
-    logits = floats(inputs["logits"])
-    weights = weigh.uniform(*logits.shape[:2])
-    return {"target": combine.average_logits(logits, weights, inputs.get("temperature", 1.0))}
+    return {"target": combine.average_logits(floats(inputs["logits"]), None, inputs.get("temperature", 1.0))}
 
 
 @rule
@@ -180,14 +178,12 @@ def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
 
 @rule
 def avg_probs(inputs: Inputs) -> dict[str, Any]:
-    logits = floats(inputs["logits"])
-    return {"target": combine.average_probs(logits, weigh.uniform(*logits.shape[:2]))}
+    return {"target": combine.average_probs(floats(inputs["logits"]))}
 
 
 @rule
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
-    logits = floats(inputs["logits"])
-    mean = combine.average_probs(logits, weigh.uniform(*logits.shape[:2]))
+    mean = combine.average_probs(floats(inputs["logits"]))
     return {"mean": mean, "target": combine.sharpen(mean, inputs.get("sharpen_power", 2.0))}
 
 

@@ -1,21 +1,24 @@
 """Combine: teachers' outputs and their weights -> one soft pseudo-label per sample. float64.
 
-Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B], result [B, C].
+Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B] (None: 1/m each), result [B, C].
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from worker.parts.errors import PartError
-from worker.parts.weigh import Float, softmax
+from worker.parts.weigh import Float, softmax, uniform
 
 
-def _checked(logits: ArrayLike, weights: ArrayLike) -> tuple[Float, Float]:
-    outputs, shares = np.asarray(logits, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+def _checked(logits: ArrayLike, weights: ArrayLike | None) -> tuple[Float, Float]:
+    outputs = np.asarray(logits, dtype=np.float64)
+    if len(outputs) == 0:
+        raise PartError("no_participants", "there is no teacher; at least one is needed")
+    if weights is None:
+        weights = uniform(*outputs.shape[:2])
+    shares = np.asarray(weights, dtype=np.float64)
     if outputs.ndim != 3 or outputs.shape[:2] != shares.shape:
         raise PartError("schema_mismatch", f"logits {outputs.shape} do not go with weights {shares.shape}")
-    if outputs.shape[0] == 0:
-        raise PartError("no_participants", "there is no teacher; at least one is needed")
     if not np.isfinite(shares).all() or (shares < 0).any():
         raise PartError("bad_weight", "a weight is negative or not finite")
     if (shares.sum(axis=0) <= 0).any():
@@ -26,7 +29,7 @@ def _checked(logits: ArrayLike, weights: ArrayLike) -> tuple[Float, Float]:
     return np.where(used[:, :, None], outputs, 0.0), shares  # skipped, not multiplied: 0 * NaN is NaN
 
 
-def weighted_logits(logits: ArrayLike, weights: ArrayLike) -> Float:
+def weighted_logits(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
     """Return sum_k w_k (f_k - max f_k) [B, C]: the weighted mean of logits up to a constant per sample.
 
     Taking each teacher's own maximum off leaves the softmax as it is and keeps logits of +-1e4 precise.
@@ -38,7 +41,7 @@ def weighted_logits(logits: ArrayLike, weights: ArrayLike) -> Float:
     return np.asarray((shares[:, :, None] * (outputs - outputs.max(axis=2, keepdims=True))).sum(axis=0))
 
 
-def average_logits(logits: ArrayLike, weights: ArrayLike, temperature: float = 1.0) -> Float:
+def average_logits(logits: ArrayLike, weights: ArrayLike | None = None, temperature: float = 1.0) -> Float:
     """Return softmax(sum_k w_k f_k / T) [B, C] (FedDF AVGLOGITS; FedGO Alg. 1 line 10).
 
     Raises:
@@ -47,7 +50,7 @@ def average_logits(logits: ArrayLike, weights: ArrayLike, temperature: float = 1
     return softmax(weighted_logits(logits, weights) / checked_temperature(temperature))
 
 
-def average_probs(logits: ArrayLike, weights: ArrayLike) -> Float:
+def average_probs(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
     """Return sum_k w_k softmax(f_k) [B, C] (FedBE eq. 4).
 
     Raises:

@@ -22,6 +22,8 @@ EPSILON = 1e-6
 
 def _floats(name: str, values: ArrayLike, ndim: int) -> Float:
     array = np.asarray(values, dtype=np.float64)
+    if array.shape[:1] == (0,):
+        raise PartError("no_participants", "there is no teacher; at least one is needed")
     if array.ndim != ndim:
         raise PartError("schema_mismatch", f"{name}: {ndim} axes are needed, not {array.ndim}")
     return array

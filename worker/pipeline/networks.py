@@ -81,7 +81,7 @@ def outputs(module: nn.Module, inputs: Tensor, device: str, *, owner: str) -> It
             raise JobFailure(
                 "non_finite",
                 f"{owner}: the network gives NaN or infinity on server data (samples from {start} on); "
-                "leave this client out and look at its training",
+                "look at its training (learning rate, loss)",
             )
         yield start, values
 
