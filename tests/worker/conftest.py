@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 # No deadline: a loaded machine is not a defect. The same examples every time: a red test can be run again.
-settings.register_profile("potstill", deadline=None, derandomize=True)
+settings.register_profile("potstill", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("potstill")
 
 
