@@ -1,6 +1,7 @@
 """What commands share: tables for people, JSON for programs, errors as one line with a remedy."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -23,7 +24,8 @@ class CliError(Exception):
 
 def out() -> Console:
     """Return a console on today's stdout (tests replace it)."""
-    return Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), highlight=False)
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, soft_wrap=not terminal, width=None if terminal else 200, highlight=False)
 
 
 def print_error(message: str) -> None:
@@ -72,16 +74,24 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """Print rows for people; numbers stand right."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     rows = [list(row) for row in rows]
     for index, name in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     out().print(table)
     if not rows:
         out().print("(none)", style="dim")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"[+-]?[\d.]+( %)?|–|", value) is not None
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _cell(value: Any) -> str:

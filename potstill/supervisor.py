@@ -20,6 +20,7 @@ from typing import IO
 LAUNCH = Path(__file__).with_name("launch.py")
 COLOURS = ("36", "35", "33", "32")  # cyan, magenta, yellow, green
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds
+ONE_SIGNAL = 0.3  # seconds: `timeout` and some terminals send to the process and to its group, which is one wish
 HEALTHY_AFTER = 10.0  # seconds that a child must live for its back-off to start over
 
 
@@ -154,10 +155,14 @@ class Supervisor:
         self.children = [Child(spec, self.printer) for spec in specs]
         self._deadline = deadline
         self._signals = 0
+        self._heard = -ONE_SIGNAL
         self._wake = threading.Event()
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self._signals += 1
+        now = time.monotonic()
+        if now - self._heard >= ONE_SIGNAL:
+            self._signals += 1
+        self._heard = now
         self._wake.set()
 
     def stop(self) -> None:

@@ -73,7 +73,17 @@ def children(listener: socket.socket, env: dict[str, str]) -> list[ChildSpec]:
     """Return the two programs of an embedded installation."""
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
     api += ["--timeout-graceful-shutdown", "10", "--no-access-log", "--log-level", "info"]
-    worker = [sys.executable, "-m", "celery", "-A", "worker.app", "worker", "--pool=threads", "--concurrency=1"]
+    worker = [
+        sys.executable,
+        "-m",
+        "celery",
+        "--quiet",
+        "-A",
+        "worker.app",
+        "worker",
+        "--pool=threads",
+        "--concurrency=1",
+    ]
     worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO"]
     return [
         ChildSpec("api", api, env, pass_fds=(listener.fileno(),)),

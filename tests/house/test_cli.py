@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from client_sdk import OperatorClient
+from contract.wire.federations import FederationCreate
 from potstill import connection
 from potstill.cli import app
 from potstill.console import CliError, nest, parse_options
@@ -135,11 +136,16 @@ def test_create_sends_what_the_options_say(service: Service) -> None:
     )
     assert result.exit_code == 0, result.output
     body = json.loads(service.asked[0].content)
-    assert body["recipe"] == {"name": "fedgo", "options": {"link": "sigmoid", "schedule.epochs": 5}}
-    assert body["prototypes"] == [{"architecture": "cnn-digits", "options": {"widths": [8, 16]}}]
-    assert body["task"] == {"num_classes": 10, "input": {"shape": [1, 8, 8]}}
-    assert body["rounds"] == {"total": 3, "clients_per_round": 0.4}
-    assert body["datasets"] == {"unlabeled": "server", "test": "t"}
+    expected = {
+        "name": "digits",
+        "recipe": {"name": "fedgo", "options": {"link": "sigmoid", "schedule.epochs": 5}},
+        "prototypes": [{"architecture": "cnn-digits", "options": {"widths": [8, 16]}}],
+        "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
+        "rounds": {"total": 3, "clients_per_round": 0.4},
+        "datasets": {"unlabeled": "server", "test": "t"},
+        "local": body["local"],
+    }
+    assert FederationCreate.model_validate(body) == FederationCreate.model_validate(expected)
     assert body["local"]["epochs"] == 2
     assert body["local"]["optimizer"]["kind"] == "adam", "the other local values are fedgo's own"
     assert "pst_join_1" in result.output

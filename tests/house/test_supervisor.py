@@ -15,7 +15,7 @@ import pytest
 
 from potstill.console import CliError
 from potstill.home import Home
-from potstill.supervisor import ChildSpec, Printer, Supervisor
+from potstill.supervisor import ONE_SIGNAL, ChildSpec, Printer, Supervisor
 from potstill.up import bind, children
 
 # Says its process id and waits; a polite one ends on SIGTERM, a stubborn one does not.
@@ -112,9 +112,25 @@ def test_second_interrupt_kills() -> None:
         run.process.send_signal(signal.SIGINT)
         until(lambda: any("stopping" in line for line in run.lines), "the first is heard")
         assert not gone(pid)
-        run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(20) == 1
+
+        def asked_again() -> bool:  # two signals at once count as one, so this may take several
+            run.process.send_signal(signal.SIGINT)
+            time.sleep(ONE_SIGNAL + 0.05)
+            return run.process.poll() is not None
+
+        until(asked_again, "it gives up waiting")
+        assert run.process.returncode == 1
         until(lambda: gone(pid), "the child is killed")
+
+
+def test_one_wish_sent_twice_is_one_wish() -> None:
+    with Run(STUBBORN) as run:
+        pid = run.started()[0]
+        run.process.send_signal(signal.SIGTERM)
+        run.process.send_signal(signal.SIGTERM)
+        until(lambda: any("stopping" in line for line in run.lines), "it is heard")
+        time.sleep(0.2)
+        assert run.process.poll() is None and not gone(pid)
 
 
 def test_deadline_kills() -> None:
