@@ -8,7 +8,7 @@ LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
 class _Plan(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Sgd(_Plan):

@@ -13,7 +13,7 @@ from contract.local import Adam, DiscriminatorPlan, Optimizer
 class Part(BaseModel):
     """Base of every choice: unknown options are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # groups: who is averaged with whom

@@ -10,7 +10,7 @@ from contract.recipes import parts
 class Distillation(BaseModel):
     """The part of a recipe that runs networks: teachers label server data, students learn from the labels."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     members: parts.Members = parts.MembersClients()
     weigh: parts.Weigh = parts.WeighUniform()
@@ -27,7 +27,7 @@ class Recipe(BaseModel):
     `distil` is null for recipes that only average. `discriminators` is there when a weighting reads them.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,63}$", examples=["fedgo"])
     groups: parts.Groups = parts.GroupsPrototype()

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 class Request(BaseModel):
     """Base of request bodies: unknown fields are refused by name."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Response(BaseModel):

@@ -25,7 +25,7 @@ TERMINAL_STATES: frozenset[str] = frozenset({"finished", "cancelled", "failed"})
 class InputSpec(BaseModel):
     """Shape and type of one sample, without the batch dimension."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     shape: list[int] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
     dtype: Literal["float32", "int64"] = "float32"
@@ -45,7 +45,7 @@ class InputSpec(BaseModel):
 class Task(BaseModel):
     """What the networks decide."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["classification"] = "classification"
     num_classes: int = Field(ge=2, le=100_000, examples=[10])
@@ -55,7 +55,7 @@ class Task(BaseModel):
 class Prototype(BaseModel):
     """One network that clients train; a federation may have several."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: Name = "main"
     architecture: str = Field(max_length=100, examples=["cnn-digits"])
@@ -66,7 +66,7 @@ class Prototype(BaseModel):
 class RoundsPlan(BaseModel):
     """How many rounds, with whom, and when a round may close."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     total: int = Field(10, ge=1, le=100_000)
     clients_per_round: int | float | None = Field(
@@ -83,7 +83,7 @@ class RoundsPlan(BaseModel):
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400)
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
-    max_samples_per_client: int = Field(10_000_000, ge=1, description="largest num_samples that counts")
+    max_samples_per_client: int = Field(10_000_000, ge=1, le=2**40, description="largest num_samples that counts")
 
     @property
     def quorum(self) -> int:
@@ -106,7 +106,7 @@ class RoundsPlan(BaseModel):
 class DatasetRefs(BaseModel):
     """Server data of a federation, each an id or a name of a registered data set."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unlabeled: str | None = Field(None, description="what teachers label and students learn from")
     validation: str | None = Field(None, description="labelled; for early stopping")
@@ -116,7 +116,7 @@ class DatasetRefs(BaseModel):
 class RecipeChoice(BaseModel):
     """A built-in recipe by name, with changes to its options."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(examples=["fedgo"])
     options: dict[str, Any] = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])

@@ -115,6 +115,7 @@ async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIt
             async with asyncio.timeout(idle_seconds):
                 chunk = await chunks.__anext__()
         except StopAsyncIteration:
+            request.scope[UNREAD] = False
             break
         except ClientDisconnect:
             raise Gone from None
@@ -164,7 +165,6 @@ async def receive(
         try:
             async for batch in _batches(request, settings.max_upload_bytes, settings.max_upload_idle_seconds):
                 await run_in_threadpool(sink.write, batch)
-            request.scope[UNREAD] = False
             hexdigest, header = await run_in_threadpool(sink.finish)
         finally:
             sink.close()

@@ -71,34 +71,29 @@ class Frame:
         encoding = headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             detail = f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is"
-            await self._refuse("unsupported-media-type", detail, scope, receive, send)
+            scope[UNREAD] = True
+            await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
         elif scope["method"] in ("GET", "HEAD") or _UPLOADS.fullmatch(scope["path"]):
             await self.app(scope, receive, send)
         else:
             await self._read_whole(scope, headers, receive, send)
 
-    async def _refuse(self, kind: str, detail: str, scope: Scope, receive: Receive, send: Send, **more: Any) -> None:
-        scope[UNREAD] = True
-        await problem(scope, kind, detail, **more)(scope, receive, send)
-
     async def _read_whole(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         """Read a small body within its limit before anything else sees it."""
         announced = headers.get("content-length", "0")
-        body = bytearray()
-        more = not (announced.isdecimal() and int(announced) > self.max_json_bytes)
-        over = not more
-        while more:
+        over = announced.isdecimal() and int(announced) > self.max_json_bytes
+        body, more = bytearray(), True
+        while more and not over:
             message: MutableMapping[str, Any] = await receive()
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")
             more = bool(message.get("more_body"))
             over = len(body) > self.max_json_bytes
-            if over:
-                break
         if over:
             detail = f"a JSON body may have {self.max_json_bytes} bytes"
-            await self._refuse("too-large", detail, scope, receive, send, expected=self.max_json_bytes)
+            scope[UNREAD] = more
+            await problem(scope, "too-large", detail, expected=self.max_json_bytes)(scope, receive, send)
             return
         replayed = False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -114,8 +114,18 @@ def _busy(request: Request, error: Exception) -> Response:
     return problem(request.scope, "unavailable", "the database cannot answer now; try again", {"Retry-After": "2"})
 
 
+def _collided(request: Request, error: Exception) -> Response:
+    """Two requests made the same thing at the same moment; the loser's next try is told which."""
+    log.info("database: %s", type(error).__name__)
+    return problem(request.scope, "unavailable", "another request came in between; try again", {"Retry-After": "1"})
+
+
 def _internal(request: Request, error: Exception) -> Response:
-    return problem(request.scope, "internal", "the fault is in the service's log under this instance id")
+    """Answer from outside the middleware, which sets the id on every other response."""
+    request_id = request.scope.get("potstill.request_id", "")
+    log.error("request %s failed: %s %s", request_id, request.method, request.url.path, exc_info=error)
+    headers = {"X-Request-Id": request_id, "X-Content-Type-Options": "nosniff"}
+    return problem(request.scope, "internal", "the fault is in the service's log under this instance id", headers)
 
 
 def install(app: FastAPI) -> None:
@@ -124,6 +134,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _busy)
+    app.add_exception_handler(IntegrityError, _collided)
     app.add_exception_handler(Exception, _internal)
 
 

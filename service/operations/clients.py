@@ -101,7 +101,7 @@ def listing(
     counted = session.execute(
         select(UpdateRow.client_id, func.count()).where(UpdateRow.client_id.in_(ids)).group_by(UpdateRow.client_id)
     )
-    updates = dict(counted.tuples().all())
+    updates = {row[0]: row[1] for row in counted}
     delivered = lifecycle.discriminators_of(session, federation.id)
     items = [
         wire.ClientInfo(

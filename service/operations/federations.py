@@ -157,7 +157,7 @@ def _counts(session: Session, ids: list[str]) -> dict[str, int]:
         .where(ClientRow.federation_id.in_(ids), ClientRow.revoked_at.is_(None))
         .group_by(ClientRow.federation_id)
     )
-    return dict(rows.tuples().all())
+    return {row[0]: row[1] for row in rows}
 
 
 def _summary(row: FederationRow, clients: int) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
 def versions(session: Session, ids: list[str]) -> dict[str, int]:
     """Return the versions of some federations."""
     rows = session.execute(select(FederationRow.id, FederationRow.version).where(FederationRow.id.in_(ids)))
-    return dict(rows.tuples().all())
+    return {row[0]: row[1] for row in rows}
 
 
 def _live(session: Session) -> list[str]:

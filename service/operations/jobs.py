@@ -108,10 +108,15 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progr
 def held(session: Session, job_id: str, fence: int) -> JobRow:
     """Return the job, locked for this transaction, if the caller still holds it.
 
+    Its federation is locked first, as everywhere: or a cancel and a publish would wait for each other.
+
     Raises:
         LostLease: it does not.
     """
-    job = session.scalars(select(JobRow).where(JobRow.id == job_id).with_for_update()).first()
+    owner = select(JobRow.federation_id).where(JobRow.id == job_id).scalar_subquery()
+    session.execute(select(FederationRow.id).where(FederationRow.id == owner).with_for_update())
+    query = select(JobRow).where(JobRow.id == job_id).with_for_update()
+    job = session.scalars(query.execution_options(populate_existing=True)).first()
     if job is None or job.fence != fence or job.state != "running":
         raise LostLease(job_id)
     return job

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.wire.federations import Prototype
+from service.domain.errors import DomainError
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations import effects, jobs, lifecycle
 from service.operations.clock import now
@@ -193,10 +194,10 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
 
     The current models stay as they are. `retry` of the job takes everything up again.
     """
+    federation = lifecycle.locked(session, job.federation_id)
     job.error, job.detail = error, detail[:2000]
     if job.state == "running":
         jobs.end(job, "fail")
-    federation = lifecycle.locked(session, job.federation_id)
     if federation.state in ("cancelled", "failed", "finished"):
         return
     if job.round_id is not None:
@@ -204,10 +205,10 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
         round_.state = advance(ROUND, round_.state, "fail", "round")
         round_.reason = f"{error}: {detail}"[:2000]
     federation.error, federation.detail = error, detail[:2000]
-    if federation.state == "running" and job.round_id is not None:
-        lifecycle.move(session, federation, "pause")
-    elif federation.state != "running":
+    if federation.state in ("preparing", "scoring"):
         lifecycle.move(session, federation, "fail")
+    elif federation.state == "running" and job.round_id is not None:
+        lifecycle.move(session, federation, "pause")
 
 
 def cancel(session: Session, job: JobRow) -> None:
@@ -215,6 +216,7 @@ def cancel(session: Session, job: JobRow) -> None:
 
     A running job is only asked to stop: its worker looks every few seconds, kills the child and calls this again.
     """
+    lifecycle.locked(session, job.federation_id)
     if job.state == "running" and not job.cancel_requested:
         jobs.request_cancel(session, job)
         return
@@ -223,8 +225,17 @@ def cancel(session: Session, job: JobRow) -> None:
 
 
 def revive(session: Session, job: JobRow) -> None:
-    """Retry a failed job and put its round and federation back to where they were."""
+    """Retry a failed job and put its round and federation back to where they were.
+
+    Raises:
+        DomainError: invalid-transition, when its federation is over or went on without it.
+    """
     federation = lifecycle.locked(session, job.federation_id)
+    if federation.state in ("cancelled", "finished"):
+        raise DomainError("invalid-transition", f"its federation is {federation.state}", state=federation.state)
+    newest = lifecycle.newest_round(session, federation)
+    if job.round_id is not None and newest is not None and newest.id != job.round_id:
+        raise DomainError("invalid-transition", f"the federation went on to round {newest.index}", state=job.state)
     jobs.requeue(session, job)
     if job.round_id is not None:
         round_ = session.get_one(RoundRow, job.round_id)

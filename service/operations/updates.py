@@ -1,7 +1,7 @@
 """Updates: what a device may send, and the transaction that makes it count."""
 
 from dataclasses import dataclass
-from json import JSONDecodeError, loads
+from json import loads
 from typing import Any
 
 from pydantic import ValidationError
@@ -109,7 +109,7 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
 def _metrics(text: str) -> Any:
     try:
         return loads(text)
-    except (JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also a number with too many digits to read
         raise invalid_field("metrics", "must be JSON text") from None
 
 
@@ -138,7 +138,9 @@ def accept(
         DomainError: round-closed, already-delivered.
     """
     effects.lock_blobs(session)
-    round_ = session.scalars(select(RoundRow).where(RoundRow.id == ticket.round_id).with_for_update()).one()
+    federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
+    federation = lifecycle.locked(session, federation_id)
+    round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
     known = update_of(session, ticket.round_id, ticket.client_id)
     if known is not None:
         return replayed(known, digest), False
@@ -156,7 +158,6 @@ def accept(
     )
     session.add(row)
     session.flush()
-    federation = lifecycle.locked(session, round_.federation_id)
     lifecycle.proceed(session, federation, max_attempts)
     return row, True
 
