@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-import click
 import typer
 from pydantic import BaseModel
 from rich.console import Console
@@ -47,12 +46,10 @@ def _message(error: Exception) -> str | None:
 class Group(TyperGroup):
     """A command group in which an expected error is one line and exit code 1, never a traceback."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, click.ClickException):
-            raise
         except Exception as error:
             message = _message(error)
             if message is None:

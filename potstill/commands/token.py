@@ -44,8 +44,8 @@ def _create_local(name: str, role: TokenRole) -> TokenCreated:
     database = Database(settings)
     try:
         with database.write() as session:
-            row, secret = tokens.create(session, settings.key, name, role)
-            return TokenCreated(**tokens.describe(row).model_dump(), token=secret)
+            row = tokens.create(session, settings.key, name, role)
+            return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.key, row))
     finally:
         database.close()
 
