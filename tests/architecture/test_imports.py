@@ -1,0 +1,40 @@
+"""What a linter cannot see: which modules a process really loads."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = "import sys, json, {module}; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+
+
+def loaded_by(module: str) -> set[str]:
+    """Return the top-level modules in a fresh process after importing `module`."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(module=module)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("service.app", {"torch", "worker", "client_sdk", "potstill"}),
+        ("worker.app", {"torch", "fastapi", "client_sdk", "potstill"}),
+        ("worker.parts.fuse", {"torch", "sqlalchemy", "celery"}),
+        ("worker.pipeline", {"torch", "sqlalchemy", "celery"}),
+        ("client_sdk", {"torch", "service", "worker", "fastapi", "sqlalchemy"}),
+        ("potstill.cli", {"torch", "worker"}),
+        ("contract.recipes.presets", {"torch", "httpx", "sqlalchemy"}),
+        ("contract.tensors", {"torch", "safetensors"}),
+    ],
+)
+def test_process_stays_light(module: str, forbidden: set[str]) -> None:
+    assert not loaded_by(module) & forbidden
+
+
+def test_the_check_can_fail() -> None:
+    assert "torch" in loaded_by("contract.nn.registry")

@@ -1,0 +1,34 @@
+"""Names that two processes must agree on."""
+
+from pathlib import Path
+
+import pytest
+
+from contract.queue import TASK_WORK
+from contract.wire.problems import KINDS
+from service.config import Settings
+from service.infra.queue import make_celery
+from worker import tasks
+
+
+class _Idle:
+    def drain(self) -> int:
+        return 3
+
+
+def test_the_message_that_is_sent_has_a_task(tmp_path: Path) -> None:
+    app = make_celery(Settings(home=tmp_path))
+    tasks.register(app, _Idle())
+    assert app.tasks[TASK_WORK].run() == 3
+
+
+def test_celery_takes_json_only(tmp_path: Path) -> None:
+    conf = make_celery(Settings(home=tmp_path)).conf
+    assert conf.accept_content == ["json"]
+    assert conf.task_serializer == "json"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_problem_kinds_are_documented(kind: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    assert f"`{kind}`" in text

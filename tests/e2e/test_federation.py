@@ -1,0 +1,106 @@
+"""The whole way: devices train and upload over a socket, a worker process fuses, everybody sees the result."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_sdk import RunReport, train_and_push
+from contract.tensors import check_file
+from contract.wire.federations import FederationCreate
+
+from .conftest import Deployment, add_server_data, federation_request, images
+
+NAMES = ("east", "north", "west")
+
+
+def run_devices(deployment: Deployment, federation: str, join_token: str, folder: Path) -> dict[str, RunReport]:
+    """Run three devices, each a thread with skewed data, to the end of the federation."""
+    reports: dict[str, RunReport] = {}
+    errors: list[Exception] = []
+
+    def device(number: int, name: str) -> None:
+        try:
+            reports[name] = train_and_push(
+                deployment.url,
+                images(number, 60 + 10 * number, classes=[number, number + 1]),
+                federation=federation,
+                join_token=join_token,
+                name=name,
+                state_dir=folder / name,
+                device="cpu",
+                progress=False,
+            )
+        except Exception as error:  # noqa: BLE001 - it is reported in the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=150)
+    assert not errors, errors
+    assert len(reports) == len(NAMES), f"no end in sight; worker log:\n{deployment.log('worker')[-3000:]}"
+    return reports
+
+
+def run_federation(deployment: Deployment, folder: Path, request: dict[str, Any]) -> tuple[Any, dict[str, RunReport]]:
+    """Create, start and finish a federation; return it and the devices' reports."""
+    created = deployment.operator.create_federation(FederationCreate.model_validate(request))
+    deployment.operator.start_federation(created.id)
+    reports = run_devices(deployment, created.id, created.join_token, folder)
+    return deployment.operator.federation(created.id), reports
+
+
+@pytest.mark.slow
+def test_average_distil_and_weigh_by_odds(deployment: Deployment, tmp_path: Path) -> None:
+    add_server_data(deployment)
+    odds = {
+        "schedule": {"epochs": 2},
+        "generator": {"steps": 20},
+        "plan": {"epochs": 3, "batch_size": 16},
+        "link": "sigmoid",
+    }
+    recipes: list[dict[str, Any]] = [
+        {"name": "fedavg"},
+        {"name": "feddf", "options": {"schedule": {"epochs": 2}}},
+        {"name": "fedgo", "options": odds},
+    ]
+    for recipe in recipes:
+        request = federation_request(recipe["name"], recipe)
+        federation, reports = run_federation(deployment, tmp_path / recipe["name"], request)
+        assert federation.state == "finished"
+        assert [index for index, _ in federation.accuracies] == [1, 2]
+        for report in reports.values():
+            assert report.rounds_trained == 2
+            assert report.model_path is not None
+            check_file(report.model_path)
+        rounds = deployment.operator.rounds(federation.id).items
+        assert [each.state for each in rounds] == ["published", "published"]
+        shown = deployment.operator.round(rounds[-1].id)
+        assert sum(person.weight or 0 for person in shown.participants) == pytest.approx(1)
+        assert {person.num_samples for person in shown.participants} == {60, 70, 80}
+        if recipe["name"] == "fedgo":
+            assert sum(person.teacher_weight or 0 for person in shown.participants) == pytest.approx(1, abs=1e-5)
+            assert federation.discriminators == 3
+    jobs = deployment.operator.jobs().items
+    assert {job.state for job in jobs} == {"done"}
+    blobs = [path for path in (deployment.home / "blobs").rglob("*") if path.is_file()]
+    named = {model.digest for model in deployment.operator.models(limit=100).items}
+    assert len([path for path in blobs if f"sha256-{path.name}" in named]) == len(named)
+    assert not list((deployment.home / "blobs" / "tmp").iterdir()), "uploads or outputs were left behind"
+
+
+@pytest.mark.slow
+def test_same_seed_same_bytes_in_another_service(deployment: Deployment, tmp_path: Path) -> None:
+    """Two federations of one seed, other ids, other arrival order: every published model is the same file."""
+    add_server_data(deployment)
+    recipe = {"name": "feddf", "options": {"schedule": {"epochs": 2}}}
+    digests = []
+    for name in ("first", "second"):
+        federation, _ = run_federation(deployment, tmp_path / name, federation_request(name, recipe))
+        models = deployment.operator.models(federation=federation.id).items
+        digests.append([model.digest for model in models])
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 3
