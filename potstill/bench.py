@@ -34,17 +34,17 @@ class Memory(threading.Thread):
         super().__init__(daemon=True)
         import psutil
 
-        self._process, self._stop = psutil.Process(pid), threading.Event()
+        self._process, self._done = psutil.Process(pid), threading.Event()
         self.rest = self.peak = self._process.memory_info().rss
 
     def run(self) -> None:
         """Look every 20 ms."""
-        while not self._stop.wait(0.02):
+        while not self._done.wait(0.02):
             self.peak = max(self.peak, self._process.memory_info().rss)
 
     def stop(self) -> None:
         """Stop looking."""
-        self._stop.set()
+        self._done.set()
         self.join()
 
 
@@ -53,7 +53,7 @@ def _api_pid(supervisor: int) -> int:
 
     for child in psutil.Process(supervisor).children(recursive=True):
         if "uvicorn" in " ".join(child.cmdline()):
-            return child.pid
+            return int(child.pid)
     raise CliError("the API process is not among the service's processes")
 
 

@@ -214,7 +214,7 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
 
 
 def _show(federation: Federation) -> None:
-    facts = [
+    facts: list[list[Any]] = [
         ["id", federation.id],
         ["state", federation.state + (f" ({federation.error}: {federation.detail})" if federation.error else "")],
         ["recipe", federation.recipe],

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.seeds import derive_seed
-from contract.tensors import write_file
+from contract.tensors import Array, write_file
 
 CLASSES = 10
 SHAPE = (1, 8, 8)
@@ -31,7 +31,7 @@ class Part:
 
     def save(self, path: Path, labelled: bool = True) -> Path:
         """Write a safetensors file with `inputs` and, if `labelled`, `labels`."""
-        arrays = {"inputs": self.inputs, **({"labels": self.labels} if labelled else {})}
+        arrays: dict[str, Array] = {"inputs": self.inputs, **({"labels": self.labels} if labelled else {})}
         write_file(path, arrays)
         return path
 
