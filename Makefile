@@ -17,7 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "potstill needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo 'installing into $(VENV): about 1 GB, most of it PyTorch; once, and a few minutes'
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $(STAMP)
 
 demo: $(STAMP) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')

@@ -130,8 +130,9 @@ def watch(
                 live.update(table(items, elapsed))
             else:
                 lines.update(items, elapsed)
-            if all(item.over for item in items):
-                return [_finished(item) for item in items]
+            done = [_finished(item) for item in items if item.over]
+            if len(done) == len(items):
+                return done
             check()
             if elapsed > limit:
                 raise CliError(f"not finished after {limit:.0f} s; {', '.join(i.label for i in items if not i.over)}")
@@ -142,5 +143,7 @@ def _finished(item: Watched) -> Federation:
     assert item.seen is not None  # `watch` has looked
     if item.seen.state != "finished":
         why = f": {item.seen.error}, {item.seen.detail}" if item.seen.error else ""
-        raise CliError(f"{item.label} is {item.seen.state}{why}")
+        raise CliError(
+            f"the federation {item.label!r} ended as {item.seen.state}{why}; the logs in the report say more"
+        )
     return item.seen

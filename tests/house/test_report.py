@@ -134,3 +134,25 @@ def test_live_table_names_the_worker_s_phase() -> None:
     with console.capture() as capture:
         console.print(table([item, Watched("FedDF", "fed_2")], 3.0))
     assert "worker: distil 3/9, 12 s left" in capture.get()
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_watching_ends_with_the_first_failure(state: str) -> None:
+    import httpx
+
+    from client_sdk import OperatorClient
+    from potstill.console import CliError
+    from potstill.demo.watch import watch
+
+    ended = federation(state=state, error="internal", detail="no room").model_dump(mode="json")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/jobs":
+            return httpx.Response(200, json={"items": [], "next": None})
+        going_on = request.url.path.endswith("fed_2")
+        return httpx.Response(200, json=ended | ({"state": "running"} if going_on else {}))
+
+    with OperatorClient("http://service", "t", transport=httpx.MockTransport(answer)) as client:
+        items = [Watched("FedAvg", "fed_1"), Watched("FedDF", "fed_2")]
+        with pytest.raises(CliError, match=f"'FedAvg' ended as {state}: internal, no room"):
+            watch(client, items, check=lambda: None)
