@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "potstill needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo 'installing into $(VENV): about 1 GB, most of it PyTorch; once, and a few minutes'
+	@echo 'installing into $(VENV): PyTorch and the rest, once; a few minutes'
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $(STAMP)
 

@@ -73,7 +73,7 @@ def table(items: list[Watched], elapsed: float) -> Group:
             Text(item.label, style=style),
             f"{done}/{total}",
             ProgressBar(total=total, completed=done, width=20),
-            percent(seen.accuracy if seen else None),
+            percent(seen.accuracies[-1][1] if seen and seen.accuracies else None),
             Text(item.phase(), style="dim"),
         )
     return Group(grid, Text(f"{elapsed:.0f} s", style="dim"))
