@@ -1,7 +1,7 @@
 """The worker process: `celery -A worker.app worker --pool=threads --concurrency=1`.
 
-Celery's part is to wake it. Threads, because the work is done either in numpy, which lets other threads run, or in a
-child process of our own that can be killed, which a forked pool process may not even start.
+Celery's part is to wake it. The jobs are done in a thread of the runner: in numpy, or in a child process of our own
+that can be watched and killed. No forked pool: its processes may not have children, and torch does not survive a fork.
 """
 
 import logging
@@ -25,8 +25,9 @@ _runner: Runner | None = None
 class _LateRunner:
     """Stands in for the runner until the worker has started: importing this module must not touch the database."""
 
-    def drain(self) -> int:
-        return _runner.drain() if _runner is not None else 0
+    def wake(self) -> None:
+        if _runner is not None:
+            _runner.wake()
 
 
 tasks.register(app, _LateRunner())
@@ -34,18 +35,12 @@ tasks.register(app, _LateRunner())
 
 @signals.worker_init.connect  # type: ignore[untyped-decorator]
 def _init(**kwargs: Any) -> None:
+    """Start the runner, which looks at the table at once: jobs may have waited for a worker."""
     global _runner
     logging.getLogger("worker").setLevel(settings.log_level.upper())
     migrate.check(settings)
     _runner = Runner(Ledger(settings))
     _runner.start()
-
-
-@signals.worker_ready.connect  # type: ignore[untyped-decorator]
-def _ready(**kwargs: Any) -> None:
-    """Look at the table at once: jobs may have waited for a worker."""
-    if _runner is not None:
-        threading.Thread(target=_runner.drain, name="first-look", daemon=True).start()
 
 
 @signals.worker_shutting_down.connect  # type: ignore[untyped-decorator]

@@ -31,8 +31,8 @@ class ChildLost(Exception):
 class Child:
     """A warm process of `worker.child`; started when it is first needed."""
 
-    def __init__(self, device: str):
-        self._device = device
+    def __init__(self, device: str, torch_threads: int):
+        self._settings = {"POTSTILL_DEVICE": device, "POTSTILL_TORCH_THREADS": str(torch_threads)}
         self._process: subprocess.Popen[str] | None = None
         self.used_at = time.monotonic()
 
@@ -71,9 +71,17 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=os.environ | {"POTSTILL_DEVICE": self._device, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+                env=self._environment(),
             )
         return self._process
+
+    def _environment(self) -> dict[str, str]:
+        """Return the child's environment: settings that torch reads, and threads that sleep rather than spin.
+
+        With spinning threads two torch processes on two busy cores slow each other down more than tenfold.
+        """
+        wanted = {"OMP_WAIT_POLICY": "passive", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        return wanted | os.environ | self._settings
 
     def kill(self) -> None:
         """End the process, whatever it is doing; its memory, on the accelerator too, is free afterwards."""
@@ -140,43 +148,48 @@ class Keeper:
 
 
 class Runner:
-    """One worker's loop over the jobs table."""
+    """One worker's loop over the jobs table, in a thread that lives as long as the worker.
+
+    One thread for good, because Linux ends a child with the thread that started it (PR_SET_PDEATHSIG).
+    """
 
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
-        self._child = Child(ledger.settings.device)
+        self._child = Child(ledger.settings.device, ledger.settings.torch_threads)
         self._stop = threading.Event()
-        self._busy = threading.Lock()
-        self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self._wanted = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
 
     def start(self) -> None:
-        """Begin to say that this worker is alive."""
-        self._pulse.start()
+        """Begin with the jobs that have waited for a worker."""
+        self._wanted.set()
+        self._thread.start()
 
-    def _beat(self) -> None:
+    def wake(self) -> None:
+        """Look at the jobs table now; returns at once."""
+        self._wanted.set()
+
+    def _run(self) -> None:
         while not self._stop.is_set():
+            self._wanted.clear()
             try:
-                if self._busy.acquire(blocking=False):  # a running job's lease is the sign of life
-                    try:
-                        self.ledger.heartbeat()
-                        if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
-                            self._child.kill()
-                    finally:
-                        self._busy.release()
+                self.drain()
+                self.ledger.heartbeat()
             except Exception:
-                log.exception("no heartbeat")
-            self._stop.wait(_PULSE_SECONDS)
+                log.exception("cannot reach the jobs table; trying again")
+            if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
+                self._child.kill()
+            self._wanted.wait(_PULSE_SECONDS)
 
     def drain(self) -> int:
-        """Do jobs until none is due; return how many were done. Two threads that call this do not mix."""
+        """Do jobs until none is due; return how many were done."""
         done = 0
-        with self._busy:
-            while not self._stop.is_set():
-                job = self.ledger.claim()
-                if job is None:
-                    break
-                self.do(job)
-                done += 1
+        while not self._stop.is_set():
+            job = self.ledger.claim()
+            if job is None:
+                break
+            self.do(job)
+            done += 1
         return done
 
     def do(self, job: Claimed) -> None:
@@ -230,10 +243,11 @@ class Runner:
     def stop(self) -> None:
         """Give the running job back and take no other."""
         self._stop.set()
+        self._wanted.set()
         self._child.kill()
 
     def close(self) -> None:
-        """Stop and leave the ledger."""
+        """Stop, wait for the loop's end, and leave the ledger."""
         self.stop()
-        with self._busy:
-            self.ledger.leave()
+        self._thread.join()
+        self.ledger.leave()

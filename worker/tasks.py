@@ -7,18 +7,18 @@ from celery import Celery
 from contract.queue import TASK_WORK
 
 
-class Drains(Protocol):
+class Wakes(Protocol):
     """Whatever does the jobs."""
 
-    def drain(self) -> int:
-        """Do jobs until none is due; return how many."""
+    def wake(self) -> None:
+        """Look at the jobs table now; returns at once."""
         ...
 
 
-def register(app: Celery, runner: Drains) -> None:
+def register(app: Celery, runner: Wakes) -> None:
     """Add the one task to a Celery application."""
 
     @app.task(name=TASK_WORK, ignore_result=True)  # type: ignore[untyped-decorator]
-    def work() -> int:
-        """Do jobs until none is due."""
-        return runner.drain()
+    def work() -> None:
+        """Have the runner look at the jobs table."""
+        runner.wake()

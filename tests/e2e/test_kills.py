@@ -15,7 +15,7 @@ from contract.wire.federations import FederationCreate
 from .conftest import Deployment, add_server_data, federation_request, wait_for
 from .test_federation import run_devices, run_federation
 
-RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 2000, "lr": "constant"}}}
+RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}}
 
 
 def _digests(deployment: Deployment, federation_id: str) -> list[str]:
