@@ -21,8 +21,7 @@ import httpx
 import numpy as np
 import psycopg
 import pytest
-from sqlalchemy import func, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import create_engine, func, select, text
 
 from contract.tensors import DTYPES, dtype_name, write_file
 from service.app import create_app
@@ -280,7 +279,7 @@ class World:
     def running(self, names: Iterable[str] = ("a", "b"), **changes: Any) -> Fed:
         """Return a federation whose first round collects updates."""
         names = list(names)
-        rounds = {"total": 2, "min_clients": len(names), **changes.pop("rounds", {})}
+        rounds = {"total": 2, "min_clients": max(1, len(names)), **changes.pop("rounds", {})}
         fed = self.create(rounds=rounds, **changes)
         for name in names:
             self.enrol(fed, name)
@@ -292,7 +291,7 @@ class World:
         """Return a FedGO federation that waits for its clients' discriminators."""
         names = list(names)
         data = self.dataset()
-        rounds = {"total": 2, "min_clients": len(names), **changes.pop("rounds", {})}
+        rounds = {"total": 2, "min_clients": max(1, len(names)), **changes.pop("rounds", {})}
         fed = self.create(recipe={"name": "fedgo"}, datasets={"unlabeled": data["id"]}, rounds=rounds, **changes)
         for name in names:
             self.enrol(fed, name)
@@ -407,6 +406,12 @@ def settings(make_settings: SettingsMaker) -> Settings:
     return make_settings()
 
 
+@pytest.fixture(scope="session")
+def world_of() -> type[World]:
+    """What makes a service of some settings; the caller closes it."""
+    return World
+
+
 @pytest.fixture
 def world(settings: Settings) -> Iterator[World]:
     """A service of this test's own."""
@@ -441,23 +446,24 @@ def postgres_url() -> Iterator[str]:
     server.close()
 
 
+@pytest.fixture
+def postgres(postgres_url: str) -> str:
+    """The PostgreSQL database, empty."""
+    engine = create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.execute(text("TRUNCATE " + ", ".join(table.name for table in Base.metadata.sorted_tables)))
+    engine.dispose()
+    return postgres_url
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[SimpleNamespace]:
     """Settings and an empty store, once on each database."""
     if request.param == "sqlite":
         settings = make_settings()
     else:
-        settings = make_settings(database_url=request.getfixturevalue("postgres_url"))
+        settings = make_settings(database_url=request.getfixturevalue("postgres"))
     database = Database(settings)
-    with database.write() as session:
-        if request.param == "postgresql":
-            session.execute(text("TRUNCATE " + ", ".join(table.name for table in Base.metadata.sorted_tables)))
     blobs = Blobs(settings.resolved_blob_dir)
     yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs), blobs=blobs)
     database.close()
-
-
-@pytest.fixture
-def rows() -> Callable[[Session, type[Any]], list[Any]]:
-    """Return a function that reads a table whole."""
-    return lambda session, table: list(session.scalars(select(table)))

@@ -1,0 +1,100 @@
+"""What a federation's request becomes: recipe, local plan, checks."""
+
+from typing import Any
+
+import pytest
+
+from contract.local import LocalPlan
+from contract.recipes.presets import PRESETS
+from contract.recipes.recipe import Recipe
+from contract.wire.federations import FederationCreate, RecipeChoice
+from service.domain import federation as rules
+from service.domain.errors import DomainError
+
+
+def request(**changes: Any) -> FederationCreate:
+    body = {
+        "name": "f",
+        "task": {"num_classes": 3, "input": {"shape": [2]}},
+        "prototypes": [{"architecture": "mlp"}],
+        "recipe": {"name": "fedavg"},
+    }
+    return FederationCreate.model_validate(body | changes)
+
+
+def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set() -> None:
+    with_set = rules.resolve_recipe(RecipeChoice(name="feddf"), True)
+    without = rules.resolve_recipe(RecipeChoice(name="feddf"), False)
+    assert with_set.distil is not None
+    assert without.distil is not None
+    assert with_set.distil.schedule.early_stop is not None
+    assert without.distil.schedule.early_stop is None
+    assert without.distil.schedule.steps == with_set.distil.schedule.steps == 10_000
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        RecipeChoice(name="feddf", options={"early_stop": {"patience": 3}}),
+        RecipeChoice(name="fedgo", options={"schedule": {"early_stop": {}}}),
+        PRESETS["feddf"].recipe,
+    ],
+)
+def test_early_stopping_that_was_asked_for_needs_a_validation_set(asked: RecipeChoice | Recipe) -> None:
+    with pytest.raises(DomainError, match="validation") as caught:
+        rules.resolve_recipe(asked, False)
+    assert caught.value.members["field"] == "recipe.distil.schedule.early_stop"
+    assert rules.resolve_recipe(asked, True).distil is not None
+
+
+def test_the_local_plan_is_the_requests_then_the_papers_then_ours() -> None:
+    given = request(local={"epochs": 3})
+    assert rules.resolve_local(given, PRESETS["fedgo"].recipe).epochs == 3
+    assert rules.resolve_local(request(), PRESETS["fedgo"].recipe) == PRESETS["fedgo"].local
+    assert rules.resolve_local(request(), Recipe(name="mine")) == LocalPlan()
+
+
+def test_a_custom_architecture_only_averages() -> None:
+    prototypes = request(prototypes=[{"architecture": "custom", "initial_model": "mdl_1"}]).prototypes
+    task = request().task
+    rules.check_architectures(prototypes, PRESETS["fedavg"].recipe, task, evaluates=False)
+    for recipe, evaluates in ((PRESETS["feddf"].recipe, False), (PRESETS["fedavg"].recipe, True)):
+        with pytest.raises(DomainError, match="cannot run 'custom'"):
+            rules.check_architectures(prototypes, recipe, task, evaluates)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"generator": {"architecture": "mlp"}}, "unknown generator 'mlp'"),
+        ({"generator": {"critic_architecture": "gen-mlp"}}, "unknown discriminator 'gen-mlp'"),
+        ({"generator": {"options": {"latent": 0}}}, "latent"),
+        ({"plan": {"architecture": "mlp"}}, "unknown discriminator 'mlp'"),
+    ],
+)
+def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -> None:
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": options}), False)
+    with pytest.raises(DomainError, match=said) as caught:
+        rules.check_architectures(request().prototypes, recipe, request().task, False)
+    assert caught.value.members["field"].startswith("recipe.discriminators")
+
+
+def test_token_ids_have_no_generator() -> None:
+    task = request(task={"num_classes": 3, "input": {"shape": [64], "dtype": "int64"}}).task
+    with pytest.raises(DomainError, match="token ids"):
+        rules.check_architectures(request().prototypes, PRESETS["fedgo"].recipe, task, False)
+
+
+def test_what_is_stored_reads_back_the_same() -> None:
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"link": "sigmoid"}), False)
+    config = rules.FederationConfig(
+        task=request().task,
+        prototypes=request().prototypes,
+        recipe=recipe,
+        local=rules.resolve_local(request(), recipe),
+        rounds=request().rounds,
+        datasets=request().datasets,
+    )
+    again = rules.FederationConfig.model_validate(config.model_dump(mode="json"))
+    assert again == config
+    assert again.prototype("main").architecture == "mlp"

@@ -1,0 +1,156 @@
+"""When a round closes: the whole table, and properties of selection."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.wire.federations import RoundsPlan
+from service.domain.rounds import RoundView, decide, is_over
+from service.domain.selection import choose, needed
+
+DEADLINE = datetime(2026, 1, 1, tzinfo=UTC)
+EARLY, LATE = DEADLINE - timedelta(seconds=1), DEADLINE
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "wanted", "least", "early", "late"),
+    [
+        # asked, answered, needed, min_updates -> before the deadline, at it
+        (3, 0, 3, 1, "wait", "skip"),
+        (3, 1, 3, 1, "wait", "aggregate"),
+        (3, 2, 3, 1, "wait", "aggregate"),
+        (3, 3, 3, 1, "aggregate", "aggregate"),
+        (3, 1, 3, 2, "wait", "skip"),
+        (3, 2, 3, 2, "wait", "aggregate"),
+        (5, 2, 3, 1, "wait", "aggregate"),  # more were asked than are needed
+        (5, 3, 3, 1, "aggregate", "aggregate"),
+        (5, 4, 3, 1, "aggregate", "aggregate"),
+        (1, 1, 3, 1, "aggregate", "aggregate"),  # two of three were revoked
+        (1, 1, 3, 2, "wait", "skip"),  # everybody left has answered, but they are too few
+        (0, 0, 3, 1, "skip", "skip"),  # nobody is left: no use in waiting
+        (1, 1, 1, 1, "aggregate", "aggregate"),
+        (2, 2, 2, 3, "wait", "skip"),
+    ],
+)
+def test_decide(asked: int, answered: int, wanted: int, least: int, early: str, late: str) -> None:
+    view = RoundView(asked, answered, wanted, least, DEADLINE)
+    assert decide(view, EARLY).action == early
+    assert decide(view, LATE).action == late
+
+
+@given(
+    asked=st.integers(0, 20),
+    answered=st.integers(0, 20),
+    wanted=st.integers(1, 20),
+    least=st.integers(1, 20),
+    late=st.booleans(),
+)
+def test_decide_never_fuses_too_few_nor_waits_beyond_the_deadline(
+    asked: int, answered: int, wanted: int, least: int, late: bool
+) -> None:
+    decision = decide(RoundView(asked, min(answered, asked), wanted, least, DEADLINE), LATE if late else EARLY)
+    if decision.action == "aggregate":
+        assert min(answered, asked) >= least
+    if late:
+        assert decision.action != "wait"
+    if decision.action != "wait":
+        assert decision.reason
+
+
+@pytest.mark.parametrize(
+    ("index", "total", "accuracy", "target", "over"),
+    [
+        (1, 2, None, None, False),
+        (2, 2, None, None, True),
+        (3, 2, None, None, True),
+        (1, 2, 0.5, 0.5, True),
+        (1, 2, 0.49, 0.5, False),
+        (1, 2, None, 0.5, False),
+        (1, 2, 0.9, None, False),
+    ],
+)
+def test_is_over(index: int, total: int, accuracy: float | None, target: float | None, over: bool) -> None:
+    assert is_over(index, total, accuracy, target) is over
+
+
+@pytest.mark.parametrize(
+    ("asked", "enrolled", "wanted"),
+    [
+        (None, 7, 7),
+        (3, 7, 3),
+        (9, 7, 7),
+        (1, 7, 1),
+        (0.5, 7, 4),
+        (0.1, 7, 1),
+        (0.1, 10, 1),
+        (0.3, 10, 3),  # 0.1 * 3 is above 0.3 in binary: no fourth client
+        (1.0, 7, 7),
+        (0.7, 10, 7),
+    ],
+)
+def test_needed(asked: float | None, enrolled: int, wanted: int) -> None:
+    assert needed(RoundsPlan(clients_per_round=asked), enrolled) == wanted
+
+
+names = st.lists(st.text("abcdefgh-0123", min_size=1, max_size=6), min_size=1, max_size=15, unique=True)
+
+
+@given(names=names, seed=st.integers(0, 2**63 - 1), index=st.integers(1, 1000), data=st.data())
+def test_who_is_asked_depends_on_names_and_not_on_their_order(
+    names: list[str], seed: int, index: int, data: st.DataObject
+) -> None:
+    plan = RoundsPlan(clients_per_round=data.draw(st.integers(1, 15)))
+    chosen = choose(plan, seed, index, names)
+    assert choose(plan, seed, index, data.draw(st.permutations(names))) == chosen
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(names)
+    assert len(chosen) == needed(plan, len(names))
+
+
+@given(names=names, seed=st.integers(0, 2**63 - 1))
+def test_without_a_number_everybody_is_asked(names: list[str], seed: int) -> None:
+    assert choose(RoundsPlan(), seed, 1, names) == sorted(names)
+
+
+@given(names=names, seed=st.integers(0, 10), factor=st.floats(1, 10))
+def test_over_selection_asks_more_but_never_more_than_there_are(names: list[str], seed: int, factor: float) -> None:
+    few = choose(RoundsPlan(clients_per_round=3), seed, 1, names)
+    many = choose(RoundsPlan(clients_per_round=3, over_selection=factor), seed, 1, names)
+    assert set(few) <= set(many)
+    assert len(few) <= len(many) <= min(len(names), len(few) * factor + 1)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10))
+def test_a_newcomer_changes_nobodys_number(seed: int) -> None:
+    plan = RoundsPlan(clients_per_round=3)
+    before = choose(plan, seed, 1, ["a", "b", "c", "d", "e", "f"])
+    after = choose(plan, seed, 1, ["a", "b", "c", "d", "e", "f", "newcomer"])
+    assert set(after) <= {*before, "newcomer"}
+
+
+def test_over_many_rounds_everybody_is_asked_about_as_often() -> None:
+    plan, people = RoundsPlan(clients_per_round=3), [f"c{i}" for i in range(10)]
+    counts = Counter(name for index in range(2000) for name in choose(plan, 7, index, people))
+    assert sum(counts.values()) == 6000
+    # 600 expected of each; the standard deviation of a binomial is 20.5
+    assert all(abs(count - 600) < 5 * 20.5 for count in counts.values())
+    assert len({tuple(choose(plan, 7, index, people)) for index in range(50)}) > 20
+
+
+@pytest.mark.parametrize(
+    ("plan", "quorum"),
+    [
+        ({}, 1),
+        ({"min_updates": 3}, 3),
+        ({"clients_per_round": 5}, 5),
+        ({"clients_per_round": 0.5, "min_updates": 2}, 2),
+        ({"clients_per_round": 5, "min_clients": 8}, 8),
+        ({"clients_per_round": 2, "over_selection": 2.0, "min_updates": 4}, 4),
+    ],
+)
+def test_how_many_must_be_there_before_the_first_round(plan: dict[str, float], quorum: int) -> None:
+    assert RoundsPlan.model_validate(plan).quorum == quorum

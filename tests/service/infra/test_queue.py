@@ -1,0 +1,113 @@
+"""Wake-ups through the folder queue: whole messages, one taker each, never more than a few."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+from kombu import Connection
+
+from contract.queue import QUEUE, TASK_WORK
+from service.infra import atomicfs
+from service.infra.queue import Sender, make_celery
+from service.infra.wakeup import Wakeup
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Any:
+    atomicfs.register()
+    with Connection("atomicfs://", transport_options=atomicfs.options(tmp_path / "queue", 0.05)) as connection:
+        yield connection.channel()
+
+
+def messages(folder: Path) -> list[Path]:
+    return sorted((folder / "messages").glob("[!.]*.msg"))
+
+
+def test_messages_come_out_as_they_went_in(channel: Any) -> None:
+    for number in range(3):
+        channel._put("potstill", {"number": number})
+    channel._put("other", {"number": 9})
+    assert [channel._get("potstill")["number"] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(Empty):
+        channel._get("potstill")
+
+
+def test_a_full_queue_drops_wake_ups_instead_of_growing(channel: Any, tmp_path: Path) -> None:
+    for _ in range(atomicfs.MAX_PENDING + 10):
+        channel._put("potstill", {})
+    assert len(messages(tmp_path / "queue")) == atomicfs.MAX_PENDING
+
+
+def test_every_message_has_one_taker(channel: Any) -> None:
+    for number in range(40):
+        channel._put("potstill", number)
+    start = threading.Barrier(4)
+
+    def take(_: int) -> list[int]:
+        start.wait()
+        mine = []
+        while True:
+            try:
+                mine.append(channel._get("potstill"))
+            except Empty:
+                return mine
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = sorted(number for mine in pool.map(take, range(4)) for number in mine)
+    assert taken == list(range(40))
+
+
+def test_a_half_written_message_is_not_seen(channel: Any, tmp_path: Path) -> None:
+    (tmp_path / "queue" / "messages" / ".000-half.potstill.msg").write_text("{")
+    with pytest.raises(Empty):
+        channel._get("potstill")
+
+
+def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Any) -> None:
+    sender = Sender(settings)
+    assert sender.send() is True
+    [message] = messages(settings.queue_dir)
+    body = json.loads(message.read_text())
+    assert body["headers"]["task"] == TASK_WORK
+    assert body["content-type"] == "application/json"
+    assert f".{QUEUE}.msg" in message.name
+    sender.close()
+
+
+def test_a_broker_that_is_away_is_no_error(make_settings: Any) -> None:
+    sender = Sender(make_settings(broker_url="nosuchtransport://"))
+    assert sender.send() is False
+
+
+def test_celery_reads_json_only_and_keeps_no_results(settings: Any) -> None:
+    app = make_celery(settings)
+    assert list(app.conf.accept_content) == ["json"]
+    assert app.conf.task_serializer == "json"
+    assert app.conf.task_ignore_result
+    app.close()
+
+
+def test_a_wake_up_is_sent_from_another_thread_and_ends_with_it(settings: Any) -> None:
+    wakeup = Wakeup(settings)
+    sent = threading.Event()
+    threads = []
+
+    class Recorder:
+        def send(self) -> bool:
+            threads.append(threading.current_thread().name)
+            sent.set()
+            return True
+
+        def close(self) -> None:
+            threads.append("closed")
+
+    wakeup._sender.close()
+    wakeup._sender = Recorder()
+    wakeup.request()
+    assert sent.wait(5)
+    wakeup.close()
+    assert threads == ["wakeup", "closed"]

@@ -1,0 +1,87 @@
+"""Server data: what is taken, what is refused, what keeps it from being removed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.wire.problems import TYPE_PREFIX
+
+F32 = np.float32
+
+
+def refused(response: Any) -> tuple[int, str]:
+    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
+
+
+def test_a_data_set_is_described(world: Any) -> None:
+    made = world.dataset(inputs=np.zeros((4, 1, 8, 8), F32), labels=np.array([0, 9, 3, 1]))
+    assert (made["num_samples"], made["shape"], made["dtype"]) == (4, [1, 8, 8], "float32")
+    assert (made["labeled"], made["num_classes"]) == (True, 10)
+    assert made == world.ok("GET", f"/v1/datasets/{made['id']}") == world.ok("GET", f"/v1/datasets/{made['name']}")
+    tokens = world.dataset(inputs=np.zeros((3, 64), np.int64))
+    assert (tokens["dtype"], tokens["labeled"], tokens["num_classes"]) == ("int64", False, None)
+    assert [d["id"] for d in world.ok("GET", "/v1/datasets")["items"]] == [made["id"], tokens["id"]]
+
+
+def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: Any) -> None:
+    one = world.forge.pack({"inputs": np.zeros((2, 2), F32)})
+    two = world.forge.pack({"inputs": np.ones((2, 2), F32)})
+    first = world.ok("POST", "/v1/datasets?name=d", body=one)
+    before = world.files()
+    assert world.ok("POST", "/v1/datasets?name=d", body=one) == first
+    assert refused(world.op("POST", "/v1/datasets?name=d", body=two)) == (409, "name-taken")
+    assert world.files() == before
+
+
+BAD: list[tuple[dict[str, np.ndarray], str, str]] = [
+    ({"labels": np.zeros(3, np.int64)}, "invalid-tensors", "inputs"),
+    ({"inputs": np.zeros((3, 2), F32), "extra": np.zeros(1, F32)}, "invalid-tensors", "extra"),
+    ({"inputs": np.zeros((3, 2), np.float64)}, "invalid-tensors", "inputs"),
+    ({"inputs": np.zeros((0, 2), F32)}, "invalid-tensors", "inputs"),
+    ({"inputs": np.zeros(3, F32)}, "invalid-tensors", "inputs"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(2, np.int64)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(3, F32)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((3, 1), np.int64)}, "invalid-tensors", "labels"),
+    ({"inputs": np.full((3, 2), np.nan, F32)}, "invalid-values", "inputs"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.array([0, -1, 2])}, "invalid-values", "labels"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "kind", "tensor"), BAD, ids=[f"{i}-{b[2]}" for i, b in enumerate(BAD)])
+def test_data_that_is_refused_leaves_nothing(shared: Any, arrays: Any, kind: str, tensor: str) -> None:
+    before = shared.files()
+    response = shared.op("POST", "/v1/datasets?name=bad", body=shared.forge.pack(arrays))
+    assert refused(response) == (422, kind), response.text
+    assert response.json()["tensor"] == tensor
+    assert shared.files() == before
+    assert shared.op("GET", "/v1/datasets/bad").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["", "..", "a%2Fb", "%00", "x" * 101, "%3Cb%3E"])
+def test_names_that_are_not_taken(shared: Any, name: str) -> None:
+    body = shared.forge.pack({"inputs": np.zeros((2, 2), F32)})
+    response = shared.op("POST", f"/v1/datasets?name={name}", body=body)
+    assert refused(response) == (422, "invalid-field")
+    assert response.json()["field"] == "query.name"
+
+
+def test_a_data_set_in_use_stays_until_its_federation_is_over(world: Any) -> None:
+    data = world.dataset()
+    fed = world.create(recipe={"name": "feddf"}, datasets={"unlabeled": data["name"]})
+    response = world.op("DELETE", f"/v1/datasets/{data['id']}")
+    assert refused(response) == (409, "in-use")
+    assert world.show(fed)["name"] in response.json()["detail"]
+    world.ok("POST", f"/v1/federations/{fed.id}/cancel")
+    assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 204
+    assert not world.blobs.path(data["digest"]).exists()
+    assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 404
+
+
+def test_bytes_that_another_name_has_stay_when_one_is_removed(world: Any) -> None:
+    one, two = world.dataset(), world.dataset()
+    assert one["digest"] == two["digest"]
+    world.op("DELETE", f"/v1/datasets/{one['id']}")
+    assert world.blobs.path(two["digest"]).exists()
+    world.op("DELETE", f"/v1/datasets/{two['id']}")
+    assert not world.blobs.path(two["digest"]).exists()

@@ -1,0 +1,146 @@
+"""The OpenAPI document and its page: complete, and with nothing from outside this machine."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from contract.architectures import CATALOGUE
+from contract.recipes.presets import PRESETS
+from service.operations import jobs, workers
+
+METHODS = {"get", "put", "post", "delete", "head", "patch"}
+
+
+@pytest.fixture(scope="module")
+def document(shared: Any) -> dict[str, Any]:
+    return shared.site.request("GET", "/openapi.json").json()
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if method in METHODS
+    ]
+
+
+def test_every_operation_says_what_it_does(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        assert operation["summary"], name
+        assert len(operation["description"]) > 10, name
+        assert operation["tags"], name
+
+
+def test_every_error_is_documented_as_a_problem(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        errors = {code: answer for code, answer in operation["responses"].items() if int(code) >= 400}
+        for code, answer in errors.items():
+            assert answer["description"], (name, code)
+            if name != "GET /readyz":
+                assert list(answer["content"]) == ["application/problem+json"], (name, code)
+        if "/v1/" in name and operation.get("security"):
+            assert {"401", "403"} <= set(errors), name
+
+
+def test_references_lead_somewhere(document: dict[str, Any]) -> None:
+    for reference in set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document))):
+        assert reference in document["components"]["schemas"], reference
+    assert "HTTPValidationError" not in json.dumps(document)
+
+
+def test_nothing_points_outside(shared: Any, document: dict[str, Any]) -> None:
+    assert re.findall(r"https?://[^\s\"']+", json.dumps(document)) == []
+    assert shared.app.openapi() is shared.app.openapi()
+
+
+class _Assets(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        assert "style" not in values
+        assert not any(name.startswith("on") for name in values)
+        if tag in ("script", "link", "img"):
+            self.found.append(values.get("src") or values.get("href") or "")
+
+
+def test_the_page_loads_only_what_is_served_here(shared: Any) -> None:
+    page = shared.site.request("GET", "/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    parser = _Assets()
+    parser.feed(page.text)
+    assert len(parser.found) == 4
+    for asset in parser.found:
+        assert asset.startswith("/static/")
+        response = shared.site.request("GET", asset)
+        assert response.status_code == 200
+        assert response.content
+        assert response.headers["x-content-type-options"] == "nosniff"
+    policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert not re.search(r"https?:", page.headers["content-security-policy"])
+
+
+def test_our_own_assets_name_no_other_host(shared: Any) -> None:
+    script = shared.site.request("GET", "/static/docs.js").text
+    style = shared.site.request("GET", "/static/swagger/swagger-ui.css").text
+    assert not re.search(r"https?://", script)
+    assert "validatorUrl: null" in script  # else the page would ask validator.swagger.io
+    assert not re.search(r"@import|url\(\s*['\"]?https?:", style)
+    assert (files("service") / "static" / "swagger" / "LICENSE").read_text().lstrip().startswith("Apache")
+
+
+def test_the_root_leads_to_the_page(shared: Any) -> None:
+    response = shared.site.request("GET", "/")
+    assert (response.status_code, response.headers["location"]) == (307, "/docs")
+
+
+def test_the_catalogue_is_shown_to_anyone(shared: Any) -> None:
+    recipes = shared.site.request("GET", "/v1/recipes").json()
+    assert [recipe["name"] for recipe in recipes] == list(PRESETS)
+    assert all(recipe["source"] and recipe["summary"] and recipe["composition"]["fuse"] for recipe in recipes)
+    entries = shared.site.request("GET", "/v1/architectures").json()
+    assert {entry["name"] for entry in entries} == set(CATALOGUE)
+    assert all(entry["options"]["type"] == "object" for entry in entries)
+
+
+def test_health_and_readiness(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.site.request("GET", "/healthz").json()["status"] == "ok"
+    ready = world.site.request("GET", "/readyz?worker=false")
+    assert (ready.status_code, ready.json()["ready"]) == (200, True)
+    alone = world.site.request("GET", "/readyz")
+    assert alone.status_code == 503
+    assert alone.json()["checks"]["worker"] == {"ok": False, "detail": "no worker has been heard"}
+    with world.store.write() as session:
+        workers.heartbeat(session, "wrk_1", "host", 1, "cpu", None)
+    assert world.site.request("GET", "/readyz").status_code == 200
+    [worker] = world.ok("GET", "/v1/workers")
+    assert (worker["id"], worker["alive"], worker["job_id"]) == ("wrk_1", True, None)
+    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: -1)
+    full = world.site.request("GET", "/readyz")
+    assert (full.status_code, full.json()["checks"]["disk"]["ok"]) == (503, False)
+
+
+def test_a_running_jobs_progress_is_shown(world: Any) -> None:
+    fed = world.running(["a"])
+    world.push(fed, "a")
+    job = world.claim()
+    progress = {"phase": "teachers", "step": 5, "of": 20, "phase_began": time.time() - 10}
+    with world.store.write() as session:
+        jobs.renew(session, job.id, job.fence, 30, progress)
+    shown = world.ok("GET", f"/v1/jobs/{job.id}")["progress"]
+    assert (shown["phase"], shown["step"], shown["of"]) == ("teachers", 5, 20)
+    assert shown["rate"] == pytest.approx(0.5, rel=0.5)
+    assert shown["eta"] == pytest.approx(30, rel=0.5)
+    world.finish(job, {"main": world.forge.arrays(5)})
+    assert world.ok("GET", f"/v1/jobs/{job.id}")["progress"] is None
+    assert [j["id"] for j in world.ok("GET", f"/v1/jobs?federation={fed.id}&state=done")["items"]][-1] == job.id

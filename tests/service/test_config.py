@@ -1,0 +1,53 @@
+"""Settings, and the secret that they keep."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.config import Settings
+
+
+def test_everything_is_in_the_home_folder_unless_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "BROKER_URL", "BLOB_DIR", "SECRET"):
+        monkeypatch.delenv(f"POTSTILL_{name}", raising=False)
+    settings = Settings(home=tmp_path)
+    assert settings.is_sqlite
+    assert settings.resolved_database_url == f"sqlite:///{tmp_path / 'potstill.db'}"
+    assert settings.resolved_blob_dir == tmp_path / "blobs"
+    assert settings.queue_dir == tmp_path / "queue"
+
+
+def test_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POTSTILL_DATABASE_URL", "postgresql+psycopg://x/y")
+    monkeypatch.setenv("POTSTILL_MAX_ATTEMPTS", "7")
+    settings = Settings()
+    assert (settings.is_sqlite, settings.max_attempts) == (False, 7)
+    monkeypatch.setenv("POTSTILL_MAX_ATTEMPTS", "0")
+    with pytest.raises(ValueError, match="max_attempts"):
+        Settings()
+
+
+def test_processes_that_start_together_agree_on_one_secret(tmp_path: Path) -> None:
+    start = threading.Barrier(6)
+
+    def read(_: int) -> bytes:
+        settings = Settings(home=tmp_path / "home", secret=None)
+        start.wait()
+        return settings.key
+
+    with ThreadPoolExecutor(6) as pool:
+        keys = set(pool.map(read, range(6)))
+    assert len(keys) == 1
+    assert len(keys.pop()) == 64
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["secret.key"]
+    assert (tmp_path / "home" / "secret.key").stat().st_mode & 0o077 == 0
+
+
+def test_a_short_secret_is_refused_and_none_is_shown() -> None:
+    with pytest.raises(ValueError, match="16 characters"):
+        _ = Settings(secret="short").key
+    settings = Settings(secret="a long enough secret")
+    assert settings.key == b"a long enough secret"
+    assert "long enough" not in repr(settings)
