@@ -39,6 +39,18 @@ upload weights; the service averages or distils them, round by round.
 its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins. Every error is an
 `application/problem+json` that says what to do."""
 
+_TAGS = [
+    {"name": "federations", "description": "Create, start and steer federations; enrol and revoke devices."},
+    {"name": "devices", "description": "What a device calls; `client_sdk.train_and_push()` does all of it."},
+    {"name": "rounds", "description": "Who was asked, who answered, what came out."},
+    {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
+    {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
+    {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
+    {"name": "catalogue", "description": "Built-in recipes and architectures."},
+    {"name": "tokens", "description": "Tokens of people and programs."},
+    {"name": "health", "description": "Liveness and readiness."},
+]
+
 
 def build_services(settings: config.Settings) -> Services:
     """Return the parts of one API process."""
@@ -131,6 +143,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title="Potstill",
             version=pages.program_version(),
             description=_DESCRIPTION,
+            tags=_TAGS,
             routes=app.routes,
         )
         schemas = schema["components"]["schemas"]
