@@ -3,12 +3,13 @@
 import csv
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from potstill.demo.experiment import Outcome
 
-COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2")
+COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 
 
 def table_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
@@ -39,7 +40,7 @@ def plot(outcomes: Sequence[Outcome], path: Path, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    for outcome, colour in zip(outcomes, COLOURS, strict=False):
+    for outcome, colour in zip(outcomes, cycle(COLOURS), strict=False):
         rounds = range(1, len(outcome.accuracies) + 1)
         percent = [100 * accuracy for accuracy in outcome.accuracies]
         label = f"{outcome.label}  (mean {100 * outcome.mean:.1f})"
