@@ -43,8 +43,9 @@ the others.
 
 Variance weights are judged on logits, which is how FedGO describes that baseline. On probabilities, Fed-ET's own
 definition, they are stronger: mean {variance} against {odds} of FedGO with plain odds and {double} with the double
-sigmoid, last three rounds {variance_last} against {odds_last} and {double_last}. Entropy weights: mean {entropy}, last three {entropy_last}. So plain odds lead
-in the early rounds, the simpler weights catch up, and the capped odds stay below them.
+sigmoid, last three rounds {variance_last} against {odds_last} and {double_last}. Entropy weights: mean {entropy},
+last three {entropy_last}. So plain odds lead in the early rounds, the simpler weights catch up, and the capped
+odds stay below them.
 
 Single rounds swing by 5 to 10 points, so means over rounds are judged, never the best round. The experiment's
 wiring check with weights from true class counts needs labels that the service never has; it is not part of this
