@@ -22,7 +22,7 @@ from service.api.services import Services
 from service.domain.errors import DomainError
 
 log = logging.getLogger("service.intake")
-_BATCH = 1 << 20
+_BATCH = 1 << 19
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 _TYPES = ("application/octet-stream", "application/x-safetensors", "application/vnd.safetensors", "")
 _KINDS = {"container": "invalid-container", "tensors": "invalid-tensors", "values": "invalid-values"}
@@ -56,14 +56,13 @@ class _Sink:
         self._check = check
         self._on_header = on_header
 
-    def write(self, batch: bytearray) -> None:
-        if self._check.feed(memoryview(batch)):
+    def write(self, batch: memoryview) -> None:
+        if self._check.feed(batch):
             assert self._check.header is not None
             self._on_header(self._check.header)
         self._hash.update(batch)
-        view = memoryview(batch)
-        while view:
-            view = view[self._file.write(view) :]
+        while batch:
+            batch = batch[self._file.write(batch) :]
 
     def finish(self) -> tuple[str, Header]:
         header = self._check.finish()
@@ -106,16 +105,19 @@ def _too_large(limit: int, actual: int) -> DomainError:
     return DomainError("too-large", f"the body may have {limit} bytes", expected=limit, actual=actual)
 
 
-async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[bytearray]:
-    """Yield the body in pieces of about a mebibyte; a client may be slow, but not silent."""
-    batch, seen = bytearray(), 0
+async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[memoryview]:
+    """Yield the body in pieces of half a mebibyte, all in one buffer: a piece is valid until the next one is asked for.
+
+    A client may be slow, but not silent.
+    """
+    buffer = memoryview(bytearray(_BATCH))
+    filled = seen = 0
     chunks = request.stream().__aiter__()
     while True:
         try:
             async with asyncio.timeout(idle_seconds):
-                chunk = await chunks.__anext__()
+                chunk = memoryview(await chunks.__anext__())
         except StopAsyncIteration:
-            request.scope[UNREAD] = False
             break
         except ClientDisconnect:
             raise Gone from None
@@ -125,12 +127,15 @@ async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIt
         seen += len(chunk)
         if seen > limit:
             raise _too_large(limit, seen)
-        batch += chunk
-        if len(batch) >= _BATCH:
-            yield batch
-            batch = bytearray()
-    if batch:
-        yield batch
+        while chunk:
+            take = min(len(chunk), _BATCH - filled)
+            buffer[filled : filled + take] = chunk[:take]
+            filled, chunk = filled + take, chunk[take:]
+            if filled == _BATCH:
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
 
 
 @contextlib.asynccontextmanager
