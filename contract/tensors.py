@@ -121,7 +121,7 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x80\x05", "a Python pickle"),
     (b"\x93NUMPY", "a numpy array file"),
     (b"\x89HDF", "an HDF5 file"),
-    (b"version https://git-lfs", "a Git LFS pointer, not the file itself"),
+    (b"version ", "a Git LFS pointer, not the file itself"),
     (b"<", "an HTML or XML page"),
     (b"{", "JSON text"),
 )

@@ -6,6 +6,7 @@ that can be watched and killed. No forked pool: its processes may not have child
 
 import logging
 import threading
+import warnings
 from typing import Any
 
 from celery import signals
@@ -16,6 +17,9 @@ from service.persistence import migrate
 from worker import tasks
 from worker.ledger import Ledger
 from worker.runner import Runner
+
+# Containers run as root; who starts a worker by hand sees it in the process list.
+warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 settings = load()
 app = make_celery(settings)

@@ -17,7 +17,7 @@ def make_celery(settings: Settings) -> Celery:
     broker, transport = settings.broker_url, {}
     if broker is None:
         atomicfs.register()
-        broker = f"{atomicfs.NAME}://"
+        broker = f"{atomicfs.NAME}://localhost"
         transport = atomicfs.options(settings.queue_dir, settings.poll_seconds)
     app.conf.update(
         broker_url=broker,
