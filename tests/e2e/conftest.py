@@ -39,18 +39,23 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0, why: str = "") -> A
 class Deployment:
     """An API and a worker in one folder, each a process group of its own."""
 
-    def __init__(self, home: Path):
+    def __init__(self, home: Path, **env: str):
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        self.env = os.environ | {
-            "POTSTILL_HOME": str(home),
-            "POTSTILL_LEASE_SECONDS": "2",
-            "POTSTILL_SWEEP_SECONDS": "0.3",
-            "POTSTILL_TORCH_THREADS": "1",
-            "POTSTILL_DEVICE": "cpu",
-            "PYTHONPATH": str(ROOT),
-        }
-        self.settings = Settings(home=home)
+        self.env = (
+            os.environ
+            | {
+                "POTSTILL_HOME": str(home),
+                "POTSTILL_LEASE_SECONDS": "2",
+                "POTSTILL_SWEEP_SECONDS": "0.3",
+                "POTSTILL_TORCH_THREADS": "1",
+                "POTSTILL_DEVICE": "cpu",
+                "PYTHONPATH": str(ROOT),
+            }
+            | env
+        )
+        changes = {name.removeprefix("POTSTILL_").lower(): value for name, value in env.items()}
+        self.settings = Settings(**{"home": home, **changes})  # type: ignore[arg-type]
         migrate.upgrade(self.settings)
         self.token = ensure_operator_token(self.settings) or ""
         self._listener = socket.create_server(("127.0.0.1", 0))
