@@ -118,6 +118,7 @@ async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIt
             async with asyncio.timeout(idle_seconds):
                 chunk = memoryview(await chunks.__anext__())
         except StopAsyncIteration:
+            request.scope[UNREAD] = False  # nothing is left to linger over, whatever the last piece turns out to be
             break
         except ClientDisconnect:
             raise Gone from None

@@ -75,7 +75,7 @@ class Changes:
                 del self._waiting[federation_id]
 
     async def _run(self) -> None:
-        while True:
+        while not self.closing:  # a cancellation that meets a kick is swallowed by wait_for (Python < 3.12)
             if not self._waiting:
                 await self._kicked.wait()
             else:

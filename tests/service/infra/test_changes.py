@@ -116,3 +116,20 @@ def test_a_database_that_is_away_for_a_moment_ends_no_wait(
 
     asyncio.run(main())
     assert "cannot read" in caplog.text
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_stop_that_meets_a_kick_ends_all_the_same(turns: int) -> None:
+    """Before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes with its result."""
+
+    async def main() -> None:
+        hub = Changes(lambda ids: dict.fromkeys(ids, 1), 60)
+        hub.start()
+        waiting = asyncio.create_task(hub.wait("f", 1, 60))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        hub._kicked.set()
+        await asyncio.wait_for(hub.stop(), 5)
+        await waiting
+
+    asyncio.run(main())
