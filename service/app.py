@@ -80,9 +80,9 @@ def _tidy_once(services: Services) -> None:
     services.blobs.sweep(older_than_seconds=24 * 3600)
 
 
-async def _sweep_for_ever(services: Services) -> None:
+async def _sweep_for_ever(services: Services, ending: asyncio.Event) -> None:
     ticks = 0
-    while True:
+    while not ending.is_set():
         try:
             await asyncio.to_thread(_sweep_once, services)
             if ticks % 3600 == 0:
@@ -90,7 +90,8 @@ async def _sweep_for_ever(services: Services) -> None:
         except Exception:
             log.exception("the sweep failed; it tries again")
         ticks += 1
-        await asyncio.sleep(services.settings.sweep_seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ending.wait(), services.settings.sweep_seconds)
 
 
 @contextlib.contextmanager
@@ -122,12 +123,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     migrate.check(services.settings)
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()
-    sweeper = asyncio.create_task(_sweep_for_ever(services))
+    ending = asyncio.Event()
+    sweeper = asyncio.create_task(_sweep_for_ever(services, ending))
     with _leave_at_once(services):
         yield
-    sweeper.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await sweeper
+    ending.set()  # not cancelled: its thread would go on with connections that are closed below
+    await sweeper
     await services.changes.stop()
     services.wakeup.close()
     services.database.close()

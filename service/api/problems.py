@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -75,7 +75,7 @@ def problem(scope: Scope, kind: str, detail: str, headers: dict[str, str] | None
         "instance": scope.get("potstill.request_id"),
     }
     extra = {key: value for key, value in members.items() if key not in body}
-    content = json.dumps(body | extra, ensure_ascii=False, default=str).encode()
+    content = json.dumps(body | extra, ensure_ascii=False, default=str).encode(errors="backslashreplace")
     return ProblemResponse(content, status_code=status, headers=headers)
 
 
@@ -120,6 +120,12 @@ def _collided(request: Request, error: Exception) -> Response:
     return problem(request.scope, "unavailable", "another request came in between; try again", {"Retry-After": "1"})
 
 
+def _unstorable(request: Request, error: Exception) -> Response:
+    """PostgreSQL holds no NUL in texts, which SQLite does."""
+    detail = "a text holds a NUL character, or a number is out of range; send it without"
+    return problem(request.scope, "invalid-request", detail)
+
+
 def _internal(request: Request, error: Exception) -> Response:
     """Answer from outside the middleware, which sets the id on every other response."""
     request_id = request.scope.get("potstill.request_id", "")
@@ -135,6 +141,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _busy)
     app.add_exception_handler(IntegrityError, _collided)
+    app.add_exception_handler(DataError, _unstorable)
     app.add_exception_handler(Exception, _internal)
 
 

@@ -35,12 +35,14 @@ class Changes:
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Send everybody home and stop looking."""
+        """Send everybody home and stop looking.
+
+        The task is not cancelled: a look would go on in its thread, and `wait_for` swallows a cancellation that comes
+        with its result (Python < 3.12).
+        """
         self.close()
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
 
     def close(self) -> None:
         """Let every wait end now; safe from a signal handler."""
@@ -75,7 +77,7 @@ class Changes:
                 del self._waiting[federation_id]
 
     async def _run(self) -> None:
-        while not self.closing:  # a cancellation that meets a kick is swallowed by wait_for (Python < 3.12)
+        while not self.closing:
             if not self._waiting:
                 await self._kicked.wait()
             else:

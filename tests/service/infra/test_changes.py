@@ -119,7 +119,7 @@ def test_a_database_that_is_away_for_a_moment_ends_no_wait(
 
 
 def test_a_stop_that_meets_a_kick_ends_all_the_same() -> None:
-    """Before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes with its result."""
+    """A cancellation would be swallowed: before Python 3.12 `wait_for` prefers the result that comes with it."""
     looked = asyncio.Event()
 
     async def main() -> None:
