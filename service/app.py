@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from types import FrameType
 from typing import Any
@@ -26,12 +26,13 @@ from service.infra.blobs import Blobs
 from service.infra.changes import Changes
 from service.infra.wakeup import Wakeup
 from service.operations.federations import versions
-from service.operations.sweep import is_due, sweep, tidy
+from service.operations.sweep import sweep, tidy
 from service.operations.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
 
 log = logging.getLogger("service")
+_TIDY_SECONDS = 600.0
 _DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
 upload weights; the service averages or distils them, round by round.
 
@@ -66,32 +67,15 @@ def build_services(settings: config.Settings) -> Services:
     return Services(settings, database, blobs, Store(database, blobs, wakeup.request, changes.kick), changes, wakeup)
 
 
-def _sweep_once(services: Services) -> None:
-    with services.store.read() as session:
-        due = is_due(session)
-    if due:
-        with services.store.write() as session:
-            sweep(session, services.settings.max_attempts)
-
-
-def _tidy_once(services: Services) -> None:
-    with services.store.write() as session:
-        tidy(session)
-    services.blobs.sweep(older_than_seconds=24 * 3600)
-
-
-async def _sweep_for_ever(services: Services, ending: asyncio.Event) -> None:
-    ticks = 0
+async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
+    """Do something in a thread every so often until the end; a fault is logged, and the next turn comes."""
     while not ending.is_set():
         try:
-            await asyncio.to_thread(_sweep_once, services)
-            if ticks % 3600 == 0:
-                await asyncio.to_thread(_tidy_once, services)
+            await asyncio.to_thread(act)
         except Exception:
-            log.exception("the sweep failed; it tries again")
-        ticks += 1
+            log.exception("%s failed; it is tried again", what)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ending.wait(), services.settings.sweep_seconds)
+            await asyncio.wait_for(ending.wait(), seconds)
 
 
 @contextlib.contextmanager
@@ -124,11 +108,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()
     ending = asyncio.Event()
-    sweeper = asyncio.create_task(_sweep_for_ever(services, ending))
+    settings, store = services.settings, services.store
+    chores = asyncio.gather(
+        _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
+        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store), ending),
+    )
     with _leave_at_once(services):
         yield
-    ending.set()  # not cancelled: its thread would go on with connections that are closed below
-    await sweeper
+    ending.set()  # not cancelled: a thread would go on with connections that are closed below
+    await chores
     await services.changes.stop()
     services.wakeup.close()
     services.database.close()

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.tensors import TensorError, check_file, compare
+from contract.tensors import TensorError, TensorFile, check_file, compare
 from service.config import Settings
 from service.domain.federation import FederationConfig
 from service.infra.blobs import Blobs, digest_of
@@ -79,16 +79,24 @@ class Ledger:
                 return None
             return Claimed(job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id)
 
-    def renew(self, job: Claimed, progress: dict[str, Any] | None) -> bool:
-        """Keep the lease and tell the progress; return whether the job is to be cancelled.
+    def is_cancelled(self, job: Claimed) -> bool:
+        """Whether somebody wants the job to end; a look that takes no write lock.
+
+        Raises:
+            LostLease: another worker has the job.
+        """
+        with self._store.read() as session:
+            return jobs.is_cancelled(session, job.id, job.fence)
+
+    def renew(self, job: Claimed, progress: dict[str, Any] | None) -> None:
+        """Keep the lease and tell the progress.
 
         Raises:
             LostLease: another worker has the job.
         """
         with self._store.write() as session:
-            cancelled = jobs.renew(session, job.id, job.fence, self.settings.lease_seconds, progress)
+            jobs.renew(session, job.id, job.fence, self.settings.lease_seconds, progress)
             self._heartbeat(session, job.id)
-            return cancelled
 
     def heartbeat(self) -> None:
         """Say that this worker is alive and idle."""
@@ -116,7 +124,7 @@ class Ledger:
         files = {name: (path, *digest_of(path)) for name, path in result.models.items()}
         self._check(job, result)
         with self._store.write() as session:
-            effects.lock_blobs(session)
+            effects.hold_blobs(session)
             jobs.held(session, job.id, job.fence)
             for path, digest, _ in files.values():
                 if path.exists():  # two names may have one content
@@ -141,7 +149,8 @@ class Ledger:
             try:
                 header = check_file(path)
                 if name in bases:
-                    compare(header, check_file(self._blobs.path(bases[name])))
+                    with TensorFile(self._blobs.path(bases[name])) as base:
+                        compare(header, base.header)
             except TensorError as error:
                 code = "non_finite" if error.code == "values" else "schema_mismatch"
                 raise JobFailure(code, f"the result for {name!r} is not published: {error.detail}") from error
@@ -161,16 +170,12 @@ class Ledger:
     def give_back(self, job: Claimed) -> None:
         """Put a job back untouched, because this worker stops; the attempt does not count."""
         with self._store.write() as session:
-            row = jobs.held(session, job.id, job.fence)
-            jobs.release(session, row, "", "")
-            row.state, row.attempt, row.not_before = "queued", row.attempt - 1, None
-            row.error = row.detail = None
-            effects.wake_workers(session)
+            jobs.give_back(session, jobs.held(session, job.id, job.fence))
 
     def cancel(self, job: Claimed) -> None:
         """End a job because an operator wants it to end."""
         with self._store.write() as session:
-            publishing.cancel(session, jobs.held(session, job.id, job.fence))
+            publishing.cancelled(session, jobs.held(session, job.id, job.fence))
 
     # ------------------------------------------------------------------------------------------- loading a job
     def load(self, job: Claimed) -> JobSpec:
@@ -245,11 +250,8 @@ class Ledger:
         stage = config.recipe.discriminators
         assert stage is not None
         generator = session.get_one(ModelRow, lifecycle.current_models(session, federation.id)[lifecycle.GENERATOR])
-        names = {client.id: client.name for client in lifecycle.live_clients(session, federation.id)}
         unscored = {
-            names[id_]: self._blobs.path(row.digest)
-            for id_, row in lifecycle.discriminators_of(session, federation.id).items()
-            if row.scores_digest is None and id_ in names
+            client.name: self._blobs.path(row.digest) for client, row in lifecycle.unscored(session, federation.id)
         }
         return ScoreSpec(
             task=config.task,

@@ -51,6 +51,8 @@ class Child:
             process.stdin.write(json.dumps({"job": spec.model_dump(mode="json")}) + "\n")
             process.stdin.flush()
         for line in process.stdout:
+            if not line.endswith("\n"):
+                break  # it died in the middle of a line
             message = json.loads(line)
             if "progress" in message:
                 report(Progress.model_validate(message["progress"]))
@@ -123,16 +125,19 @@ class Keeper:
 
     def _run(self) -> None:
         lease = self._ledger.settings.lease_seconds
-        renewed = time.monotonic()
+        renewed, told = time.monotonic(), None
         while not self._done.wait(min(1.0, lease / 3)):
             if self._stop.is_set():
                 self._end("stopping")
                 return
             try:
-                if self._ledger.renew(self._job, self._progress):
+                if self._ledger.is_cancelled(self._job):
                     self._end("cancelled")
                     return
-                renewed = time.monotonic()
+                if self._progress is not told or time.monotonic() - renewed > lease / 3:
+                    told = self._progress
+                    self._ledger.renew(self._job, told)
+                    renewed = time.monotonic()
             except LostLease:
                 self._end("lost")
                 return
@@ -207,22 +212,34 @@ class Runner:
         try:
             spec = self.ledger.load(job)
             try:
-                self.ledger.publish(job, self._compute(spec, keeper))
+                result = self._compute(spec, keeper)
+                if self._verdict(keeper) in ("cancelled", "lost"):
+                    raise Interrupted
+                self.ledger.publish(job, result)
             finally:
                 self.ledger.drop_outputs(spec)
-        except (Interrupted, ChildLost, JobFailure) as error:
-            if keeper.verdict is not None:
-                self._interrupted(job, keeper.verdict)
-            elif isinstance(error, JobFailure):
-                log.error("job %s: %s: %s", job.id, error.code, error.detail)
-                self.ledger.fail(job, error.code, error.detail, final=error.code not in ("internal", "out_of_memory"))
-            else:
-                log.error("job %s: %s", job.id, error)
-                self.ledger.fail(job, "worker_lost", str(error), final=False)
         except LostLease:
             raise
-        except Exception as error:
-            log.exception("job %s failed", job.id)
+        except Exception as error:  # noqa: BLE001 - recorded by _failed or _interrupted
+            verdict = self._verdict(keeper)
+            if verdict is None:
+                self._failed(job, error)
+            else:
+                self._interrupted(job, verdict)
+
+    def _verdict(self, keeper: Keeper) -> str | None:
+        """Return why the job was stopped from outside, if it was: a killed child is no fault of the job then."""
+        return keeper.verdict or ("stopping" if self._stop.is_set() else None)
+
+    def _failed(self, job: Claimed, error: Exception) -> None:
+        if isinstance(error, JobFailure):
+            log.error("job %s: %s: %s", job.id, error.code, error.detail)
+            self.ledger.fail(job, error.code, error.detail, final=error.code not in ("internal", "out_of_memory"))
+        elif isinstance(error, ChildLost):
+            log.error("job %s: %s", job.id, error)
+            self.ledger.fail(job, "worker_lost", str(error), final=False)
+        else:
+            log.error("job %s failed", job.id, exc_info=error)
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
 
     def _compute(self, spec: JobSpec, keeper: Keeper) -> JobResult:

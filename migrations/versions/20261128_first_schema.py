@@ -93,6 +93,7 @@ def upgrade() -> None:
         sa.Column("federation_id", sa.String(length=255), nullable=False),
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("prototype", sa.String(length=255), nullable=False),
+        sa.Column("nonce", sa.String(length=255), nullable=False),
         sa.Column("token_hash", sa.String(length=255), nullable=False),
         sa.Column("num_samples", sa.BigInteger(), nullable=False),
         sa.Column("label_counts", sa.JSON(), nullable=True),
@@ -151,6 +152,7 @@ def upgrade() -> None:
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("received_at", sa.DateTime(), nullable=False),
         sa.Column("scores_digest", sa.String(length=255), nullable=True),
+        sa.Column("rejected", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(["client_id"], ["clients.id"], name=op.f("fk_discriminators_client_id_clients")),
         sa.ForeignKeyConstraint(
             ["federation_id"], ["federations.id"], name=op.f("fk_discriminators_federation_id_federations")

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -11,13 +12,14 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from contract.tensors import Header, StreamCheck, TensorError
-from service.api.problems import UNREAD
+from service.api.problems import UNREAD, documented
 from service.api.services import Services
 from service.domain.errors import DomainError
 
@@ -26,6 +28,28 @@ _BATCH = 1 << 19
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 _TYPES = ("application/octet-stream", "application/x-safetensors", "application/vnd.safetensors", "")
 _KINDS = {"container": "invalid-container", "tensors": "invalid-tensors", "values": "invalid-values"}
+
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "a safetensors file",
+    }
+}
+REFUSALS = documented(
+    "invalid-request",
+    "incomplete-body",
+    "digest-mismatch",
+    "unauthorized",
+    "forbidden",
+    "not-found",
+    "too-large",
+    "unsupported-media-type",
+    "invalid-container",
+    "invalid-tensors",
+    "invalid-values",
+    "storage-full",
+)
 
 
 class Gone(Exception):
@@ -164,16 +188,16 @@ async def receive(
     expected = _expected_digest(request)
     path = services.blobs.temp()
     try:
-        if services.blobs.free_bytes() < settings.min_free_bytes + (length or 0):
-            raise DomainError("storage-full", "the service's disk is full; the operator must make room")
+        if await run_in_threadpool(services.blobs.free_bytes) < settings.min_free_bytes + (length or 0):
+            raise _full()
         check = StreamCheck(await run_in_threadpool(manifest), length)
-        sink = _Sink(path, check, on_header)
+        sink = await run_in_threadpool(_Sink, path, check, on_header)
         try:
             async for batch in _batches(request, settings.max_upload_bytes, settings.max_upload_idle_seconds):
                 await run_in_threadpool(sink.write, batch)
             hexdigest, header = await run_in_threadpool(sink.finish)
         finally:
-            sink.close()
+            await run_in_threadpool(sink.close)
         if expected is not None and expected.hex() != hexdigest:
             raise DomainError(
                 "digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again"
@@ -184,6 +208,13 @@ async def receive(
     except Gone:
         log.info("the client hung up: %s %s", request.url.path, request.scope.get("potstill.request_id"))
         raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full() from error
+        raise
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        await run_in_threadpool(path.unlink, missing_ok=True)
+
+
+def _full() -> DomainError:
+    return DomainError("storage-full", "the service's disk is full; the operator must make room")

@@ -1,5 +1,6 @@
 """Around every request: an id, an access line, limits on what is not an upload, security headers. Plain ASGI."""
 
+import asyncio
 import logging
 import re
 import time
@@ -15,6 +16,7 @@ from service.api.problems import UNREAD, problem
 log = logging.getLogger("service.access")
 _UPLOADS = re.compile(r"/v1/(rounds/[^/]+/update|federations/[^/]+/discriminator|datasets|models)")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_JSON_IDLE_SECONDS = 30.0
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")
 _CSP = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " + (
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -84,7 +86,13 @@ class Frame:
         over = announced.isdecimal() and int(announced) > self.max_json_bytes
         body, more = bytearray(), True
         while more and not over:
-            message: MutableMapping[str, Any] = await receive()
+            try:
+                async with asyncio.timeout(_JSON_IDLE_SECONDS):
+                    message: MutableMapping[str, Any] = await receive()
+            except TimeoutError:
+                scope[UNREAD] = True
+                await problem(scope, "incomplete-body", "the body did not come; send it again")(scope, receive, send)
+                return
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")

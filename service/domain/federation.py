@@ -5,6 +5,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contract import architectures
 from contract.local import LocalPlan
 from contract.recipes import presets
+from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import DatasetRefs, FederationCreate, Prototype, RecipeChoice, RoundsPlan, Task
 from service.domain.errors import DomainError, invalid_field
@@ -102,12 +103,9 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     if task.input.dtype != "float32":
         raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
     _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options)
-    _check_options(
-        f"{field}.generator.critic_architecture",
-        generator.critic_architecture,
-        "discriminator",
-        generator.critic_options,
-    )
+    if not isinstance(generator, GeneratorImported):
+        critic = f"{field}.generator.critic_architecture"
+        _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options)
     _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options)
 
 

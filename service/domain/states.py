@@ -4,7 +4,7 @@ from service.domain.errors import DomainError
 
 Table = dict[str, dict[str, str]]
 
-_LIVE = ("created", "preparing", "collecting_discriminators", "scoring", "running", "paused")
+LIVE = ("created", "preparing", "collecting_discriminators", "scoring", "running", "paused")
 
 FEDERATION: Table = {
     "start": {"created": "preparing"},
@@ -14,9 +14,10 @@ FEDERATION: Table = {
     "pause": {"running": "paused"},
     "resume": {"paused": "running"},
     "finish": {"running": "finished"},
-    "cancel": dict.fromkeys(_LIVE, "cancelled"),
-    "fail": dict.fromkeys(_LIVE, "failed"),
+    "cancel": dict.fromkeys(LIVE, "cancelled"),
+    "fail": dict.fromkeys(LIVE, "failed"),
     "revive": {"failed": "preparing"},
+    "revive_scoring": {"failed": "scoring"},
 }
 
 ROUND: Table = {
@@ -29,6 +30,7 @@ ROUND: Table = {
 
 JOB: Table = {
     "claim": {"queued": "running", "running": "running"},
+    "release": {"running": "queued"},
     "finish": {"running": "done"},
     "fail": {"running": "failed"},
     "cancel": {"queued": "cancelled", "running": "cancelled"},

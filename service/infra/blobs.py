@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
@@ -67,14 +68,35 @@ class Blobs:
         """Return the free space of the disk."""
         return shutil.disk_usage(self.root).free
 
-    def sweep(self, older_than_seconds: float) -> int:
-        """Remove abandoned files in the making; return how many."""
+    def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
+        """Yield the digests of all blobs of some age, in batches."""
+        batch: set[str] = set()
+        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime >= older_than_seconds:
+                        batch.add(f"sha256-{path.name}")
+                if len(batch) >= size:
+                    yield batch
+                    batch = set()
+        if batch:
+            yield batch
+
+    def sweep(self, older_than_seconds: float, working: set[str]) -> int:
+        """Remove abandoned files in the making and the folders of jobs that nobody works on; return how many.
+
+        Args:
+            older_than_seconds: since an upload's last byte.
+            working: names of the folders of jobs that run, as `work_dir` was given them.
+        """
         removed = 0
         for entry in self._temp.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - entry.stat().st_mtime < older_than_seconds:
                     continue
                 if entry.is_dir():
+                    if entry.name.removeprefix("job-") in working:
+                        continue
                     shutil.rmtree(entry, ignore_errors=True)
                 else:
                     entry.unlink()

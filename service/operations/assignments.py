@@ -7,7 +7,9 @@ from sqlalchemy.orm import Session
 from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from service.domain.federation import FederationConfig
-from service.operations import lifecycle, models
+from service.operations import clients, lifecycle, models
+from service.operations.clock import now
+from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
 
@@ -22,7 +24,7 @@ _WAITING = {
 
 def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
     """Return a client's assignment, and the federation's version that it is true for."""
-    client = session.get_one(ClientRow, client_id)
+    client = clients.still_enrolled(session, client_id)
     federation = session.get_one(FederationRow, client.federation_id)
     config = lifecycle.config_of(federation)
     common: dict[str, Any] = {
@@ -44,9 +46,14 @@ def _decide(
     if federation.state in ("finished", "cancelled", "failed"):
         return _done(session, federation, current.get(lifecycle.prototype_key(client.prototype)), common)
     generator = current.get(lifecycle.GENERATOR)
-    collecting = generator is not None and federation.state in ("collecting_discriminators", "scoring", "running")
-    if collecting and client.id not in lifecycle.discriminators_of(session, federation.id):
-        return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
+    if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
+        delivered = discriminator_of(session, client.id)
+        if delivered is None:
+            return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
+        if delivered.rejected is not None:
+            return wire.WaitAssignment(
+                **common, reason=f"this client's discriminator was rejected: {delivered.rejected}"
+            )
     if federation.state == "running":
         return _round(session, federation, client, config, common)
     return wire.WaitAssignment(**common, reason=_WAITING[federation.state])
@@ -83,6 +90,8 @@ def _round(
         return wire.WaitAssignment(**common, reason=f"waiting until {config.rounds.quorum} clients are ready")
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
+    if now() >= round_.deadline_at:
+        return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
     if session.get(ParticipantRow, (round_.id, client.id)) is None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
     if update_of(session, round_.id, client.id) is not None:

@@ -10,7 +10,7 @@ from contract.wire import devices as wire
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import check_not_over
 from service.infra import tokens
-from service.operations import lifecycle
+from service.operations import effects, lifecycle
 from service.operations.clock import now
 from service.operations.paging import page
 from service.persistence.tables import ClientRow, FederationRow, UpdateRow
@@ -18,9 +18,9 @@ from service.persistence.tables import ClientRow, FederationRow, UpdateRow
 SEEN_EVERY = timedelta(seconds=10)
 
 
-def token_of(key: bytes, client_id: str) -> str:
+def token_of(key: bytes, row: ClientRow) -> str:
     """Return a device's token."""
-    return tokens.derive(key, "device", client_id, "1")
+    return tokens.derive(key, "device", row.id, row.nonce)
 
 
 def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolment, max_attempts: int) -> ClientRow:
@@ -50,13 +50,14 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
             "revoke that client",
             field="name",
         )
-    id_ = new_id("client")
+    id_, nonce = new_id("client"), tokens.fresh_nonce()
     row = ClientRow(
         id=id_,
         federation_id=federation_id,
         name=request.name,
         prototype=prototype,
-        token_hash=tokens.hash_token(key, token_of(key, id_)),
+        nonce=nonce,
+        token_hash=tokens.hash_token(key, tokens.derive(key, "device", id_, nonce)),
         num_samples=request.num_samples,
         label_counts=request.label_counts,
         capabilities=request.capabilities,
@@ -76,6 +77,7 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
         raise not_found("client", client_id)
     federation = lifecycle.locked(session, federation_id)
     row.revoked_at = row.revoked_at or now()
+    effects.touch(session, federation)  # it may be waiting for an assignment
     session.flush()
     lifecycle.proceed(session, federation, max_attempts)
 
@@ -84,6 +86,18 @@ def is_unseen(session: Session, client_id: str) -> bool:
     """Whether the moment a client was last seen is worth writing again."""
     row = session.get_one(ClientRow, client_id)
     return row.last_seen_at is None or now() - row.last_seen_at > SEEN_EVERY
+
+
+def still_enrolled(session: Session, client_id: str) -> ClientRow:
+    """Return a client that was not revoked while it uploaded or waited.
+
+    Raises:
+        DomainError: unauthorized.
+    """
+    row = session.get_one(ClientRow, client_id, populate_existing=True)
+    if row.revoked_at is not None:
+        raise DomainError("unauthorized", "this client was revoked; ask the operator")
+    return row
 
 
 def see(session: Session, client_id: str) -> None:

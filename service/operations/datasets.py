@@ -65,7 +65,7 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
     Raises:
         DomainError: name-taken, by other bytes.
     """
-    effects.lock_blobs(session)
+    effects.hold_blobs(session)
     existing = session.scalars(select(DatasetRow).where(DatasetRow.name == name)).first()
     if existing is not None:
         if existing.digest == digest:

@@ -7,9 +7,9 @@ from contract.ids import new_id
 from contract.wire.devices import DiscriminatorReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import effects, federations, lifecycle
+from service.operations import clients, effects, federations, lifecycle
 from service.operations.clock import now
-from service.persistence.tables import DiscriminatorRow, ModelRow
+from service.persistence.tables import DiscriminatorRow, FederationRow, ModelRow
 
 
 def discriminator_of(session: Session, client_id: str) -> DiscriminatorRow | None:
@@ -27,12 +27,17 @@ def admit(session: Session, federation_id: str, principal: Principal) -> str:
     federation = federations.get(session, federation_id)
     if lifecycle.config_of(federation).recipe.discriminators is None:
         raise DomainError("invalid-transition", "this federation's recipe reads no discriminators")
+    check_takes_discriminators(federation)
+    template = lifecycle.current_models(session, federation.id)[lifecycle.DISCRIMINATOR]
+    return session.get_one(ModelRow, template).digest
+
+
+def check_takes_discriminators(federation: FederationRow) -> None:
+    """Refuse a discriminator at a time when the federation takes none."""
     if federation.state not in ("collecting_discriminators", "scoring", "running", "paused"):
         raise DomainError(
             "invalid-transition", f"a federation that is {federation.state} takes none", state=federation.state
         )
-    template = lifecycle.current_models(session, federation.id)[lifecycle.DISCRIMINATOR]
-    return session.get_one(ModelRow, template).digest
 
 
 def accept(
@@ -43,7 +48,7 @@ def accept(
     Raises:
         DomainError: already-delivered, when another one is here.
     """
-    effects.lock_blobs(session)
+    effects.hold_blobs(session)
     federation = lifecycle.locked(session, federation_id)
     known = discriminator_of(session, client_id)
     if known is not None:
@@ -55,6 +60,8 @@ def accept(
                 actual=digest,
             )
         return known, False
+    clients.still_enrolled(session, client_id)
+    check_takes_discriminators(federation)
     row = DiscriminatorRow(
         id=new_id("discriminator"),
         federation_id=federation_id,
@@ -64,7 +71,6 @@ def accept(
         received_at=now(),
     )
     session.add(row)
-    effects.touch(session, federation)
     session.flush()
     lifecycle.proceed(session, federation, max_attempts)
     return row, True

@@ -26,7 +26,13 @@ def release_blobs(session: Session, digests: set[str]) -> None:
     session.info.setdefault(RELEASED, set()).update(digests)
 
 
-def lock_blobs(session: Session) -> None:
+def hold_blobs(session: Session) -> None:
     """Hold off the removal of blobs for the rest of this transaction; SQLite's write lock does so by itself."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock_shared(815001)"))
+
+
+def lock_blobs(session: Session) -> None:
+    """Hold off those that are about to name a blob, while unnamed ones are removed."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(815001)"))

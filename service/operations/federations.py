@@ -131,6 +131,9 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "resume")
     row.error = row.detail = None
+    newest = lifecycle.newest_round(session, row)
+    if newest is not None and newest.state == "failed":
+        lifecycle.let_go(session, newest)
     lifecycle.proceed(session, row, max_attempts)
     return row
 
@@ -143,11 +146,12 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
     for job in session.scalars(
         select(JobRow).where(JobRow.federation_id == row.id, JobRow.state.in_(("queued", "running")))
     ):
-        jobs.request_cancel(session, job)
+        jobs.withdraw(session, job)
     newest = lifecycle.newest_round(session, row)
     if newest is not None and newest.state in ("collecting", "aggregating"):
         newest.state = advance(ROUND, newest.state, "fail", "round")
         newest.reason, newest.closed_at = "cancelled: the federation was cancelled", newest.closed_at or now()
+        lifecycle.let_go(session, newest)
     return row
 
 
@@ -224,22 +228,20 @@ def versions(session: Session, ids: list[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-def _live(session: Session) -> list[str]:
-    states = ("collecting_discriminators", "running")
-    return list(session.scalars(select(FederationRow.id).where(FederationRow.state.in_(states))))
-
-
-def any_due(session: Session) -> bool:
-    """Whether a deadline has passed somewhere."""
+def due(session: Session) -> list[str]:
+    """Return the federations for which a deadline has passed, in a fixed order."""
     moment = now()
-    rounds = select(RoundRow.id).where(RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
+    rounds = (
+        select(FederationRow.id)
+        .join(RoundRow, RoundRow.federation_id == FederationRow.id)
+        .where(FederationRow.state == "running", RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
+    )
     stages = select(FederationRow.id).where(
         FederationRow.state == "collecting_discriminators", FederationRow.collect_deadline_at <= moment
     )
-    return any(session.scalars(query.limit(1)).first() is not None for query in (rounds, stages))
+    return sorted({id_ for query in (rounds, stages) for id_ in session.scalars(query)})
 
 
-def proceed_all(session: Session, max_attempts: int) -> None:
-    """Let every live federation do what has become due."""
-    for id_ in _live(session):
-        lifecycle.proceed(session, lifecycle.locked(session, id_), max_attempts)
+def proceed(session: Session, federation_id: str, max_attempts: int) -> None:
+    """Let a federation do what has become due."""
+    lifecycle.proceed(session, lifecycle.locked(session, federation_id), max_attempts)

@@ -10,7 +10,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from service.domain.errors import DomainError, not_found
+from service.domain.errors import not_found
 from service.domain.states import JOB, advance
 from service.operations import effects
 from service.operations.clock import now
@@ -71,7 +71,7 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
         update(JobRow)
         .where(JobRow.id == oldest, _due(moment))
         .values(
-            state="running",
+            state=advance(JOB, "queued", "claim", "job"),
             worker_id=worker_id,
             device=device,
             fence=JobRow.fence + 1,
@@ -85,24 +85,28 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
     ).first()
 
 
-def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> bool:
-    """Prolong the lease and record the progress; return whether somebody wants the job cancelled.
+def is_cancelled(session: Session, job_id: str, fence: int) -> bool:
+    """Whether somebody wants the job to end.
 
     Raises:
         LostLease: another worker has the job, or it is over.
     """
-    values: dict[str, Any] = {"lease_until": now() + timedelta(seconds=lease_seconds)}
-    if progress is not None:
-        values["progress"] = progress
-    cancel = session.execute(
-        update(JobRow)
-        .where(JobRow.id == job_id, JobRow.fence == fence, JobRow.state == "running")
-        .values(**values)
-        .returning(JobRow.cancel_requested)
-    ).first()
-    if cancel is None:
+    job = session.get(JobRow, job_id)
+    if job is None or job.fence != fence or job.state != "running":
         raise LostLease(job_id)
-    return bool(cancel[0])
+    return job.cancel_requested
+
+
+def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> None:
+    """Prolong the lease and record the progress.
+
+    Raises:
+        LostLease: another worker has the job, or it is over.
+    """
+    job = held(session, job_id, fence)
+    job.lease_until = later(lease_seconds)
+    if progress is not None:
+        job.progress = progress
 
 
 def held(session: Session, job_id: str, fence: int) -> JobRow:
@@ -129,9 +133,17 @@ def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
     if job.attempt >= job.max_attempts:
         end(job, "fail")
         return False
-    job.state = "queued"
+    job.state = advance(JOB, job.state, "release", "job")
     job.not_before = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
     return True
+
+
+def give_back(session: Session, job: JobRow) -> None:
+    """Put a job back because its worker stops; the attempt does not count, and another worker may start at once."""
+    job.state = advance(JOB, job.state, "release", "job")
+    job.lease_until = job.worker_id = job.not_before = job.error = job.detail = None
+    job.attempt -= 1
+    effects.wake_workers(session)
 
 
 def end(job: JobRow, event: str) -> None:
@@ -151,15 +163,19 @@ def get(session: Session, job_id: str) -> JobRow:
     return job
 
 
-def request_cancel(session: Session, job: JobRow) -> None:
-    """Cancel a queued job at once; ask the worker of a running one, which looks every few seconds."""
+def fresh(session: Session, job: JobRow) -> JobRow:
+    """Return the job as it is now, locked for this transaction."""
+    query = select(JobRow).where(JobRow.id == job.id).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).one()
+
+
+def withdraw(session: Session, job: JobRow) -> None:
+    """End a job that nobody needs any more, or ask its worker to: it looks every second."""
     if job.state == "queued":
         end(job, "cancel")
-        job.error, job.detail = "cancelled", "cancelled by an operator before it ran"
-    elif job.state == "running":
-        job.cancel_requested = True
+        job.error, job.detail = "cancelled", "the federation was cancelled before it ran"
     else:
-        raise DomainError("invalid-transition", f"cannot cancel a job that is {job.state}", state=job.state)
+        job.cancel_requested = True
 
 
 def requeue(session: Session, job: JobRow) -> None:

@@ -1,6 +1,8 @@
 """How a federation goes on: from stage to stage, from round to round. Called after whatever allows it."""
 
+import json
 from datetime import timedelta
+from functools import lru_cache
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -28,8 +30,13 @@ DISCRIMINATOR = "discriminator"
 
 
 def config_of(federation: FederationRow) -> FederationConfig:
-    """Return a federation's configuration."""
-    return FederationConfig.model_validate(federation.config)
+    """Return a federation's configuration, which never changes once it is created."""
+    return _parsed(federation.id, json.dumps(federation.config))
+
+
+@lru_cache(maxsize=256)
+def _parsed(federation_id: str, text: str) -> FederationConfig:
+    return FederationConfig.model_validate_json(text)
 
 
 def prototype_key(name: str) -> str:
@@ -65,6 +72,21 @@ def discriminators_of(session: Session, federation_id: str) -> dict[str, Discrim
     """Return client id -> discriminator."""
     rows = session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.federation_id == federation_id))
     return {row.client_id: row for row in rows}
+
+
+def unscored(session: Session, federation_id: str) -> list[tuple[ClientRow, DiscriminatorRow]]:
+    """Return the discriminators that still have to be scored, with their clients: live ones, not rejected."""
+    rows = session.execute(
+        select(ClientRow, DiscriminatorRow)
+        .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+        .where(
+            ClientRow.federation_id == federation_id,
+            ClientRow.revoked_at.is_(None),
+            DiscriminatorRow.scores_digest.is_(None),
+            DiscriminatorRow.rejected.is_(None),
+        )
+    )
+    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)
 
 
 def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
@@ -127,8 +149,7 @@ def proceed(session: Session, federation: FederationRow, max_attempts: int) -> N
 def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:
     if config_of(federation).recipe.discriminators is None:
         return
-    waiting = any(not row.scores_digest for row in discriminators_of(session, federation.id).values())
-    if waiting and not _busy(session, federation, "score"):
+    if unscored(session, federation.id) and not _busy(session, federation, "score"):
         jobs.enqueue(session, "score", federation, max_attempts)
 
 
@@ -194,9 +215,16 @@ def settle(session: Session, federation: FederationRow, round_: RoundRow, max_at
         round_.state = advance(ROUND, round_.state, "skip", "round")
         round_.closed_at = now()
         round_.reason = decision.reason
+        let_go(session, round_)
         effects.touch(session, federation)
         session.flush()
         proceed(session, federation, max_attempts)
+
+
+def let_go(session: Session, round_: RoundRow) -> None:
+    """Let go of the updates of a round that nobody will fuse."""
+    digests = session.scalars(select(UpdateRow.digest).where(UpdateRow.round_id == round_.id))
+    effects.release_blobs(session, set(digests))
 
 
 def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:

@@ -88,7 +88,7 @@ def listing(
 
 def import_file(session: Session, digest: str, size: int, architecture: str | None) -> ModelRow:
     """Add an uploaded file as a model to start federations from."""
-    effects.lock_blobs(session)
+    effects.hold_blobs(session)
     row = ModelRow(
         id=new_id("model"),
         role="imported",

@@ -7,9 +7,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.wire.federations import Prototype
+from contract.wire.federations import TERMINAL_STATES, Prototype
 from service.domain.errors import DomainError
-from service.domain.states import FEDERATION, ROUND, advance
+from service.domain.states import ROUND, advance
 from service.operations import effects, jobs, lifecycle
 from service.operations.clock import now
 from service.persistence.tables import (
@@ -41,13 +41,14 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_up
     Raises:
         LostLease: the caller no longer holds the job; nothing changes.
     """
-    effects.lock_blobs(session)
+    effects.hold_blobs(session)
     job = jobs.held(session, job_id, fence)
     federation = lifecycle.locked(session, job.federation_id)
     job.peak_memory_bytes = outcome.peak_memory_bytes
     job.device = outcome.device or job.device
     jobs.end(job, "finish")
-    if federation.state in ("cancelled", "failed", "finished"):
+    if federation.state in TERMINAL_STATES:
+        effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
         return
     if job.kind == "initialize":
         _initialized(session, federation, outcome, max_attempts)
@@ -148,10 +149,12 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
 
 
 def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> None:
-    names = {client.id: client.name for client in lifecycle.live_clients(session, federation.id)}
-    for client_id, row in lifecycle.discriminators_of(session, federation.id).items():
-        if names.get(client_id) in outcome.files:
-            row.scores_digest = outcome.files[names[client_id]][0]
+    rejected = outcome.metrics.get("rejected", {})
+    for client, row in lifecycle.unscored(session, federation.id):
+        if client.name in outcome.files:
+            row.scores_digest = outcome.files[client.name][0]
+        elif client.name in rejected:
+            row.rejected = str(rejected[client.name])[:2000]
     if federation.state == "scoring":
         lifecycle.move(session, federation, "run")
 
@@ -198,28 +201,38 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
     job.error, job.detail = error, detail[:2000]
     if job.state == "running":
         jobs.end(job, "fail")
-    if federation.state in ("cancelled", "failed", "finished"):
+    if federation.state in TERMINAL_STATES:
         return
     if job.round_id is not None:
         round_ = session.get_one(RoundRow, job.round_id)
         round_.state = advance(ROUND, round_.state, "fail", "round")
         round_.reason = f"{error}: {detail}"[:2000]
     federation.error, federation.detail = error, detail[:2000]
-    if federation.state in ("preparing", "scoring"):
-        lifecycle.move(session, federation, "fail")
-    elif federation.state == "running" and job.round_id is not None:
+    if job.kind == "score" and federation.state in ("running", "paused"):
+        for _, row in lifecycle.unscored(session, federation.id):  # or the next event would queue the same job again
+            row.rejected = f"{error}: {detail}"[:2000]
+    elif federation.state == "running":
         lifecycle.move(session, federation, "pause")
+    elif federation.state != "paused":
+        lifecycle.move(session, federation, "fail")
 
 
-def cancel(session: Session, job: JobRow) -> None:
-    """End a job that an operator does not want any more; what it was for waits for a retry.
+def request_cancel(session: Session, job: JobRow) -> None:
+    """Do an operator's wish: end a queued job at once; ask the worker of a running one, which looks every second.
 
-    A running job is only asked to stop: its worker looks every few seconds, kills the child and calls this again.
+    Asking twice is asking once.
     """
     lifecycle.locked(session, job.federation_id)
-    if job.state == "running" and not job.cancel_requested:
-        jobs.request_cancel(session, job)
-        return
+    job = jobs.fresh(session, job)
+    if job.state == "running":
+        job.cancel_requested = True
+    else:
+        cancelled(session, job)
+
+
+def cancelled(session: Session, job: JobRow) -> None:
+    """End a job that an operator does not want, in its worker's name. What it was for waits for a retry."""
+    lifecycle.locked(session, job.federation_id)
     jobs.end(job, "cancel")
     give_up(session, job, "cancelled", "cancelled by an operator; retry the job to go on")
 
@@ -231,19 +244,23 @@ def revive(session: Session, job: JobRow) -> None:
         DomainError: invalid-transition, when its federation is over or went on without it.
     """
     federation = lifecycle.locked(session, job.federation_id)
+    job = jobs.fresh(session, job)
     if federation.state in ("cancelled", "finished"):
         raise DomainError("invalid-transition", f"its federation is {federation.state}", state=federation.state)
     newest = lifecycle.newest_round(session, federation)
     if job.round_id is not None and newest is not None and newest.id != job.round_id:
         raise DomainError("invalid-transition", f"the federation went on to round {newest.index}", state=job.state)
     jobs.requeue(session, job)
-    if job.round_id is not None:
-        round_ = session.get_one(RoundRow, job.round_id)
-        round_.state = advance(ROUND, round_.state, "retry", "round")
-        round_.reason = None
+    if newest is not None and job.round_id is not None:
+        newest.state = advance(ROUND, newest.state, "retry", "round")
+        newest.reason = None
         if federation.state == "paused":
             lifecycle.move(session, federation, "resume")
     elif federation.state == "failed":
-        federation.state = "scoring" if job.kind == "score" else advance(FEDERATION, federation.state, "revive", "")
-        effects.touch(session, federation)
+        lifecycle.move(session, federation, "revive_scoring" if job.kind == "score" else "revive")
+        federation.finished_at = None
+    elif job.kind == "score":
+        for row in lifecycle.discriminators_of(session, federation.id).values():
+            if row.scores_digest is None:
+                row.rejected = None
     federation.error = federation.detail = None

@@ -1,48 +1,85 @@
-"""What has to happen although nobody calls: deadlines, lost wake-ups, dead workers. Any replica may do it."""
+"""What has to happen although nobody calls: deadlines, lost wake-ups, dead workers. Any replica may do it.
+
+One transaction a federation or job, so that one that cannot go on holds up no other.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.operations import effects, federations, idempotency, jobs, publishing, workers
+from service.operations import effects, federations, idempotency, jobs, lifecycle, publishing, workers
 from service.operations.clock import now
+from service.operations.release import collect
+from service.operations.unit import Store
 from service.persistence.tables import JobRow
 
+log = logging.getLogger("service.sweep")
+_ABANDONED_SECONDS = 600.0  # a living upload writes far more often
+_UNNAMED_SECONDS = 3600.0
 
-def is_due(session: Session) -> bool:
-    """Whether a sweep may have something to do; a look that takes no write lock."""
-    return bool(jobs.unheard(session, now()) or _worn_out(session)) or federations.any_due(session)
+
+def sweep(store: Store, max_attempts: int) -> None:
+    """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
+    with store.read() as session:
+        worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
+    for job_id in worn:
+        _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
+    for id_ in due:
+        act = partial(federations.proceed, federation_id=id_, max_attempts=max_attempts)
+        _alone(store, f"federation {id_}", act)
+    if unheard:
+        _alone(store, "wake-ups", _wake)
 
 
-def sweep(session: Session, max_attempts: int) -> None:
-    """Do what is due; running it twice, or in two processes, does no harm."""
+def _alone(store: Store, what: str, act: Callable[[Session], None]) -> None:
+    try:
+        with store.write() as session:
+            act(session)
+    except Exception:
+        log.exception("the sweep failed for %s", what)
+
+
+def _wake(session: Session) -> None:
     moment = now()
-    for job in _worn_out(session):
-        publishing.give_up(
-            session,
-            job,
-            job.error or "worker_lost",
-            job.detail or f"the worker was lost {job.attempt} times (out of memory?); see its log, then retry the job",
-        )
-    session.flush()
-    federations.proceed_all(session, max_attempts)
-    late = jobs.unheard(session, moment)
-    for job in late:
+    for job in jobs.unheard(session, moment):
         job.hinted_at = moment
-    if late:
         effects.wake_workers(session)
 
 
-def _worn_out(session: Session) -> list[JobRow]:
+def _is_worn_out() -> tuple[object, ...]:
+    return (JobRow.state == "running", JobRow.lease_until < now(), JobRow.attempt >= JobRow.max_attempts)
+
+
+def _worn_out(session: Session) -> list[str]:
     """Return jobs whose worker went silent in their last attempt."""
-    rows = session.scalars(
-        select(JobRow).where(
-            JobRow.state == "running", JobRow.lease_until < now(), JobRow.attempt >= JobRow.max_attempts
-        )
+    return list(session.scalars(select(JobRow.id).where(*_is_worn_out()).order_by(JobRow.id)))  # type: ignore[arg-type]
+
+
+def _give_up(session: Session, job_id: str) -> None:
+    lifecycle.locked(session, session.get_one(JobRow, job_id).federation_id)
+    job = jobs.fresh(session, session.get_one(JobRow, job_id))
+    if job.state != "running" or job.lease_until is None or job.lease_until >= now():
+        return
+    publishing.give_up(
+        session,
+        job,
+        job.error or "worker_lost",
+        job.detail or f"the worker was lost {job.attempt} times (out of memory?); see its log, then retry the job",
     )
-    return list(rows)
 
 
-def tidy(session: Session) -> None:
-    """Drop what only served for a while."""
-    idempotency.forget(session)
-    workers.forget_silent(session)
+def tidy(store: Store) -> None:
+    """Drop what only served for a while, and files that no row names."""
+    with store.write() as session:
+        idempotency.forget(session)
+        workers.forget_silent(session)
+    with store.read() as session:
+        running = session.scalars(select(JobRow).where(JobRow.state == "running"))
+        working = {f"{job.id}-{job.fence}" for job in running}
+    removed = store.blobs.sweep(_ABANDONED_SECONDS, working)
+    removed += collect(store.database, store.blobs, _UNNAMED_SECONDS)
+    if removed:
+        log.info("removed %d abandoned files", removed)

@@ -34,7 +34,7 @@ class Store:
         """One transaction; its effects happen after the commit, and a crash in between loses none that matters.
 
         A lost wake-up is sent again by the sweep, a change is seen by the next poll, and a blob that was not removed
-        takes up space until the next collection.
+        takes up space until the next collection (`release.collect`).
         """
         with self.database.write() as session:
             yield session

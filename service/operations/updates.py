@@ -12,7 +12,7 @@ from contract.ids import new_id
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
-from service.operations import effects, lifecycle
+from service.operations import clients, effects, lifecycle
 from service.operations.clock import now
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -137,7 +137,7 @@ def accept(
     Raises:
         DomainError: round-closed, already-delivered.
     """
-    effects.lock_blobs(session)
+    effects.hold_blobs(session)
     federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
     federation = lifecycle.locked(session, federation_id)
     round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
@@ -145,6 +145,7 @@ def accept(
     if known is not None:
         return replayed(known, digest), False
     _refuse_if_closed(session, round_)
+    clients.still_enrolled(session, ticket.client_id)
     row = UpdateRow(
         id=new_id("update"),
         round_id=ticket.round_id,

@@ -95,6 +95,7 @@ class ClientRow(Base):
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
     name: Mapped[str]
     prototype: Mapped[str]
+    nonce: Mapped[str]
     token_hash: Mapped[str] = mapped_column(unique=True)
     num_samples: Mapped[int]
     label_counts: Mapped[list[Any] | None]
@@ -115,6 +116,7 @@ class DiscriminatorRow(Base):
     size: Mapped[int]
     received_at: Mapped[datetime]
     scores_digest: Mapped[str | None]
+    rejected: Mapped[str | None] = mapped_column(Text)
 
 
 class RoundRow(Base):

@@ -5,14 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from contract.tensors import Header, TensorFile
+from contract.tensors import TensorFile
 from contract.wire.common import Name, Page
 from contract.wire.rounds import Dataset
 from service.api.deps import After, Limit, Operator, Services, Viewer
-from service.api.intake import Received, receive
+from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
-from service.api.routes.devices import _BODY as BODY
-from service.api.routes.devices import _REFUSALS as REFUSALS
 from service.api.services import Services as Parts
 from service.operations import datasets
 
@@ -30,10 +28,6 @@ def _register(services: Parts, name: str, upload: Received) -> Dataset:
         return datasets.describe(row)
 
 
-def _check(header: Header) -> None:
-    datasets.check_header(header)
-
-
 @router.post("", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("name-taken", "invalid-field"))
 async def add_dataset(
     request: Request, services: Services, caller: Operator, name: Annotated[Name, Query(examples=["digits-server"])]
@@ -42,7 +36,7 @@ async def add_dataset(
 
     The same name with the same bytes again gets the same answer.
     """
-    async with receive(request, services, lambda: None, _check) as upload:
+    async with receive(request, services, lambda: None, datasets.check_header) as upload:
         return await run_in_threadpool(_register, services, name, upload)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -10,33 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from contract.tensors import Header, TensorFile
 from contract.wire.devices import Assignment, DiscriminatorReceipt, UpdateMetadata, UpdateReceipt
 from service.api.deps import Device, Services
-from service.api.intake import Received, receive
+from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.operations import assignments, clients, discriminators, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "a safetensors file",
-    }
-}
-_REFUSALS = documented(
-    "invalid-request",
-    "incomplete-body",
-    "digest-mismatch",
-    "unauthorized",
-    "forbidden",
-    "not-found",
-    "too-large",
-    "unsupported-media-type",
-    "invalid-container",
-    "invalid-tensors",
-    "invalid-values",
-    "storage-full",
-)
 
 
 def _read(services: Parts, client_id: str) -> tuple[Assignment, int]:
@@ -54,6 +34,7 @@ def _seen(services: Parts, client_id: str) -> None:
 
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))
 async def get_assignment(
+    request: Request,
     services: Services,
     caller: Device,
     wait: Annotated[float, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
@@ -66,8 +47,26 @@ async def get_assignment(
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment
-        await services.changes.wait(caller.federation_id or "", version, left)
-        await asyncio.sleep(0)
+        waiting = services.changes.wait(caller.federation_id or "", version, left)
+        if await _first(waiting, _hung_up(request)):
+            raise Gone
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _first(waiting: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any, None]) -> bool:
+    """Wait for whichever comes first; return whether it was the client's leaving."""
+    tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(leaving)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return tasks[0] not in done
 
 
 def _manifest(services: Parts, digest: str) -> Header:
@@ -95,8 +94,8 @@ def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Tic
 @router.put(
     "/rounds/{round_id}/update",
     status_code=201,
-    openapi_extra=_BODY,
-    responses=_REFUSALS
+    openapi_extra=BODY,
+    responses=REFUSALS
     | documented("round-closed", "not-selected", "stale-base-model", "already-delivered", "invalid-field")
     | {200: {"model": UpdateReceipt, "description": "the same bytes came before"}},
 )
@@ -148,8 +147,8 @@ def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> 
 @router.put(
     "/federations/{federation_id}/discriminator",
     status_code=201,
-    openapi_extra=_BODY,
-    responses=_REFUSALS
+    openapi_extra=BODY,
+    responses=REFUSALS
     | documented("invalid-transition", "already-delivered")
     | {200: {"model": DiscriminatorReceipt, "description": "the same bytes came before"}},
 )

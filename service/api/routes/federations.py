@@ -1,5 +1,6 @@
 """Federations and their clients."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
@@ -10,6 +11,8 @@ from contract.wire.federations import Federation, FederationCreate, FederationCr
 from contract.wire.rounds import Round
 from service.api.deps import After, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.services import Services as Parts
+from service.domain.principal import Principal
 from service.operations import clients, federations, rounds
 from service.operations.idempotency import once
 
@@ -54,34 +57,70 @@ def show_federation(federation_id: FederationId, services: Services, caller: Vie
         return federations.describe(session, federations.get(session, federation_id))
 
 
-@router.post("/{federation_id}/start", responses=_STEER)
-def start_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
-    """Start: the first models are made, then rounds open as soon as enough clients are enrolled."""
+def _steer(
+    services: Parts, caller: Principal, key: str | None, verb: str, federation_id: str, act: Callable[[Any], object]
+) -> Federation:
+    """Apply a change of state once per idempotency key, and show the federation as it is then."""
+
+    def make() -> dict[str, Any]:
+        act(session)
+        return {"id": federation_id}
+
     with services.store.write() as session:
-        row = federations.start(session, federation_id, services.settings.max_attempts)
-        return federations.describe(session, row)
+        once(session, caller.id, key, f"{verb} {federation_id}", make)
+        return federations.describe(session, federations.get(session, federation_id))
+
+
+@router.post("/{federation_id}/start", responses=_STEER)
+def start_federation(
+    federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
+) -> Federation:
+    """Start: the first models are made, then rounds open as soon as enough clients are enrolled."""
+    attempts = services.settings.max_attempts
+    return _steer(
+        services,
+        caller,
+        key,
+        "start",
+        federation_id,
+        lambda session: federations.start(session, federation_id, attempts),
+    )
 
 
 @router.post("/{federation_id}/pause", responses=_STEER)
-def pause_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+def pause_federation(
+    federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
+) -> Federation:
     """Pause: no round opens or closes until it is resumed."""
-    with services.store.write() as session:
-        return federations.describe(session, federations.pause(session, federation_id))
+    return _steer(
+        services, caller, key, "pause", federation_id, lambda session: federations.pause(session, federation_id)
+    )
 
 
 @router.post("/{federation_id}/resume", responses=_STEER)
-def resume_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+def resume_federation(
+    federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
+) -> Federation:
     """Resume. After a failed round, that round is given up and the next one starts from the same models."""
-    with services.store.write() as session:
-        row = federations.resume(session, federation_id, services.settings.max_attempts)
-        return federations.describe(session, row)
+    attempts = services.settings.max_attempts
+    return _steer(
+        services,
+        caller,
+        key,
+        "resume",
+        federation_id,
+        lambda session: federations.resume(session, federation_id, attempts),
+    )
 
 
 @router.post("/{federation_id}/cancel", responses=_STEER)
-def cancel_federation(federation_id: FederationId, services: Services, caller: Operator) -> Federation:
+def cancel_federation(
+    federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
+) -> Federation:
     """End a federation for good. Its models stay."""
-    with services.store.write() as session:
-        return federations.describe(session, federations.cancel(session, federation_id))
+    return _steer(
+        services, caller, key, "cancel", federation_id, lambda session: federations.cancel(session, federation_id)
+    )
 
 
 @router.post("/{federation_id}/join-token", responses=_ONE)
@@ -111,7 +150,8 @@ def enrol_client(
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"enrol {body.model_dump_json()}", make)
-        return Enrolled(**answer, token=clients.token_of(settings.key, answer["client_id"]))
+        row = clients.still_enrolled(session, answer["client_id"])
+        return Enrolled(**answer, token=clients.token_of(settings.key, row))
 
 
 @router.get("/{federation_id}/clients", responses=_ONE)

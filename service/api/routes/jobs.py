@@ -42,7 +42,7 @@ def cancel_job(job_id: JobId, services: Services, caller: Operator) -> Job:
     """Cancel a job. A running one ends within seconds; its round fails and its federation pauses."""
     with services.store.write() as session:
         job = jobs.get(session, job_id)
-        publishing.cancel(session, job)
+        publishing.request_cancel(session, job)
         return workers.describe_job(job)
 
 

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
@@ -13,14 +13,14 @@ from starlette.types import Message, Receive, Scope, Send
 from contract import architectures
 from contract.wire.common import Page
 from contract.wire.rounds import Model
-from service.api.deps import After, Limit, Operator, Reader, Services, Viewer
-from service.api.intake import Received, receive
+from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Services, Viewer
+from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
-from service.api.routes.devices import _BODY as BODY
-from service.api.routes.devices import _REFUSALS as REFUSALS
 from service.api.services import Services as Parts
 from service.domain.errors import invalid_field
+from service.domain.principal import Principal
 from service.operations import models
+from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -63,19 +63,26 @@ def list_models(
         return Page(items=items, next=following)
 
 
-def _import(services: Parts, architecture: str | None, upload: Received) -> Model:
-    with services.store.write() as session:
+def _import(services: Parts, caller: Principal, key: str | None, architecture: str | None, upload: Received) -> Model:
+    def make() -> dict[str, Any]:
         row = models.import_file(session, upload.digest, upload.size, architecture)
         services.blobs.keep(upload.path, upload.digest)
-        return models.describe(session, row)
+        return {"id": row.id}
+
+    with services.store.write() as session:
+        answer = once(session, caller.id, key, f"model {architecture} {upload.digest}", make)
+        return models.describe(session, models.get(session, answer["id"]))
 
 
-@router.post("", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("invalid-field"))
+@router.post(
+    "", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("invalid-field", "idempotency-conflict")
+)
 async def import_model(
     request: Request,
     services: Services,
     caller: Operator,
     architecture: Annotated[str | None, Query(max_length=100, description="what it is the weights of")] = None,
+    key: IdempotencyKey = None,
 ) -> Model:
     """Import weights as a starting point: name the answer's id as a prototype's `initial_model`."""
     if architecture is not None:
@@ -84,7 +91,7 @@ async def import_model(
         except ValueError as error:
             raise invalid_field("architecture", str(error)) from None
     async with receive(request, services, lambda: None) as upload:
-        return await run_in_threadpool(_import, services, architecture, upload)
+        return await run_in_threadpool(_import, services, caller, key, architecture, upload)
 
 
 @router.get("/{model_id}", responses=_ONE)

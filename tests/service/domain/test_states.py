@@ -24,6 +24,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("paused", "resume", "running"),
             ("running", "finish", "finished"),
             ("failed", "revive", "preparing"),
+            ("failed", "revive_scoring", "scoring"),
             *((state, "cancel", "cancelled") for state in LIVE),
             *((state, "fail", "failed") for state in LIVE),
         },
@@ -46,6 +47,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
         {
             ("queued", "claim", "running"),
             ("running", "claim", "running"),
+            ("running", "release", "queued"),
             ("running", "finish", "done"),
             ("running", "fail", "failed"),
             ("queued", "cancel", "cancelled"),
@@ -76,7 +78,7 @@ def test_every_pair_of_state_and_event(what: str) -> None:
 
 def test_states_that_end_a_federation_have_no_way_out_but_a_retry() -> None:
     leaving = {(state, event) for event, row in FEDERATION.items() for state in row if state in TERMINAL_STATES}
-    assert leaving == {("failed", "revive")}
+    assert leaving == {("failed", "revive"), ("failed", "revive_scoring")}
 
 
 def test_a_federations_tokens_are_good_for_it_alone() -> None:

@@ -62,7 +62,7 @@ def test_only_old_leftovers_are_swept(blobs: Blobs) -> None:
     digest = stored(blobs, b"kept")
     for path in (old, folder, blobs.path(digest)):
         os.utime(path, (1, 1))
-    assert blobs.sweep(older_than_seconds=3600) == 2
+    assert blobs.sweep(older_than_seconds=3600, working=set()) == 2
     assert (old.exists(), new.exists(), folder.exists(), blobs.path(digest).exists()) == (False, True, False, True)
 
 

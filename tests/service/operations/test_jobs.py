@@ -11,7 +11,7 @@ from sqlalchemy import select, text, update
 
 from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
-from service.operations import clock, effects, federations, jobs, lifecycle, publishing, sweep
+from service.operations import clock, federations, jobs, lifecycle, publishing, sweep
 from service.operations.jobs import LostLease
 from service.persistence.tables import FederationRow, JobRow
 
@@ -138,7 +138,7 @@ def test_renewing_keeps_the_lease_and_tells_the_progress(both: Any, fed: str, mo
     assert job is not None
     move(20)
     with both.store.write() as session:
-        assert jobs.renew(session, job.id, job.fence, 30, {"phase": "average", "step": 1, "of": 4}) is False
+        jobs.renew(session, job.id, job.fence, 30, {"phase": "average", "step": 1, "of": 4})
     move(40)
     assert claim(both, "w2") is None
     assert only(both).progress == {"phase": "average", "step": 1, "of": 4}
@@ -191,12 +191,13 @@ def test_a_cancel_of_a_running_job_is_told_at_the_next_renewal(both: Any, fed: s
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
-        publishing.cancel(session, session.get_one(JobRow, job.id))
+        publishing.request_cancel(session, session.get_one(JobRow, job.id))
+        publishing.request_cancel(session, session.get_one(JobRow, job.id))  # a client repeats a call without an answer
     assert only(both).state == "running"
+    with both.store.read() as session:
+        assert jobs.is_cancelled(session, job.id, job.fence) is True
     with both.store.write() as session:
-        assert jobs.renew(session, job.id, job.fence, 30, None) is True
-    with both.store.write() as session:
-        publishing.cancel(session, jobs.held(session, job.id, job.fence))
+        publishing.cancelled(session, jobs.held(session, job.id, job.fence))
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
 
 
@@ -206,10 +207,7 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
         assert claim(both) is not None
     move(300)
     assert claim(both) is None  # no fourth attempt
-    with both.store.read() as session:
-        assert sweep.is_due(session)
-    with both.store.write() as session:
-        sweep.sweep(session, 3)
+    sweep.sweep(both.store, 3)
     row = only(both)
     assert (row.state, row.error) == ("failed", "worker_lost")
     assert "3 times" in (row.detail or "")
@@ -225,19 +223,32 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
 
 
 def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
-    with both.store.read() as session:
-        assert not sweep.is_due(session)  # the first message has had no time to arrive
+    heard: list[str] = []
+    store = type(both.store)(both.database, both.blobs, lambda: heard.append("wake"))
+    sweep.sweep(store, 3)
+    assert heard == []  # the first message has had no time to arrive
     move(3)
-    with both.store.write() as session:
-        sweep.sweep(session, 3)
-        assert session.info[effects.WAKE] is True
-    with both.store.write() as session:
-        sweep.sweep(session, 3)
-        assert effects.WAKE not in session.info  # hinted a moment ago
+    sweep.sweep(store, 3)
+    assert heard == ["wake"]
+    sweep.sweep(store, 3)
+    assert heard == ["wake"]  # hinted a moment ago
     move(14)
+    sweep.sweep(store, 3)
+    assert heard == ["wake", "wake"]
+
+
+def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Any, fed: str) -> None:
+    job = claim(both)
+    assert job is not None
     with both.store.write() as session:
-        sweep.sweep(session, 3)
-        assert session.info[effects.WAKE] is True
+        row = jobs.held(session, job.id, job.fence)
+        row.max_attempts = 1
+        jobs.give_back(session, row)
+    row = only(both)
+    assert (row.state, row.attempt, row.finished_at, row.error) == ("queued", 0, None, None)
+    again = claim(both, "w2")
+    assert again is not None
+    assert again.fence == 2
 
 
 def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:

@@ -22,10 +22,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def sweep_now(world: Any) -> None:
-    with world.store.read() as session:
-        assert sweep.is_due(session)
-    with world.store.write() as session:
-        sweep.sweep(session, world.settings.max_attempts)
+    sweep.sweep(world.store, world.settings.max_attempts)
 
 
 def refused(response: Any) -> tuple[int, str]:
@@ -378,7 +375,7 @@ def test_one_open_round_and_no_more_however_often_it_proceeds(world: Any) -> Non
     fed = world.running(["a", "b"])
     for _ in range(3):
         with world.store.write() as session:
-            federations.proceed_all(session, 5)
+            federations.proceed(session, fed.id, 5)
     with world.store.read() as session:
         assert len(list(session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)))) == 1
         assert len(list(session.scalars(select(JobRow)))) == 1
