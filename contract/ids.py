@@ -33,7 +33,7 @@ def _encode(number: int, length: int) -> str:
 def new_id(kind: str) -> str:
     """Return a fresh id such as ``fed_01kb2m4x7q0d3w8v5tjz6c``.
 
-    Ten characters hold microseconds since 1970, twelve are random. Ids made by one process are strictly
+    Eleven characters hold microseconds since 1970, twelve are random. Ids made by one process are strictly
     increasing, so lists sorted by id are in order of creation.
 
     Raises:

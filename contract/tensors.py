@@ -201,6 +201,8 @@ def _is_count(value: Any) -> bool:
 def _tensor_info(name: str, entry: Any) -> TensorInfo:
     if not 0 < len(name) <= MAX_NAME:
         raise _container(f"a tensor name has {len(name)} characters; 1 to {MAX_NAME} are taken", tensor=name[:MAX_NAME])
+    if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise _container("a tensor name holds half of a surrogate pair, which is not text", tensor=ascii(name))
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise _container(f"tensor {name!r}: the entry must have exactly dtype, shape and data_offsets", tensor=name)
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
