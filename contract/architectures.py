@@ -1,14 +1,23 @@
 """The catalogue of published network architectures: names, roles and options. Building them needs torch: `contract.nn`.
 
-The names and the tensors behind them are frozen once released: a change is a new name.
+The names and the tensors behind them are frozen once released: a change is a new name. Packages installed beside
+potstill add rows of their own through the entry point group `potstill.architectures` (docs/architectures.md).
 """
 
-from typing import Annotated, Literal
+import importlib.metadata
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["classifier", "discriminator", "generator"]
 Width = Annotated[int, Field(ge=1, le=4096)]
+
+ENTRY_POINTS = "potstill.architectures"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class Options(BaseModel):
@@ -17,16 +26,74 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MlpOptions(Options):
+class ClassifierOptions(Options):
+    """What every classifier offers."""
+
+    common_head: bool = Field(
+        False,
+        description="end in the head that all architectures of a federation can share (Fed-ET): an adapter to 128 "
+        "features, then the tensors `head.*` of Linear(128, 128), ReLU, Linear(128, C)",
+    )
+
+
+class NormOptions(Options):
+    """The choice between BatchNorm and GroupNorm."""
+
+    norm: Literal["bn", "gn"] = Field("bn", description="BatchNorm, or GroupNorm, which keeps no running statistics")
+    groups: Literal[1, 2, 4, 8, 16] = Field(2, description="groups of each GroupNorm (gn only)")
+
+
+class DiscMlpOptions(Options):
     """A stack of linear layers with ReLU; the input is flattened."""
 
     hidden: tuple[Width, ...] = Field((64, 64), max_length=16, description="widths of the hidden layers")
 
 
-class CnnDigitsOptions(Options):
-    """Two 3x3 convolutions of stride 2 with BatchNorm and ReLU, then one linear layer; made for 8x8 images."""
+class MlpOptions(DiscMlpOptions, ClassifierOptions):
+    """A stack of linear layers with ReLU; the input is flattened."""
+
+
+class DiscCnnDigitsOptions(Options):
+    """Two 3x3 convolutions of stride 2 with ReLU, then one linear layer; made for 8x8 images."""
 
     widths: tuple[Width, Width] = Field((16, 32), description="channels of the two convolutions")
+
+
+class CnnDigitsOptions(DiscCnnDigitsOptions, ClassifierOptions):
+    """Two 3x3 convolutions of stride 2 with BatchNorm and ReLU, then one linear layer; made for 8x8 images."""
+
+
+class ResNetOptions(NormOptions, ClassifierOptions):
+    """A residual network for small images."""
+
+
+class VggOptions(ClassifierOptions):
+    """3x3 convolutions and max-pooling."""
+
+    norm: Literal["none", "bn"] = Field("bn", description="BatchNorm after every convolution, or nothing")
+
+
+class Vgg9Options(ClassifierOptions):
+    """3x3 convolutions and max-pooling, as FedMA and FedDF use it: without BatchNorm unless asked for."""
+
+    norm: Literal["none", "bn"] = Field("none", description="BatchNorm after every convolution, or nothing")
+
+
+class TextOptions(ClassifierOptions):
+    """Token ids of `contract.tokenizer`; id 0 is padding."""
+
+    vocab_size: int = Field(8192, ge=2, le=1_000_000, description="number of token ids, the padding id 0 included")
+
+
+class LstmOptions(TextOptions):
+    """Embedding and a one-directional LSTM."""
+
+    width: Width = Field(128, description="size of the embedding and of the hidden state")
+    layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
+
+
+class DiscCnnOptions(Options):
+    """FedGO's discriminators have nothing to choose."""
 
 
 class GeneratorMlpOptions(Options):
@@ -36,26 +103,151 @@ class GeneratorMlpOptions(Options):
     hidden: tuple[Width, ...] = Field((128, 128), min_length=1, max_length=16)
 
 
+class GeneratorResNetOptions(Options):
+    """WGAN-GP's residual generator for CIFAR."""
+
+    latent: Width = Field(128, description="size of the noise vector z")
+    width: Width = Field(128, description="channels of every block")
+
+
+class GeneratorDcganOptions(Options):
+    """A small DCGAN generator."""
+
+    latent: Width = Field(100, description="size of the noise vector z")
+    width: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="channels before the last layer")
+
+
 class CustomOptions(Options):
     """The user's own network, known to the service by its tensors only: rounds that need no forward pass."""
 
 
 class Entry:
-    """One row of the catalogue."""
+    """One row of the catalogue.
 
-    def __init__(self, name: str, role: Role, options: type[Options], summary: str, *, server_side: bool = True):
+    Args:
+        builder: "package.module:function" with function(options, task) -> torch.nn.Module; only rows of other packages
+            have one, potstill's own are found by `contract.nn.registry`.
+        server_side: whether the service can run the network.
+
+    Raises:
+        ValueError: a name, role or builder that is not of the form above.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        role: Role,
+        options: type[Options],
+        summary: str,
+        *,
+        server_side: bool = True,
+        builder: str | None = None,
+    ):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
+        if role not in get_args(Role):
+            raise ValueError(f"architecture {name!r}: role {role!r} is not one of {', '.join(get_args(Role))}")
+        if builder is not None and not _BUILDER.fullmatch(builder):
+            raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
+        self.builder = builder
 
 
+class PluginError(RuntimeError):
+    """An installed package offers an architecture that cannot be taken into the catalogue."""
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Entry:
+    where = f"entry point {point.name!r} of group {ENTRY_POINTS!r} ({point.value})"
+    try:
+        entry = point.load()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise PluginError(f"{where} cannot be loaded: {error}; mend or uninstall the package") from error
+    if not isinstance(entry, Entry):
+        raise PluginError(f"{where} must name an object of type contract.architectures.Entry, not {type(entry)!r}")
+    if entry.builder is None and entry.server_side:
+        raise PluginError(f"{where}: architecture {entry.name!r} needs builder='package.module:function'")
+    return entry
+
+
+class Catalogue(Mapping[str, Entry]):
+    """Rows by name: potstill's own, then those of installed packages.
+
+    Packages are asked at the first look, not at import, because they import this module for `Entry` and `Options`.
+
+    Raises:
+        PluginError: at the first look; a package's row cannot be loaded or its name is taken.
+    """
+
+    def __init__(self, own: Iterable[Entry]):
+        self._own = tuple(own)
+        self._rows: dict[str, Entry] | None = None
+        self._lock = threading.RLock()
+
+    def _read(self) -> dict[str, Entry]:
+        with self._lock:
+            if self._rows is None:
+                points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+                loaded = [_load(point) for point in sorted(points, key=lambda point: (point.name, point.value))]
+                self._rows = self._joined(loaded)
+            return self._rows
+
+    def _joined(self, loaded: list[Entry]) -> dict[str, Entry]:
+        rows: dict[str, Entry] = {}
+        for entry in (*self._own, *loaded):
+            if entry.name in rows:
+                raise PluginError(
+                    f"architecture {entry.name!r} is in the catalogue twice; give the one of group "
+                    f"{ENTRY_POINTS!r} another name"
+                )
+            rows[entry.name] = entry
+        return rows
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+_DEPTHS = (8, 20, 32, 44, 56)
 _ENTRIES = (
     Entry("mlp", "classifier", MlpOptions, "multi-layer perceptron on the flattened input"),
     Entry("cnn-digits", "classifier", CnnDigitsOptions, "small convolutional net with BatchNorm for 8x8 images"),
+    Entry(
+        "convnet", "classifier", ClassifierOptions, "FedBE's ConvNet for 32x32: three convolutions, two linear layers"
+    ),
+    *(Entry(f"resnet-{n}", "classifier", ResNetOptions, f"He et al.'s CIFAR ResNet of depth {n}") for n in _DEPTHS),
+    *(
+        Entry(f"resnet-{n}", "classifier", ResNetOptions, f"ResNet-{n} with a 3x3 stem for 32x32 images")
+        for n in (18, 34, 50)
+    ),
+    Entry("resnet-8-bin", "classifier", ResNetOptions, "resnet-8 trained with one-bit convolution weights"),
+    Entry("wrn-16-2", "classifier", ResNetOptions, "Wide ResNet of depth 16 and width 2"),
+    Entry("vgg-9", "classifier", Vgg9Options, "VGG-9 of FedMA and FedDF: six convolutions, three linear layers"),
+    *(
+        Entry(f"vgg-{n}", "classifier", VggOptions, f"VGG-{n} for 32x32 images with one linear layer")
+        for n in (11, 16, 19)
+    ),
+    Entry("mobilenet-v2", "classifier", ClassifierOptions, "MobileNetV2 with the strides for 32x32 images"),
+    Entry("shufflenet-v2", "classifier", ClassifierOptions, "ShuffleNetV2 1x with the stem for 32x32 images"),
+    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words"),
+    Entry("transformer-tiny", "classifier", TextOptions, "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads"),
+    Entry("transformer-mini", "classifier", TextOptions, "encoder of BERT-mini's size: 4 layers, width 256, 4 heads"),
     Entry("custom", "classifier", CustomOptions, "your own module; needs an initial model", server_side=False),
-    Entry("disc-mlp", "discriminator", MlpOptions, "multi-layer perceptron with one score"),
-    Entry("disc-cnn-digits", "discriminator", CnnDigitsOptions, "cnn-digits without BatchNorm and with one score"),
+    Entry("disc-mlp", "discriminator", DiscMlpOptions, "multi-layer perceptron with one score"),
+    Entry("disc-cnn-digits", "discriminator", DiscCnnDigitsOptions, "cnn-digits without BatchNorm and with one score"),
+    Entry("disc-cnn-4", "discriminator", DiscCnnOptions, "FedGO's four convolutions for 32x32 images"),
+    Entry("disc-cnn-mlp", "discriminator", DiscCnnOptions, "FedGO's small one: two convolutions and a linear layer"),
+    Entry("disc-resnet-8", "discriminator", NormOptions, "resnet-8 with one score"),
     Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image"),
+    Entry("gen-resnet", "generator", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR"),
+    Entry("gen-dcgan", "generator", GeneratorDcganOptions, "small DCGAN of four transposed convolutions"),
 )
-CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+CATALOGUE: Mapping[str, Entry] = Catalogue(_ENTRIES)
 
 
 def find(name: str, role: Role | None = None) -> Entry:

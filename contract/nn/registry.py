@@ -44,9 +44,24 @@ def _discover() -> None:
 
 
 def registered() -> frozenset[str]:
-    """Return the names that `build` knows."""
+    """Return the names that `build` knows: potstill's own and those of installed packages."""
     _discover()
-    return frozenset(_builders)
+    return frozenset(_builders) | {entry.name for entry in catalogue.CATALOGUE.values() if entry.builder is not None}
+
+
+def _builder(entry: catalogue.Entry) -> Builder:
+    """Return what builds a row of the catalogue: a registered function, or the one that a package's row names."""
+    if entry.builder is None:
+        _discover()
+        if entry.name not in _builders:
+            raise ValueError(f"architecture {entry.name!r} is known by its tensors only; the service cannot run it")
+        return _builders[entry.name]
+    module, _, attribute = entry.builder.partition(":")
+    try:
+        found: Builder = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"architecture {entry.name!r}: builder {entry.builder!r} cannot be loaded: {error}") from error
+    return found
 
 
 def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
@@ -55,19 +70,24 @@ def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
     Shapes by role: a classifier maps [B, *input] to logits [B, C]; a discriminator maps [B, *input] to scores a [B]
     before any sigmoid; a generator maps noise z [B, latent] to [B, *input] with values in [-1, 1].
 
+    potstill's classifiers also have `features(x)` [B, d] and `head`, with forward(x) == head(features(x)).
+
     Raises:
-        ValueError: unknown name, options that do not fit it, or an input it is not made for.
+        ValueError: unknown name, options that do not fit it, an input it is not made for, or a package's builder that
+            cannot be loaded or makes no network.
     """
     entry = catalogue.find(name)
-    if name not in registered():
-        raise ValueError(f"architecture {name!r} is known by its tensors only; the service cannot run it")
+    builder = _builder(entry)
     try:
         parsed = entry.options.model_validate(dict(options))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "options"
         raise ValueError(f"architecture {name!r}: option {where!r}: {first['msg']}") from error
-    return _builders[name](parsed, task)
+    built = builder(parsed, task)
+    if not isinstance(built, nn.Module):
+        raise ValueError(f"architecture {name!r}: builder {entry.builder!r} made a {type(built).__name__}, no Module")
+    return built
 
 
 def initialise(name: str, options: Mapping[str, Any], task: Task, seed: int) -> nn.Module:

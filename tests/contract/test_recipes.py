@@ -140,7 +140,7 @@ def test_networks_that_the_rows_name_are_in_the_catalogue() -> None:
 
 
 def test_an_unknown_architecture_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="choose one of disc-cnn-digits, disc-mlp"):
+    with pytest.raises(ValueError, match="choose one of disc-cnn-4, disc-cnn-digits"):
         architectures.find("mlp", "discriminator")
     with pytest.raises(ValueError, match="unknown architecture 'x'"):
         architectures.find("x")

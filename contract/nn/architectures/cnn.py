@@ -1,22 +1,13 @@
-"""Small convolutional networks for images such as 8x8 digits: `cnn-digits` and `disc-cnn-digits`."""
+"""Plain convolutional networks: `cnn-digits` and `disc-cnn-digits` for 8x8 digits, FedBE's `convnet` for 32x32."""
 
 from torch import nn
 
-from contract.architectures import CnnDigitsOptions
-from contract.nn.architectures.mlp import Score, require_float_input
+from contract.architectures import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions
+from contract.nn.classifier import Classifier, SequentialClassifier
+from contract.nn.inputs import image_shape
+from contract.nn.layers import Score
 from contract.nn.registry import architecture
 from contract.wire.federations import Task
-
-
-def _image_shape(name: str, task: Task) -> tuple[int, int, int]:
-    require_float_input(name, task)
-    if len(task.input.shape) != 3:
-        raise ValueError(
-            f"architecture {name!r} reads images [channels, height, width]; task.input.shape is {task.input.shape}. "
-            "Give three edges, such as [1, 8, 8], or choose an MLP"
-        )
-    channels, height, width = task.input.shape
-    return channels, height, width
 
 
 def _halved(edge: int) -> int:
@@ -24,7 +15,8 @@ def _halved(edge: int) -> int:
     return (edge - 1) // 2 + 1
 
 
-def _body(options: CnnDigitsOptions, shape: tuple[int, int, int], *, norm: bool, out: int) -> list[nn.Module]:
+def _body(options: DiscCnnDigitsOptions, shape: tuple[int, int, int], *, norm: bool) -> tuple[list[nn.Module], int]:
+    """Return layers [B, c, h, w] -> [B, d], and d."""
     channels, height, width = shape
     layers: list[nn.Module] = []
     for width_out in options.widths:
@@ -33,16 +25,38 @@ def _body(options: CnnDigitsOptions, shape: tuple[int, int, int], *, norm: bool,
         layers += [nn.BatchNorm2d(width_out)] if norm else []
         layers.append(nn.ReLU())
         channels, height, width = width_out, _halved(height), _halved(width)
-    return [*layers, nn.Flatten(), nn.Linear(channels * height * width, out)]
+    return [*layers, nn.Flatten()], channels * height * width
 
 
 @architecture("cnn-digits")
 def build_cnn_digits(options: CnnDigitsOptions, task: Task) -> nn.Module:
     """[B, c, h, w] -> logits [B, C]."""
-    return nn.Sequential(*_body(options, _image_shape("cnn-digits", task), norm=True, out=task.num_classes))
+    layers, size = _body(options, image_shape("cnn-digits", task), norm=True)
+    if options.common_head:
+        return Classifier(nn.Sequential(*layers), size, task.num_classes, common_head=True)
+    return SequentialClassifier(*layers, nn.Linear(size, task.num_classes))
 
 
 @architecture("disc-cnn-digits")
-def build_disc_cnn_digits(options: CnnDigitsOptions, task: Task) -> nn.Module:
+def build_disc_cnn_digits(options: DiscCnnDigitsOptions, task: Task) -> nn.Module:
     """[B, c, h, w] -> scores a [B]; no BatchNorm, so that a score does not depend on the rest of its batch."""
-    return nn.Sequential(*_body(options, _image_shape("disc-cnn-digits", task), norm=False, out=1), Score())
+    layers, size = _body(options, image_shape("disc-cnn-digits", task), norm=False)
+    return nn.Sequential(*layers, nn.Linear(size, 1), Score())
+
+
+def _after_convnet(edge: int) -> int:
+    """Edge after three unpadded 3x3 convolutions, the first two of them pooled: 32 -> 4."""
+    return ((edge - 2) // 2 - 2) // 2 - 2
+
+
+@architecture("convnet")
+def build_convnet(options: ClassifierOptions, task: Task) -> nn.Module:
+    """[B, c, h, w] -> logits [B, C]: FedBE's ConvNet (5.1; the TensorFlow tutorial's)."""
+    channels, height, width = image_shape("convnet", task, least=18)
+    backbone = nn.Sequential(
+        *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()),
+        *(nn.Linear(64 * _after_convnet(height) * _after_convnet(width), 64), nn.ReLU()),
+    )
+    return Classifier(backbone, 64, task.num_classes, common_head=options.common_head)

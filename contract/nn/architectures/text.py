@@ -1,0 +1,141 @@
+"""Networks over token ids int64 [B, L], 0 = padding: `lstm`, `transformer-tiny`, `transformer-mini`.
+
+All are trained from scratch. The representation of a text is the mean over its words; padding takes part in nothing.
+The encoders have BERT-tiny's and BERT-mini's sizes (Turc et al. 2019) but no [CLS] token, segments, pooler or dropout,
+and normalise before each part instead of after it, which trains without a warm-up (Xiong et al. 2020).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from contract.architectures import LstmOptions, TextOptions
+from contract.nn.classifier import Classifier
+from contract.nn.inputs import token_length
+from contract.nn.registry import architecture
+from contract.wire.federations import Task
+
+PADDING = 0
+
+
+def _checked(ids: Tensor, length: int, vocab_size: int) -> Tensor:
+    """Return which tokens are words, [B, L] bool; a bad id on a GPU would end the whole process otherwise."""
+    if ids.ndim != 2 or ids.shape[1] != length or ids.dtype != torch.int64:
+        raise ValueError(
+            f"token ids are {ids.dtype} {list(ids.shape)}, but task.input.shape asks for int64 [B, {length}]"
+        )
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
+        raise ValueError(
+            f"token ids go from {int(ids.min())} to {int(ids.max())}, but option 'vocab_size' is {vocab_size}: "
+            "use the tokenizer with the same vocab_size"
+        )
+    return ids != PADDING
+
+
+def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:
+    """[B, L, d], [B, L] bool -> [B, d]; zero for a text without words."""
+    kept = words.unsqueeze(-1).to(states.dtype)
+    return (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+
+
+class LstmEncoder(nn.Module):
+    """Embedding, LSTM from left to right, mean over the words: int64 [B, L] -> [B, width]."""
+
+    def __init__(self, length: int, vocab_size: int, width: int, layers: int):
+        super().__init__()
+        self.length, self.vocab_size = length, vocab_size
+        self.embedding = nn.Embedding(vocab_size, width, padding_idx=PADDING)
+        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return one vector per text."""
+        words = _checked(ids, self.length, self.vocab_size)
+        states, _ = self.lstm(self.embedding(ids))
+        return _mean_of_words(states, words)
+
+
+class Attention(nn.Module):
+    """Self-attention (Vaswani et al. 2017, eq. 1), written out: the fused kernels' gradients vary from run to run."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.inward = nn.Linear(width, 3 * width)
+        self.outward = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, words: Tensor) -> Tensor:
+        """[B, L, d], [B, L] bool -> [B, L, d]."""
+        batch, length, width = x.shape
+        shape = (batch, length, 3, self.heads, width // self.heads)
+        query, key, value = self.inward(x).view(shape).permute(2, 0, 3, 1, 4)  # each [B, heads, L, d / heads]
+        scores = query @ key.transpose(-1, -2) * (width // self.heads) ** -0.5
+        # The smallest number and not -inf: a text of padding alone gives means and not NaN.
+        scores = scores.masked_fill(~words[:, None, None, :], torch.finfo(scores.dtype).min)
+        mixed = scores.softmax(dim=-1) @ value
+        return self.outward(mixed.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)) with four times the width and GELU."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, words: Tensor) -> Tensor:
+        """[B, L, d], [B, L] bool -> [B, L, d]."""
+        x = x + self.attention(self.attention_norm(x), words)
+        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+
+
+class TransformerEncoder(nn.Module):
+    """Token and position embeddings, layers, norm, mean over the words: int64 [B, L] -> [B, width]."""
+
+    def __init__(self, length: int, vocab_size: int, width: int, layers: int, heads: int):
+        super().__init__()
+        self.length, self.vocab_size = length, vocab_size
+        self.embedding = nn.Embedding(vocab_size, width, padding_idx=PADDING)
+        self.positions = nn.Parameter(torch.empty(length, width))
+        self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Draw weights from N(0, 0.02) as BERT does; biases and the padding's row are zero."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        nn.init.normal_(self.positions, std=0.02)
+        with torch.no_grad():
+            self.embedding.weight[PADDING].zero_()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return one vector per text."""
+        words = _checked(ids, self.length, self.vocab_size)
+        x = self.embedding(ids) + self.positions
+        for layer in self.layers:
+            x = layer(x, words)
+        return _mean_of_words(self.norm(x), words)
+
+
+@architecture("lstm")
+def build_lstm(options: LstmOptions, task: Task) -> nn.Module:
+    """int64 [B, L] -> logits [B, C]."""
+    encoder = LstmEncoder(token_length("lstm", task), options.vocab_size, options.width, options.layers)
+    return Classifier(encoder, options.width, task.num_classes, common_head=options.common_head)
+
+
+def _register(name: str, width: int, layers: int, heads: int) -> None:
+    @architecture(name)
+    def build(options: TextOptions, task: Task) -> nn.Module:
+        """int64 [B, L] -> logits [B, C]."""
+        encoder = TransformerEncoder(token_length(name, task), options.vocab_size, width, layers, heads)
+        return Classifier(encoder, width, task.num_classes, common_head=options.common_head)
+
+
+_register("transformer-tiny", width=128, layers=2, heads=2)
+_register("transformer-mini", width=256, layers=4, heads=4)
