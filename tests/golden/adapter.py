@@ -1,5 +1,6 @@
 """The one door from golden vectors to the product: rules by name to its functions, no arithmetic of its own."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,43 +10,38 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from client_sdk.objectives import feduv, moon, scaffold
 from client_sdk.objectives.fedprox import fedprox
+from contract import grouping, lowbit
+from contract.errors import RuleError
 from contract.local import FedProxObjective
-from worker.parts import combine, fuse, objectives, schedules, weigh
-from worker.parts.errors import PartError
+from worker.parts import (
+    combine,
+    disco,
+    fedet,
+    fedtgp,
+    filters,
+    fuse,
+    groups,
+    objectives,
+    posterior,
+    schedules,
+    server_optim,
+    swa,
+    weigh,
+)
+from worker.parts import scaffold as scaffold_server_part
 
 Inputs = dict[str, Any]
 Rule = Callable[[Inputs], dict[str, Any]]
 
-NOT_BUILT: dict[str, str] = {
-    "binarize": "low-precision clients (FedDF 4.3)",
-    "dirichlet_combination": "FedBE",
-    "drop_worst": "FedDF's filter of teachers",
-    "ds_fl_era": "DS-FL",
-    "fedavgm_step": "FedAvgM",
-    "feddisco_weights": "FedDisco",
-    "fedet_representation": "Fed-ET",
-    "fedet_small_average": "Fed-ET",
-    "fedet_targets": "Fed-ET",
-    "fedsdd_aggregate": "FedSDD",
-    "fedsdd_ensemble": "FedSDD",
-    "fedsdd_group_sizes": "FedSDD",
-    "fedtgp_margin": "FedTGP",
-    "feduv_reg": "FedUV",
-    "gaussian_posterior": "FedBE",
-    "gaussian_sample": "FedBE",
-    "moon_loss": "MOON",
-    "scaffold_client": "SCAFFOLD",
-    "scaffold_server": "SCAFFOLD",
-    "swa_average": "FedBE",
-    "swa_schedule": "FedBE",
-}
+NOT_BUILT: dict[str, str] = {}
 """Rules of methods that are not in the product yet -> the method."""
 
 _RULES: dict[str, Rule] = {}
 
 
-def rule(function: Rule) -> Rule:
+def register(function: Rule) -> Rule:
     """Register a function under its own name."""
     _RULES[function.__name__] = function
     return function
@@ -56,54 +52,71 @@ def built() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def evaluate(name: str, inputs: Inputs) -> dict[str, Any]:
+def evaluate(rule: str, inputs: dict) -> dict:  # type: ignore[type-arg]
     """Run one rule of the product; a domain error becomes {"error": code}.
 
     Raises:
         KeyError: the rule is not built; see NOT_BUILT.
     """
     try:
-        return {key: plain(value) for key, value in _RULES[name](inputs).items()}
-    except PartError as error:
+        return {key: plain(value) for key, value in _RULES[rule](inputs).items()}
+    except RuleError as error:
         return {"error": error.code}
     except ValidationError:
         return {"error": "bad_option"}
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays and tensors into lists and Python scalars."""
+    """Turn arrays and tensors into lists and Python scalars, and what is not finite into its name."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, torch.Tensor):
-        return value.detach().tolist()
+        return plain(value.detach().tolist())
     if isinstance(value, np.ndarray):
         wide = value.astype(np.float64) if value.dtype == ml_dtypes.bfloat16 else value
-        return wide.tolist()
+        return plain(wide.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
     return value.item() if isinstance(value, np.generic) else value
 
 
 def floats(value: Any) -> Any:
-    """Turn nested lists, in which non-finite numbers are strings, into float64."""
+    """Turn the strings that stand for non-finite numbers into numbers, whole numbers into floats; lists stay lists."""
     if isinstance(value, list):
-        return np.asarray([floats(item) for item in value], dtype=np.float64)
-    return float(value)
+        return [floats(item) for item in value]
+    if isinstance(value, dict):
+        return {key: floats(item) for key, item in value.items()}
+    return value if value is None or isinstance(value, bool) else float(value)
+
+
+def array(value: Any, dtype: str = "float64") -> Any:
+    """Turn nested lists into an array.
+
+    Raises:
+        RuleError: schema_mismatch, for rows of unequal length: there is no such array.
+    """
+    kind = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
+    whole = dtype.startswith(("int", "uint", "bool"))
+    try:
+        return np.asarray(value if whole else floats(value), dtype=kind)
+    except ValueError as error:
+        raise RuleError("schema_mismatch", "the rows differ in length") from error
 
 
 def tensor(value: Any) -> torch.Tensor:
-    """Turn nested lists into a float64 tensor."""
-    return torch.from_numpy(np.asarray(floats(value)))
+    """Turn nested lists into a float64 tensor; errors as `array`."""
+    return torch.from_numpy(array(value))
+
+
+def _state(inputs: Inputs, state: dict[str, Any]) -> dict[str, Any]:
+    meta = inputs.get("meta") or {}
+    return {name: array(value, meta.get(name, {}).get("dtype", "float64")) for name, value in state.items()}
 
 
 def _states(inputs: Inputs) -> list[dict[str, Any]]:
-    meta = inputs.get("meta", {})
-    types = {"bfloat16": ml_dtypes.bfloat16}
-
-    def array(name: str, value: Any) -> Any:
-        dtype = meta.get(name, {}).get("dtype", "float64")
-        whole = dtype.startswith(("int", "uint", "bool"))
-        return np.asarray(value if whole else floats(value), dtype=types.get(dtype, dtype))
-
-    return [{name: array(name, value) for name, value in state.items()} for state in inputs["states"]]
+    return [_state(inputs, state) for state in inputs["states"]]
 
 
 def _scores(inputs: Inputs) -> Any:
@@ -111,84 +124,84 @@ def _scores(inputs: Inputs) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ fuse, schedules
-@rule
+@register
 def weighted_average(inputs: Inputs) -> dict[str, Any]:
     average = fuse.average_arrays(_states(inputs), floats(inputs["n"]), int_rule=inputs.get("int_policy", "max"))
     return {"state": average.state, "n_total": average.total, "contributors": average.contributors}
 
 
-@rule
+@register
 def cosine_lr(inputs: Inputs) -> dict[str, Any]:
     return {"lr": [schedules.cosine_lr(inputs["lr0"], step, inputs["total"]) for step in inputs["steps"]]}
 
 
-@rule
+@register
 def early_stop(inputs: Inputs) -> dict[str, Any]:
-    accuracies = [float(value) for value in inputs["val_acc"]]
+    accuracies = floats(inputs["val_acc"])
     stop = schedules.replay_early_stop(accuracies, inputs["eval_every"], inputs["patience"], inputs["total"])
     return {"stop_step": stop.stop_step, "best_step": stop.best_step, "stopped_early": stop.stopped_early}
 
 
 # ----------------------------------------------------------------------------------------------------------- weightings
-@rule
+@register
 def weights_uniform(inputs: Inputs) -> dict[str, Any]:
     return {"weights": weigh.uniform(inputs["K"], inputs["B"])}
 
 
-@rule
+@register
 def weights_variance(inputs: Inputs) -> dict[str, Any]:
     return {"weights": weigh.variance(floats(inputs["logits"]), inputs.get("space", "probs"))}
 
 
-@rule
+@register
 def weights_entropy(inputs: Inputs) -> dict[str, Any]:
     logits = floats(inputs["logits"])
     return {"weights": weigh.entropy_softmax(logits, inputs.get("tau", 1.0)), "entropy": weigh.entropy(logits)}
 
 
-@rule
+@register
 def weights_dafkd(inputs: Inputs) -> dict[str, Any]:
     return {"weights": weigh.dafkd(floats(inputs["D"]))}
 
 
-@rule
+@register
 def weights_fedgo(inputs: Inputs) -> dict[str, Any]:
     scores, counts = _scores(inputs), floats(inputs["n"])
     return {"weights": weigh.odds(counts, scores, inputs["link"]), "odds": weigh.odds_of(scores, inputs["link"])}
 
 
 # --------------------------------------------------------------------------------------------------------- combinations
-@rule
+@register
 def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
     return {"target": combine.average_logits(floats(inputs["logits"]), None, inputs.get("temperature", 1.0))}
 
 
-@rule
+@register
 def weighted_pseudo_label(inputs: Inputs) -> dict[str, Any]:
     logits, weights = floats(inputs["logits"]), floats(inputs["weights"])
     return {"target": combine.average_logits(logits, weights, inputs.get("temperature", 1.0))}
 
 
-@rule
+@register
 def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
     weights = weigh.odds(floats(inputs["n"]), _scores(inputs), inputs["link"])
     target = combine.average_logits(floats(inputs["logits"]), weights, inputs.get("temperature", 1.0))
     return {"weights": weights, "target": target}
 
 
-@rule
+@register
 def avg_probs(inputs: Inputs) -> dict[str, Any]:
     return {"target": combine.average_probs(floats(inputs["logits"]))}
 
 
-@rule
+@register
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
     mean = combine.average_probs(floats(inputs["logits"]))
     return {"mean": mean, "target": combine.sharpen(mean, inputs.get("sharpen_power", 2.0))}
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
-@rule
+@register
 def kd_kl(inputs: Inputs) -> dict[str, Any]:
     student = tensor(inputs["student_logits"]).requires_grad_(True)
     options = {"scale_t2": inputs["scale_t2"]} if "scale_t2" in inputs else {}
@@ -197,7 +210,7 @@ def kd_kl(inputs: Inputs) -> dict[str, Any]:
     return {"loss": loss, "grad": student.grad}
 
 
-@rule
+@register
 def soft_cross_entropy(inputs: Inputs) -> dict[str, Any]:
     return {"loss": objectives.soft_cross_entropy(tensor(inputs["student_logits"]), tensor(inputs["target"]))}
 
@@ -208,7 +221,7 @@ class _OneParameter(nn.Module):
         self.w = nn.Parameter(tensor(values))
 
 
-@rule
+@register
 def fedprox_term(inputs: Inputs) -> dict[str, Any]:
     """The task's loss is that of a single class, which is 0; its gradient is the one given, to which mu's is added."""
     module = _OneParameter(inputs["w0"])
@@ -219,3 +232,180 @@ def fedprox_term(inputs: Inputs) -> dict[str, Any]:
     penalty = loss_of(module, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64))
     penalty.backward()
     return {"penalty": penalty, "grad": module.w.grad}
+
+
+# -------------------------------------------------------------------------------------------------- server optimisation
+@register
+def fedavgm_step(inputs: Inputs) -> dict[str, Any]:
+    optimizer = server_optim.Momentum(
+        inputs["beta"], inputs.get("server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
+    )
+    previous, average = _state(inputs, inputs["prev"]), _state(inputs, inputs["avg"])
+    velocity = None if inputs.get("velocity") is None else _state(inputs, inputs["velocity"])
+    roles = inputs.get("meta") or {}
+    buffers = frozenset(name for name, about in roles.items() if about.get("role") == "buffer")
+    step = server_optim.step(optimizer, previous, average, velocity, buffers=buffers)
+    return {"state": step.state, "velocity": step.momentum}
+
+
+@register
+def scaffold_server(inputs: Inputs) -> dict[str, Any]:
+    state = scaffold_server_part.server_step(
+        floats(inputs["x"]),
+        floats(inputs["c"]),
+        floats(inputs["delta_y"]),
+        floats(inputs["delta_c"]),
+        inputs["num_clients_total"],
+        inputs.get("server_lr", 1.0),
+        floats(inputs["n"]) if inputs.get("n") is not None else None,
+    )
+    return {"x": state.x, "c": state.c}
+
+
+@register
+def scaffold_client(inputs: Inputs) -> dict[str, Any]:
+    gradient = None if inputs.get("grad_at_x") is None else tensor(inputs["grad_at_x"])
+    tensors = [tensor(inputs[name]) for name in ("x", "y", "c", "c_i")]
+    made = scaffold.new_variate(*tensors, inputs["lr"], inputs["steps"], inputs.get("option", 2), gradient)
+    return {"c_i_new": made.new, "delta_c": made.delta_c, "delta_y": made.delta_y}
+
+
+@register
+def feddisco_weights(inputs: Inputs) -> dict[str, Any]:
+    counts, options = floats(inputs["n"]), {key: inputs[key] for key in ("a", "b") if key in inputs}
+    if inputs.get("d") is not None:
+        result = disco.weights_from(counts, floats(inputs["d"]), **options)
+    else:
+        target = None if inputs.get("target") is None else floats(inputs["target"])
+        metric = inputs.get("metric", "kl")
+        result = disco.weights(counts, floats(inputs["class_counts"]), metric=metric, target=target, **options)
+    return {"weights": result.weights, "d": result.discrepancy, "fallback": result.fallback}
+
+
+@register
+def drop_worst(inputs: Inputs) -> dict[str, Any]:
+    options = {"factor": inputs["factor"]} if "factor" in inputs else {}
+    result = filters.drop_worst(floats(inputs["val_acc"]), inputs["num_classes"], **options)
+    return {"kept": result.kept, "threshold": result.threshold, "all_dropped": result.all_dropped}
+
+
+@register
+def binarize(inputs: Inputs) -> dict[str, Any]:
+    memory = None if inputs.get("memory") is None else array(inputs["memory"])
+    result = lowbit.binarize(array(inputs["w"]), memory)
+    return {"binary": result.binary, "scale": result.scale, "memory": result.memory}
+
+
+# ----------------------------------------------------------------------------------------------------------- posteriors
+@register
+def gaussian_posterior(inputs: Inputs) -> dict[str, Any]:
+    result = posterior.gaussian_posterior(floats(inputs["ws"]), floats(inputs["n"]))
+    return {"mean": result.mean, "var": result.var}
+
+
+@register
+def gaussian_sample(inputs: Inputs) -> dict[str, Any]:
+    floor = None if inputs.get("floor") is None else floats(inputs["floor"])
+    mean, var, noise = (floats(inputs[name]) for name in ("mean", "var", "eps"))
+    return {"w": posterior.gaussian_sample(mean, var, noise, inputs.get("scale", 1.0), floor)}
+
+
+@register
+def dirichlet_combination(inputs: Inputs) -> dict[str, Any]:
+    result = posterior.dirichlet_combination(floats(inputs["ws"]), floats(inputs["n"]), floats(inputs["gamma"]))
+    return {"w": result.model, "coefficients": result.coefficients}
+
+
+@register
+def swa_schedule(inputs: Inputs) -> dict[str, Any]:
+    rates = inputs["lr_hi"], inputs["lr_lo"]
+    plan = schedules.swa_schedule(*rates, inputs["cycle"], inputs["start"], inputs["total"])
+    return {"lr": plan.lr, "collect": plan.collect}
+
+
+@register
+def swa_average(inputs: Inputs) -> dict[str, Any]:
+    return {"w": swa.swa_average(floats(inputs["snapshots"]))}
+
+
+# ------------------------------------------------------------------------------------------------------- Fed-ET, FedSDD
+@register
+def fedet_representation(inputs: Inputs) -> dict[str, Any]:
+    return {"h_bar": groups.plain_mean(floats(inputs["h"]))}
+
+
+@register
+def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
+    ids = [str(name) for name in inputs["model_ids"]]
+    return {"models": groups.small_average(floats(inputs["models"]), ids, floats(inputs["previous"]))}
+
+
+@register
+def fedet_targets(inputs: Inputs) -> dict[str, Any]:
+    targets = fedet.targets(floats(inputs["logits"]))
+    server, label, diverse = tensor(inputs["server_logits"]), torch.from_numpy(targets.label), targets.div_target
+    options = {"diversity": inputs["lam"]} if "lam" in inputs else {}
+    loss = fedet.loss(server, label, torch.from_numpy(diverse), **options)
+    cross_entropy, divergence = fedet.terms(server, label, torch.from_numpy(diverse))
+    return {
+        "alpha": targets.alpha,
+        "consensus": targets.consensus,
+        "label": targets.label,
+        "div_mask": targets.div_mask.astype(np.int64),
+        "div_target": diverse,
+        "div_mass": targets.div_mass,
+        "ce": cross_entropy,
+        "div_kl": divergence,
+        "loss": loss,
+    }
+
+
+@register
+def fedsdd_group_sizes(inputs: Inputs) -> dict[str, Any]:
+    return {"sizes": grouping.group_sizes(inputs["num_clients"], inputs["K"])}
+
+
+@register
+def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
+    models, counts, previous = (floats(inputs[name]) for name in ("client_w", "n", "prev_global"))
+    return {"w": groups.group_means(models, counts, inputs["group"], previous)}
+
+
+@register
+def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
+    result = combine.ring_ensemble(floats(inputs["logits"]), inputs.get("temperature", 4.0))
+    return {"target": result.target, "members": result.members}
+
+
+# ------------------------------------------------------------------------------------------------------ other baselines
+@register
+def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
+    temperature = inputs.get("temperature", 0.1)
+    if inputs.get("probs") is not None:
+        result = combine.ds_fl_target(floats(inputs["probs"]), temperature)
+    else:
+        result = combine.reduce_entropy(combine.average_probs(floats(inputs["logits"])), temperature)
+    return {"mean": result.mean, "target": result.target}
+
+
+@register
+def moon_loss(inputs: Inputs) -> dict[str, Any]:
+    z, z_global, z_previous = (tensor(inputs[name]) for name in ("z", "z_glob", "z_prev"))
+    tau = inputs.get("tau", inputs.get("temperature", 0.5))
+    return {"loss": moon.contrast(z, z_global, z_previous, inputs.get("mu", 1.0), tau)}
+
+
+@register
+def feduv_reg(inputs: Inputs) -> dict[str, Any]:
+    names = {"std_coeff": "std_weight", "unif_coeff": "unif_weight"}
+    options = {ours: inputs[theirs] for theirs, ours in names.items() if theirs in inputs}
+    result = feduv.spread(tensor(inputs["logits"]), tensor(inputs["features"]), **options)
+    return {"std": result.std, "unif": result.unif, "loss": result.loss, "gamma": result.gamma}
+
+
+@register
+def fedtgp_margin(inputs: Inputs) -> dict[str, Any]:
+    means = [{int(label): floats(mean) for label, mean in client.items()} for client in inputs["client_protos"]]
+    options = {"threshold": inputs["threshold"]} if "threshold" in inputs else {}
+    result = fedtgp.margin(means, inputs["num_classes"], **options)
+    return {"gap": result.gap, "margin": result.margin}

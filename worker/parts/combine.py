@@ -3,21 +3,25 @@
 Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B] (None: 1/m each), result [B, C].
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from worker.parts.arrays import finite, floats
 from worker.parts.errors import PartError
 from worker.parts.weigh import Float, softmax, uniform
 
 
 def _checked(logits: ArrayLike, weights: ArrayLike | None) -> tuple[Float, Float]:
-    outputs = np.asarray(logits, dtype=np.float64)
-    if len(outputs) == 0:
+    outputs = floats("logits", logits)
+    if outputs.shape[:1] == (0,):
         raise PartError("no_participants", "there is no teacher; at least one is needed")
-    if weights is None:
-        weights = uniform(*outputs.shape[:2])
-    shares = np.asarray(weights, dtype=np.float64)
-    if outputs.ndim != 3 or outputs.shape[:2] != shares.shape:
+    if outputs.ndim != 3 or outputs.shape[2] == 0:
+        raise PartError("schema_mismatch", f"logits {outputs.shape}: teachers, samples and classes are needed")
+    shares = uniform(*outputs.shape[:2]) if weights is None else floats("weights", weights)
+    if outputs.shape[:2] != shares.shape:
         raise PartError("schema_mismatch", f"logits {outputs.shape} do not go with weights {shares.shape}")
     if not np.isfinite(shares).all() or (shares < 0).any():
         raise PartError("bad_weight", "a weight is negative or not finite")
@@ -47,7 +51,81 @@ def average_logits(logits: ArrayLike, weights: ArrayLike | None = None, temperat
     Raises:
         PartError: as `weighted_logits`; bad_option when the temperature is not positive.
     """
-    return softmax(weighted_logits(logits, weights) / checked_temperature(temperature))
+    return soften(weighted_logits(logits, weights), temperature)
+
+
+def soften(values: Float, temperature: float) -> Float:
+    """Return softmax(values / T) over the last axis; a T near 0 gives one-hot rows, in which ties stay ties.
+
+    Raises:
+        PartError: bad_option (T not positive).
+    """
+    checked_temperature(temperature)
+    with np.errstate(over="ignore"):  # far below the maximum, which is 0: the share is 0
+        return softmax((values - values.max(axis=-1, keepdims=True)) / temperature)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A pseudo-label [B, C] and the number of teachers behind it."""
+
+    target: Float
+    members: int
+
+
+def ring_ensemble(logits: Sequence[ArrayLike], temperature: float = 4.0) -> Ensemble:
+    """Return softmax(mean over rounds and groups of f / T) (FedSDD eq. 5; T = 4 in section 4.1).
+
+    Args:
+        logits: one array [K, B, C] for each of the R rounds that are there.
+        temperature: T.
+
+    Raises:
+        PartError: as `average_logits`.
+    """
+    rounds = [floats("logits of a round", values, 3) for values in logits]
+    if any(values.shape[1:] != rounds[0].shape[1:] for values in rounds):
+        raise PartError("schema_mismatch", "the rounds' logits differ in samples or classes")
+    members = sum(len(values) for values in rounds)
+    if members == 0:
+        raise PartError("no_participants", "there is no teacher; at least one is needed")
+    return Ensemble(average_logits(np.concatenate(rounds), None, temperature), members)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """DS-FL's mean of probabilities [B, C] and the target [B, C] that is made of it."""
+
+    mean: Float
+    target: Float
+
+
+def reduce_entropy(mean: ArrayLike, temperature: float = 0.1) -> Reduced:
+    """Return softmax(p / T) of mean probabilities p [B, C]: a softmax of probabilities, sharp for small T (DS-FL).
+
+    Raises:
+        PartError: bad_option (T not positive), out_of_range (a probability outside [0, 1]), non_finite.
+    """
+    probs = finite("probabilities", floats("probabilities", mean, 2))
+    if ((probs < 0) | (probs > 1 + 1e-6)).any():
+        raise PartError("out_of_range", "a probability is outside [0, 1]")
+    return Reduced(probs, soften(probs, temperature))
+
+
+def ds_fl_target(probs: ArrayLike, temperature: float = 0.1) -> Reduced:
+    """Return the mean over clients of probabilities [m, B, C], and its target (Itahara et al. 2021, eq. 5 and 12: ERA).
+
+    Raises:
+        PartError: as `reduce_entropy`; no_participants, schema_mismatch.
+    """
+    values = floats("probabilities", probs)
+    if values.shape[:1] == (0,):
+        raise PartError("no_participants", "there is nobody whose probabilities to average")
+    if values.ndim != 3 or values.shape[2] == 0:
+        raise PartError("schema_mismatch", f"probabilities {values.shape}: clients, samples and classes are needed")
+    if ((finite("probabilities", values) < 0) | (values > 1 + 1e-6)).any():
+        raise PartError("out_of_range", "a probability is outside [0, 1]")
+    return reduce_entropy(values.mean(axis=0), temperature)
 
 
 def average_probs(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
@@ -64,17 +142,21 @@ def sharpen(probs: ArrayLike, power: float = 2.0) -> Float:
     """Return p^power / sum p^power over the last axis (FedBE section 5.1: power 2); ties stay ties.
 
     Raises:
-        PartError: bad_option (power not positive), out_of_range (a negative probability), non_finite.
+        PartError: bad_option (power not positive), out_of_range (a negative probability), non_finite,
+            no_positive_weight (a row of zeros).
     """
-    values = np.asarray(probs, dtype=np.float64)
+    values = floats("probabilities", probs)
     if not (power > 0 and np.isfinite(power)):
         raise PartError("bad_option", f"the power of sharpening is {power}; it must be positive and finite")
     if not np.isfinite(values).all():
         raise PartError("non_finite", "probabilities: NaN or infinity")
     if (values < 0).any():
         raise PartError("out_of_range", "a probability is negative")
-    with np.errstate(divide="ignore"):
-        return softmax(power * np.log(values))
+    peak = values.max(axis=-1, keepdims=True)
+    if not (peak > 0).all():
+        raise PartError("no_positive_weight", "a row of probabilities is all 0")
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):  # powers of what is far below the largest: 0
+        return softmax(power * np.log(values / peak))
 
 
 def checked_temperature(temperature: float) -> float:

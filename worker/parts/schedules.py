@@ -108,3 +108,54 @@ def replay_early_stop(accuracies: Sequence[float], eval_every: int, patience: in
         if watch.exhausted(step, patience):
             return Stop(step, watch.best_step, stopped_early=step < total)
     return Stop(total, watch.best_step, stopped_early=False)
+
+
+# ------------------------------------------------------------------------------------------------------------------ SWA
+def swa_lr(lr_high: float, lr_low: float, cycle: int, step: int) -> float:
+    """Return the cyclical learning rate of a step, counted from 1: (1 - t) high + t low, t = ((i - 1) mod c + 1) / c.
+
+    Each cycle falls from nearly high to exactly low (Izmailov et al. 2018, section 3.1; FedBE 5.1).
+
+    Raises:
+        PartError: bad_option (a rate negative or not finite, cycle below 1), out_of_range (step below 1).
+    """
+    if not (math.isfinite(lr_high) and math.isfinite(lr_low) and lr_high >= 0 and lr_low >= 0):
+        raise PartError("bad_option", f"learning rates {lr_high} and {lr_low}: both must be finite and at least 0")
+    if cycle < 1:
+        raise PartError("bad_option", f"a cycle of {cycle} steps; at least 1 is needed")
+    if step < 1:
+        raise PartError("out_of_range", f"step {step}; steps are counted from 1")
+    t = ((step - 1) % cycle + 1) / cycle
+    return (1.0 - t) * lr_high + t * lr_low
+
+
+def swa_collects(cycle: int, start: int, step: int) -> bool:
+    """Whether a snapshot is taken after a step, counted from 1: at the end of a cycle, strictly after `start`.
+
+    Raises:
+        PartError: bad_option (cycle below 1, start negative).
+    """
+    if cycle < 1 or start < 0:
+        raise PartError("bad_option", f"cycle {cycle} must be at least 1 and start {start} at least 0")
+    return step > start and step % cycle == 0
+
+
+@dataclass(frozen=True)
+class SwaPlan:
+    """Learning rate of each step, and the steps (from 1) after which a snapshot is taken; there may be none."""
+
+    lr: list[float]
+    collect: list[int]
+
+
+def swa_schedule(lr_high: float, lr_low: float, cycle: int, start: int, total: int) -> SwaPlan:
+    """Return the whole plan of a job of `total` steps.
+
+    Raises:
+        PartError: as `swa_lr` and `swa_collects`; no_steps (total below 1).
+    """
+    if total < 1:
+        raise PartError("no_steps", f"a job of {total} steps has no schedule")
+    steps = range(1, total + 1)
+    collect = [step for step in steps if swa_collects(cycle, start, step)]
+    return SwaPlan([swa_lr(lr_high, lr_low, cycle, step) for step in steps], collect)

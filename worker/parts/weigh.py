@@ -5,13 +5,14 @@ and sample, normalised over teachers by a softmax, so that teachers can be strea
 Symbols as in FedGO: n_k samples of client k, a_k discriminator score, D_k its probability, Phi_k = D_k / (1 - D_k).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contract.recipes import parts
+from worker.parts import arrays
 from worker.parts.errors import PartError
 
 Float = NDArray[np.float64]
@@ -21,11 +22,11 @@ EPSILON = 1e-6
 
 
 def _floats(name: str, values: ArrayLike, ndim: int) -> Float:
-    array = np.asarray(values, dtype=np.float64)
+    array = arrays.floats(name, values)
     if array.shape[:1] == (0,):
         raise PartError("no_participants", "there is no teacher; at least one is needed")
-    if array.ndim != ndim:
-        raise PartError("schema_mismatch", f"{name}: {ndim} axes are needed, not {array.ndim}")
+    if array.ndim != ndim or (ndim == 3 and array.shape[2] == 0):
+        raise PartError("schema_mismatch", f"{name}: {ndim} axes are needed, none of them empty, not {array.shape}")
     return array
 
 
@@ -81,9 +82,9 @@ def log_variance(logits: Float, space: str = "probs") -> Float:
         return np.asarray(np.log(values.var(axis=-1)))
 
 
-def entropy(logits: Float) -> Float:
+def entropy(logits: ArrayLike) -> Float:
     """Return the natural-log entropy of softmax(logits) over the last axis, between 0 and ln C."""
-    logs = log_softmax(logits)
+    logs = log_softmax(np.asarray(logits, dtype=np.float64))
     return np.asarray(-(np.exp(logs) * logs).sum(axis=-1) + 0.0)
 
 
@@ -194,7 +195,10 @@ def entropy_softmax(logits: ArrayLike, tau: float = 1.0) -> Float:
     Raises:
         PartError: bad_option, non_finite, no_participants.
     """
-    return normalise(log_entropy_weight(_finite("logits", _floats("logits", logits, 3)), tau))
+    entropies = entropy(_finite("logits", _floats("logits", logits, 3)))
+    arrays.option("tau", tau, open_low=True)
+    with np.errstate(over="ignore"):  # tau near 0: all but the surest teachers get 0
+        return normalise((entropies.min(axis=0) - entropies) / tau)
 
 
 def dafkd(probability: ArrayLike) -> Float:
@@ -243,16 +247,26 @@ def log_weights(weigh: parts.Weigh, num_samples: int, logits: Float, scores: Flo
     Raises:
         PartError: non_finite; bad_option when scores are needed and missing.
     """
-    if isinstance(weigh, parts.WeighVariance):
-        return log_variance(logits, weigh.space)
-    if isinstance(weigh, parts.WeighEntropy):
-        return log_entropy_weight(logits, weigh.tau)
-    if isinstance(weigh, parts.WeighUniform):
-        return np.zeros(len(logits))
-    if isinstance(weigh, parts.WeighSamples):
-        return np.full(len(logits), np.log(num_samples))
+    return LOG_WEIGHTS[type(weigh)](weigh, num_samples, logits, scores)
+
+
+def _needed(weigh: parts.WeighDafkd | parts.WeighOdds, scores: Float | None) -> Float:
     if scores is None:
         raise PartError("bad_option", f"the weighting {weigh.kind!r} reads discriminator scores, and there are none")
-    if isinstance(weigh, parts.WeighDafkd):
-        return log_probability(scores)
-    return np.asarray(np.log(num_samples) + log_odds(scores, weigh.link))
+    return scores
+
+
+def _log_product(weigh: parts.WeighProduct, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    """Sum the factors' logarithms; what each factor's weights are divided by is the same for all teachers."""
+    return np.asarray(sum(log_weights(factor, num_samples, logits, scores) for factor in weigh.factors))
+
+
+LOG_WEIGHTS: dict[type, Callable[[Any, int, Float, Float | None], Float]] = {
+    parts.WeighUniform: lambda weigh, n, logits, scores: np.zeros(len(logits)),
+    parts.WeighSamples: lambda weigh, n, logits, scores: np.full(len(logits), np.log(n)),
+    parts.WeighVariance: lambda weigh, n, logits, scores: log_variance(logits, weigh.space),
+    parts.WeighEntropy: lambda weigh, n, logits, scores: log_entropy_weight(logits, weigh.tau),
+    parts.WeighDafkd: lambda weigh, n, logits, scores: log_probability(_needed(weigh, scores)),
+    parts.WeighOdds: lambda weigh, n, logits, scores: np.log(n) + log_odds(_needed(weigh, scores), weigh.link),
+    parts.WeighProduct: _log_product,
+}

@@ -1,0 +1,195 @@
+"""Several models' files read side by side, block by block: memory is bounded whatever the size and number of files."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from contract.tensors import (
+    DTYPES,
+    FLOATS,
+    Array,
+    Header,
+    TensorError,
+    TensorFile,
+    TensorWriter,
+    compare,
+)
+from contract.updates import MODEL_KEYS
+from worker.parts.arrays import Float
+from worker.parts.errors import PartError
+
+BUDGET = 1 << 22
+"""Values held at once over all files: 32 MiB of float64."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of flat values of one tensor, with the tensor's dtype and whether it is a parameter."""
+
+    name: str
+    start: int
+    count: int
+    dtype: str
+    parameter: bool
+
+    @property
+    def floating(self) -> bool:
+        """Whether the tensor holds floats."""
+        return self.dtype in FLOATS
+
+
+def is_parameter(header: Header, name: str) -> bool:
+    """Whether a tensor is a parameter: floating, and not named a buffer by the file's metadata."""
+    return header.tensors[name].dtype in FLOATS and name not in header.buffers
+
+
+def blocks(header: Header, files: int, keep: Callable[[str], bool] = lambda name: True) -> Iterator[Block]:
+    """Cut a model into blocks, such that a block of each of `files` files fits `BUDGET`.
+
+    Args:
+        header: the model.
+        files: number of files that are read side by side.
+        keep: which tensors; all by default.
+    """
+    size = max(BUDGET // max(files, 1), 1024)
+    for name, info in header.tensors.items():
+        if keep(name):
+            for start in range(0, info.numel, size):
+                count = min(size, info.numel - start)
+                yield Block(name, start, count, info.dtype, is_parameter(header, name))
+
+
+def header_of(path: Path) -> Header:
+    """Return a file's header."""
+    with TensorFile(path) as file:
+        return file.header
+
+
+class Readers:
+    """Open files of models with the tensors of `base`; tensors beyond those are not looked at.
+
+    Args:
+        files: (name shown in errors, path), read in this order.
+        base: header that each file must have, at least.
+
+    Raises:
+        PartError: schema_mismatch.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, Path]], base: Header):
+        self._names = [name for name, _ in files]
+        with ExitStack() as stack:
+            self._files = [stack.enter_context(TensorFile(path)) for _, path in files]
+            for name, file in zip(self._names, self._files, strict=True):
+                _check(name, file.header, base)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> "Readers":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def raw(self, block: Block, prefix: str = "") -> list[Array]:
+        """Return each file's values [count], as they are; of the tensor `prefix` + the block's name."""
+        return [file.read_block(prefix + block.name, block.start, block.count) for file in self._files]
+
+    def floats(self, block: Block, prefix: str = "") -> Float:
+        """Return all files' values as float64 [m, count].
+
+        Raises:
+            PartError: non_finite, naming file and tensor.
+        """
+        values = np.empty((len(self._files), block.count))
+        for index, piece in enumerate(self.raw(block, prefix)):
+            values[index] = piece
+            if not np.isfinite(values[index]).all():
+                where = f"{self._names[index]!r}, tensor {prefix + block.name!r}"
+                raise PartError("non_finite", f"{where}: NaN or infinity")
+        return values
+
+
+def _check(name: str, header: Header, base: Header) -> None:
+    there = {key: info for key, info in header.tensors.items() if key in base.tensors}
+    try:
+        compare(Header(there, header.metadata), base)
+    except TensorError as error:
+        raise PartError("schema_mismatch", f"{name!r}: {error.detail}") from error
+
+
+def narrow(name: str, values: Float, dtype: str) -> Array:
+    """Return values in a file's dtype.
+
+    Raises:
+        PartError: non_finite, when a value does not fit.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(DTYPES[dtype])
+    if not np.isfinite(result.astype(np.float64)).all():
+        raise PartError("non_finite", f"tensor {name!r}: the result is NaN or too large for {dtype}")
+    return result
+
+
+def integers(values: Sequence[Array]) -> Array:
+    """Return the elementwise maximum of integers, OR of bools: what every mean does with counters and masks."""
+    best = values[0].copy()
+    for other in values[1:]:
+        np.maximum(best, other, out=best)
+    return best
+
+
+def model_writer(path: Path, base: Header) -> TensorWriter:
+    """Return a writer of a model with the tensors and buffers of `base`."""
+    metadata = {key: value for key, value in base.metadata.items() if key in MODEL_KEYS}
+    return TensorWriter(path, {name: (info.dtype, info.shape) for name, info in base.tensors.items()}, metadata)
+
+
+Rule = Callable[[Block, Float], Float]
+"""(block, the files' values [m, count]) -> values [count] of the result."""
+
+
+def reduce_files(files: Sequence[tuple[str, Path]], output: Path, rule: Rule, base: Header | None = None) -> None:
+    """Write the model whose floats are `rule` of the files' floats and whose integers are their maximum.
+
+    Args:
+        files: (name, path), one at least.
+        output: the file to make.
+        rule: called block by block, in file order.
+        base: the tensors; those of the first file by default.
+
+    Raises:
+        PartError: no_participants, schema_mismatch, non_finite, and what the rule raises.
+    """
+    if not files:
+        raise PartError("no_participants", "there is no file; at least one is needed")
+    header = header_of(files[0][1]) if base is None else base
+    with Readers(files, header) as readers, model_writer(output, header) as writer:
+        for block in blocks(header, len(files)):
+            if block.floating:
+                writer.write(block.name, narrow(block.name, rule(block, readers.floats(block)), block.dtype))
+            else:
+                writer.write(block.name, integers(readers.raw(block)))
+
+
+def like(header: Header, names: Mapping[str, str], dtype: str | None = None) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return writer infos for tensors shaped like those of `header`.
+
+    Args:
+        header: the model.
+        names: new name -> name in `header`, in file order.
+        dtype: of all of them; None: F64 for F64, else F32.
+    """
+    result = {}
+    for new, old in names.items():
+        info = header.tensors[old]
+        result[new] = (dtype or ("F64" if info.dtype == "F64" else "F32"), info.shape)
+    return result

@@ -1,0 +1,267 @@
+"""Robust aggregation: means that some lying clients cannot pull where they like. Unweighted, unless said otherwise.
+
+n_k is what a client says of itself, so rules that are to withstand liars do not use it. m clients, f of them liars.
+
+| rule | withstands | source |
+| --- | --- | --- |
+| coordinate median | f < m / 2 | Yin et al. 2018, Def. 1, Alg. 1 option I |
+| trimmed mean, b off each end | f <= b < m / 2 | Yin et al. 2018, Def. 2, Alg. 1 option II |
+| Krum, Multi-Krum | m >= 2 f + 3 | Blanchard et al. 2017, section 4 |
+| norm clipping | bounds each client's pull, does not remove it | Sun et al. 2019, section 4 |
+
+All assume that honest clients' models are alike; with very different private data an honest outlier is left out too.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from contract.tensors import Header
+from worker.parts.arrays import Float, finite, floats, option, stacked
+from worker.parts.blocks import (
+    Readers,
+    blocks,
+    header_of,
+    integers,
+    is_parameter,
+    model_writer,
+    narrow,
+    reduce_files,
+)
+from worker.parts.errors import PartError
+from worker.parts.fuse import Source, average_files, contributors, shares
+
+
+# ------------------------------------------------------------------------------------------------- arrays [m, ...] in
+def coordinate_median(models: Sequence[ArrayLike]) -> Float:
+    """Return the median of each coordinate [...]; with an even number the mean of the middle two.
+
+    Raises:
+        PartError: no_participants, schema_mismatch, non_finite.
+    """
+    return _median(stacked("model", models))
+
+
+def _median(values: Float) -> Float:
+    ordered = np.sort(values, axis=0)
+    low, high = ordered[(len(values) - 1) // 2], ordered[len(values) // 2]
+    return np.asarray(low + (high - low) / 2)
+
+
+def trimmed_count(clients: int, trim: float) -> int:
+    """Return b = ceil(trim m), how many values are left out at each end, at most (m - 1) / 2 rounded down.
+
+    Raises:
+        PartError: bad_option (trim outside [0, 0.5)).
+    """
+    option("trim", trim, high=0.5)
+    return min(math.ceil(trim * clients - 1e-9), (clients - 1) // 2)
+
+
+def trimmed_mean(models: Sequence[ArrayLike], trim: float = 0.1) -> Float:
+    """Return the mean of each coordinate without its b largest and b smallest values [...].
+
+    Raises:
+        PartError: no_participants, schema_mismatch, non_finite, bad_option (trim outside [0, 0.5)).
+    """
+    values = stacked("model", models)
+    return _trimmed(values, trimmed_count(len(values), trim))
+
+
+def _trimmed(values: Float, cut: int) -> Float:
+    return np.asarray(np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
+
+
+def squared_distances(gram: Float) -> Float:
+    """Return squared distances [m, m] from a Gram matrix [m, m]; 0 on the diagonal."""
+    norms = np.diag(gram)
+    result = np.maximum(norms[:, None] + norms[None, :] - 2.0 * gram, 0.0)
+    np.fill_diagonal(result, 0.0)
+    return np.asarray(result)
+
+
+def krum_order(distances: Float, byzantine: int) -> list[int]:
+    """Return the clients by Krum score, best first: the sum of squared distances to the m - f - 2 nearest others.
+
+    Ties go to the lower index.
+
+    Raises:
+        PartError: no_participants, bad_option (f negative, or m below 2 f + 3).
+    """
+    clients = len(distances)
+    if clients == 0:
+        raise PartError("no_participants", "there is no model")
+    if byzantine < 0 or clients < 2 * byzantine + 3:
+        raise PartError(
+            "bad_option", f"Krum against {byzantine} liars needs {2 * byzantine + 3} clients, not {clients}"
+        )
+    others = np.sort(distances + np.diag(np.full(clients, np.inf)), axis=1)
+    scores = others[:, : clients - byzantine - 2].sum(axis=1)
+    return [int(index) for index in np.argsort(scores, kind="stable")]
+
+
+def krum(models: Sequence[ArrayLike], byzantine: int = 1, keep: int = 1) -> tuple[Float, list[int]]:
+    """Return the mean of the `keep` models with the best Krum scores, and their indices; keep = 1 is Krum itself.
+
+    Raises:
+        PartError: no_participants, schema_mismatch, non_finite, bad_option (as `krum_order`; keep outside 1 to m).
+    """
+    values = stacked("model", models)
+    flat = values.reshape(len(values), -1)
+    centred = flat - flat.mean(axis=0)
+    chosen = _best(krum_order(squared_distances(centred @ centred.T), byzantine), keep)
+    return np.asarray(values[chosen].mean(axis=0)), chosen
+
+
+def _best(order: list[int], keep: int) -> list[int]:
+    if not 1 <= keep <= len(order):
+        raise PartError("bad_option", f"{keep} models are to be kept of {len(order)}")
+    return sorted(order[:keep])
+
+
+def clip_factors(norms: ArrayLike, max_norm: float) -> Float:
+    """Return min(1, max_norm / norm) for each client's distance from the round's model; 1 for a distance of 0.
+
+    Raises:
+        PartError: bad_option (max_norm not positive), non_finite.
+    """
+    option("the largest norm", max_norm, open_low=True)
+    sizes = finite("norms", floats("norms", norms, 1))
+    return np.asarray(max_norm / np.maximum(sizes, max_norm))
+
+
+def clipped_mean(
+    models: Sequence[ArrayLike], previous: ArrayLike, num_samples: Sequence[float], max_norm: float
+) -> Float:
+    """Return w + sum_k p_k min(1, max_norm / ||w_k - w||) (w_k - w), p_k = n_k / sum n.
+
+    Raises:
+        PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite, bad_option.
+    """
+    if len(models) != len(num_samples):
+        raise PartError("schema_mismatch", f"{len(models)} models but {len(num_samples)} numbers of samples")
+    kept = contributors(num_samples)
+    values, start = stacked("model", models, kept), finite("previous", floats("previous", previous))
+    if values.shape[1:] != start.shape:
+        raise PartError("schema_mismatch", f"models {values.shape[1:]} but the previous one is {start.shape}")
+    moves = values - start
+    factors = clip_factors(np.sqrt((moves.reshape(len(moves), -1) ** 2).sum(axis=1)), max_norm)
+    return np.asarray(start + np.tensordot(factors * np.asarray(shares([num_samples[i] for i in kept])), moves, axes=1))
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+def _ordered(sources: Sequence[Source]) -> list[Source]:
+    kept = contributors([source.weight for source in sources])
+    return sorted((sources[i] for i in kept), key=lambda source: source.name)
+
+
+def _named(sources: Sequence[Source]) -> list[tuple[str, Path]]:
+    return [(f"update of {source.name}", source.path) for source in sources]
+
+
+def median_files(sources: Sequence[Source], output: Path, base: Header | None = None) -> list[str]:
+    """Write the coordinate median of the sources with n_k > 0 and return who they are; integers take the maximum.
+
+    Raises:
+        PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite.
+    """
+    ordered = _ordered(sources)
+    reduce_files(_named(ordered), output, lambda block, values: _median(values), base)
+    return [source.name for source in ordered]
+
+
+def trimmed_mean_files(
+    sources: Sequence[Source], output: Path, trim: float = 0.1, base: Header | None = None
+) -> list[str]:
+    """Write the trimmed mean of the sources with n_k > 0 and return who they are; integers take the maximum.
+
+    Raises:
+        PartError: as `median_files`; bad_option.
+    """
+    ordered = _ordered(sources)
+    cut = trimmed_count(len(ordered), trim)
+    reduce_files(_named(ordered), output, lambda block, values: _trimmed(values, cut), base)
+    return [source.name for source in ordered]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Whom Krum took, and the order of all by score, best first."""
+
+    kept: list[str]
+    order: list[str]
+
+
+def krum_files(
+    sources: Sequence[Source], output: Path, byzantine: int = 1, keep: int = 1, base: Header | None = None
+) -> Chosen:
+    """Write the plain mean of the `keep` best models by Krum; distances are over parameters only.
+
+    Args:
+        sources: those with n_k = 0 are not read.
+        output: file to make.
+        byzantine: f.
+        keep: models averaged; 1 is Krum.
+        base: the tensors; those of the first file by default.
+
+    Raises:
+        PartError: as `median_files`; bad_option (m below 2 f + 3, keep outside 1 to m).
+    """
+    ordered = _ordered(sources)
+    header = header_of(ordered[0].path) if base is None else base
+    order = krum_order(squared_distances(_gram(ordered, header)), byzantine)
+    kept = [ordered[index] for index in _best(order, keep)]
+    average_files([replace(source, weight=1.0) for source in kept], output, base=base)
+    return Chosen([source.name for source in kept], [ordered[index].name for index in order])
+
+
+def _gram(sources: Sequence[Source], header: Header) -> Float:
+    """Return the Gram matrix [m, m] of the parameters about their mean: near models have small numbers, not large."""
+    gram = np.zeros((len(sources), len(sources)))
+    with Readers(_named(sources), header) as readers:
+        for block in blocks(header, len(sources), lambda name: is_parameter(header, name)):
+            values = readers.floats(block)
+            values -= values.mean(axis=0)
+            gram += values @ values.T
+    return gram
+
+
+def clipped_mean_files(sources: Sequence[Source], previous: Path, output: Path, max_norm: float) -> dict[str, float]:
+    """Write the n_k mean of updates clipped to a norm and return the clients' norms ||w_k - w|| over the parameters.
+
+    Buffers are averaged without clipping; integers take the maximum.
+
+    Args:
+        sources: files and n_k.
+        previous: file of the round's model w; its metadata names the buffers.
+        output: file to make.
+        max_norm: largest norm.
+
+    Raises:
+        PartError: as `clipped_mean`.
+    """
+    option("the largest norm", max_norm, open_low=True)
+    ordered, base = _ordered(sources), header_of(previous)
+    parts = np.asarray(shares([source.weight for source in ordered]))
+    squares = np.zeros(len(ordered))
+    with (
+        Readers(_named(ordered), base) as updates,
+        Readers([("the model", previous)], base) as old,
+        model_writer(output, base) as writer,
+    ):
+        for block in blocks(base, len(ordered) + 1, lambda name: is_parameter(base, name)):
+            squares += ((updates.floats(block) - old.floats(block)[0]) ** 2).sum(axis=1)
+        norms = np.sqrt(squares)
+        clipped = parts * clip_factors(norms, max_norm)
+        for block in blocks(base, len(ordered) + 1):
+            if not block.floating:
+                writer.write(block.name, integers(updates.raw(block)))
+                continue
+            values, start = updates.floats(block), old.floats(block)[0]
+            mean = start + np.tensordot(clipped if block.parameter else parts, values - start, axes=1)
+            writer.write(block.name, narrow(block.name, mean, block.dtype))
+    return {source.name: float(norm) for source, norm in zip(ordered, norms, strict=True)}

@@ -1,0 +1,69 @@
+"""Stochastic weight averaging: the equal-weight mean of snapshots (Izmailov et al. 2018; FedBE 5.1). float64."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from contract.tensors import Array
+from worker.parts.arrays import Float, finite, stacked
+from worker.parts.errors import PartError
+from worker.parts.posterior import weighted_mean
+
+
+def swa_average(snapshots: Sequence[ArrayLike]) -> Float:
+    """Return the mean of snapshots of one shape.
+
+    Raises:
+        PartError: nothing_collected (no snapshot), schema_mismatch, non_finite.
+    """
+    if len(snapshots) == 0:
+        raise PartError("nothing_collected", "no snapshot was taken; train longer, or start earlier")
+    values = stacked("snapshot", snapshots)
+    return finite("mean", weighted_mean(np.full(len(values), 1.0 / len(values)), values))
+
+
+class RunningMean:
+    """The same mean for whole states, one snapshot at a time.
+
+    Floating tensors are averaged in float64; the others are the last snapshot's. BatchNorm's running statistics must be
+    computed anew afterwards: they belong to no average of weights.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._means: dict[str, Float] = {}
+        self._last: dict[str, Array] = {}
+
+    def add(self, state: Mapping[str, Array]) -> None:
+        """Take a snapshot; the arrays are copied.
+
+        Raises:
+            PartError: schema_mismatch (other tensors than before), non_finite.
+        """
+        layout = {name: (array.shape, array.dtype) for name, array in state.items()}
+        if self.count and layout != {name: (array.shape, array.dtype) for name, array in self._last.items()}:
+            raise PartError("schema_mismatch", "a snapshot has other tensors than the one before")
+        self._last = {name: array.copy() for name, array in state.items()}
+        self.count += 1
+        for name, array in state.items():
+            if array.dtype.kind in "iub":
+                continue
+            wide = finite(f"tensor {name!r}", array.astype(np.float64))
+            if name in self._means:
+                self._means[name] += (wide - self._means[name]) / self.count
+            else:
+                self._means[name] = wide
+
+    def result(self) -> dict[str, Array]:
+        """Return the mean, in the snapshots' dtypes.
+
+        Raises:
+            PartError: nothing_collected.
+        """
+        if not self.count:
+            raise PartError("nothing_collected", "no snapshot was taken; train longer, or start earlier")
+        return {
+            name: self._means[name].astype(array.dtype) if name in self._means else array.copy()
+            for name, array in self._last.items()
+        }
