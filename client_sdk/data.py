@@ -59,7 +59,10 @@ class Samples:
 
         Every sample comes once. A last batch of one joins the batch before it: BatchNorm has no statistics for one.
         """
-        rows = cut(torch.randperm(self.size, generator=order), size)
+        yield from self.read(cut(torch.randperm(self.size, generator=order), size), device)
+
+    def read(self, rows: list[Tensor], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``(inputs [B, *shape], labels [B])`` on `device` for each row of indices [B]."""
         if self.inputs is not None and self.labels is not None:
             inputs, labels = self.inputs.to(device), self.labels.to(device)
             for index in rows:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from client_sdk.data import Samples
 from client_sdk.training import check_finite, make_optimizer, seeded
 from contract.local import DiscriminatorPlan
+from contract.nn.scaling import to_signed_unit
 
 Link = Literal["double_sigmoid", "sigmoid"]
 Fakes = Callable[[int], Tensor]
@@ -45,12 +46,6 @@ def generated(generator: nn.Module, latent: int, seed: int, device: torch.device
     return draw
 
 
-def to_generator_range(inputs: Tensor, input_range: tuple[float, float]) -> Tensor:
-    """Map data values so that `input_range` becomes [-1, 1], where the generator's images are."""
-    low, high = input_range
-    return (inputs - low) * (2 / (high - low)) - 1
-
-
 def train_discriminator(
     module: nn.Module,
     samples: Samples,
@@ -77,7 +72,7 @@ def train_discriminator(
         for epoch in range(1, plan.epochs + 1):
             lost = torch.zeros((), device=device)
             for inputs, _ in samples.batches(plan.batch_size, order, device):
-                real = to_generator_range(inputs, input_range)
+                real = to_signed_unit(inputs, input_range)
                 if plan.flip:
                     real = _flipped(real, order)
                 step_loss = adversarial_loss(module(real), module(fakes(len(real))), link)

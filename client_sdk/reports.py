@@ -14,6 +14,7 @@ class RoundReport:
         steps: optimiser steps taken.
         seconds: local training, wall clock; 0 for an update that an earlier process had trained.
         uploaded: False when the service no longer wanted it; `reason` says why.
+        epsilon: differential privacy spent in all rounds so far, at the plan's delta; None without DP-SGD.
     """
 
     index: int
@@ -25,6 +26,7 @@ class RoundReport:
     seconds: float
     uploaded: bool
     reason: str | None = None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class RunReport:
     def rounds_trained(self) -> int:
         """Updates that the service took."""
         return sum(report.uploaded for report in self.rounds)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Differential privacy spent up to the last round of this run; None without DP-SGD."""
+        return self.rounds[-1].epsilon if self.rounds else None
 
     @property
     def losses(self) -> list[float]:

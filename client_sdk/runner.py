@@ -20,14 +20,16 @@ from client_sdk.errors import (
     DigestMismatch,
     IncompleteBody,
     InvalidTransition,
+    NotFound,
     Unauthorized,
     UpdateRefused,
     UsageError,
 )
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
+from client_sdk.rounds import train_round
 from client_sdk.state import Pending, StateFolder, default_folder
-from client_sdk.training import choose_device, train_local
+from client_sdk.training import choose_device
 from contract.nn import codec, registry
 from contract.seeds import derive_seed
 from contract.wire.devices import (
@@ -148,6 +150,7 @@ class DeviceRun:
         self.progress, self.model, self.on_round, self._sleep = progress, model, on_round, sleep
         self.reports: list[RoundReport] = []
         self._module: nn.Module | None = None
+        self._network: tuple[str, str] | None = None
         self._refusals: Counter[str] = Counter()
         self._quick_waits = 0
 
@@ -185,12 +188,8 @@ class DeviceRun:
     # Rounds
 
     def _train(self, assignment: TrainAssignment) -> None:
-        pending, seconds = self.folder.pending(), 0.0
-        if pending is None or (pending.kind, pending.purpose, pending.base) != (
-            "update",
-            assignment.round.id,
-            assignment.model.id,
-        ):
+        pending, seconds = self._settled(assignment), 0.0
+        if pending is None:
             started = time.monotonic()
             pending = self._train_round(assignment)
             seconds = time.monotonic() - started
@@ -210,43 +209,48 @@ class DeviceRun:
             seconds=seconds,
             uploaded=reason is None,
             reason=reason,
+            epsilon=pending.epsilon,
         )
         self.reports.append(report)
         if self.on_round is not None:
             self.on_round(report)
 
+    def _settled(self, assignment: TrainAssignment) -> Pending | None:
+        """Return the update that is pending for this very round, if there is one.
+
+        One for an earlier round is sent again if a method's state hangs on it: the answer alone tells whether it
+        counted, and with it which state is right.
+        """
+        pending = self.folder.pending()
+        if pending is None or pending.kind != "update":
+            return None
+        if (pending.purpose, pending.base) == (assignment.round.id, assignment.model.id):
+            return pending
+        proposal, earlier = self.folder.memory.proposal(), pending.purpose
+        if proposal is not None and proposal.round == earlier != assignment.round.id:
+            try:
+                self._deliver(earlier, lambda: self.client.push_update(earlier, self.folder.pending_file))
+            except NotFound:
+                self.folder.forget_pending()
+        return None
+
     def _train_round(self, assignment: TrainAssignment) -> Pending:
         """Train the round's model and keep it as pending."""
-        base = self.client.download(assignment.model, self.folder.model(assignment.model.digest))
-        self.folder.forget_models(keep={assignment.model.digest})
-        if self._module is None:
-            self._module = models.make(assignment.prototype, assignment.task, self.model)
-        models.load(self._module, base)
-        seed = derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train")
+        prototype = assignment.prototype
+        network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
+        if self._module is None or network != self._network:
+            self._module, self._network = models.make(prototype, assignment.task, self.model), network
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
         with self.progress.bar(title, assignment.local.epochs) as on_epoch:
-            result = train_local(
-                self._module, self.samples, assignment.local, seed=seed, device=self.device, on_epoch=on_epoch
+            return train_round(
+                assignment,
+                client=self.client,
+                folder=self.folder,
+                module=self._module,
+                samples=self.samples,
+                device=self.device,
+                on_epoch=on_epoch,
             )
-        metrics = {"loss": result.loss, "accuracy": result.accuracy, "steps": result.steps}
-        pending = Pending(
-            kind="update",
-            purpose=assignment.round.id,
-            base=assignment.model.id,
-            num_samples=result.num_samples,
-            **metrics,
-        )
-        self._keep(self._module, pending, {"base_model": assignment.model.id, "metrics": json.dumps(metrics)})
-        return pending
-
-    def _keep(self, module: nn.Module, pending: Pending, metadata: dict[str, str]) -> None:
-        """Write the trained module so that it survives a crash before its delivery.
-
-        The bytes depend on model, data, plan and seed only: no times in the metadata.
-        """
-        file = self.folder.path / "pending.part"
-        codec.save_state(module, file, {"num_samples": str(pending.num_samples), **metadata})
-        self.folder.keep_pending(file, pending)
 
     def _deliver(self, purpose: str, push: Callable[[], object]) -> str | None:
         """Upload what is pending; return None, or why the service no longer wants it.
@@ -268,7 +272,9 @@ class DeviceRun:
             if error.status in BAD_FILE:
                 self.folder.forget_pending()
             raise
-        self.folder.forget_pending()
+        pending = self.folder.pending()
+        if pending is not None:
+            self.folder.acknowledge(pending)
         return None
 
     # The discriminator
@@ -315,7 +321,9 @@ class DeviceRun:
             loss=loss,
             num_samples=len(self.samples),
         )
-        self._keep(module, pending, {})
+        file = self.folder.path / "pending.part"
+        codec.save_state(module, file, {"num_samples": str(pending.num_samples)})
+        self.folder.keep_pending(file, pending)
 
     # The end
 

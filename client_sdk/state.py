@@ -1,7 +1,8 @@
 """What a device keeps between runs: who it is, the models it has, an update that is trained but not delivered.
 
 The folder holds `identity.json` (with the token; mode 0600), `models/<digest>.safetensors`, and `pending.safetensors`
-with `pending.json`, which is written last and so says that the file is whole. All writes are atomic.
+with `pending.json`, which is written last and so says that the file is whole. All writes are atomic. Methods that keep
+something between rounds have `memory.*` (`client_sdk.memory`); DP-SGD has `privacy.json`.
 """
 
 import json
@@ -16,12 +17,17 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from client_sdk.errors import StateError
+from client_sdk.memory import Memory
+from client_sdk.privacy import Spent
 
 Kept = TypeVar("Kept", bound=BaseModel)
 
 
 class Identity(BaseModel):
-    """Who this device is. `token` is None until enrolment was answered; `key` makes enrolling again harmless."""
+    """Who this device is. `token` is None until enrolment was answered; `key` makes enrolling again harmless.
+
+    `updates` counts those that the service took from this folder.
+    """
 
     url: str
     federation: str
@@ -29,6 +35,7 @@ class Identity(BaseModel):
     key: str
     client_id: str | None = None
     token: str | None = None
+    updates: int = 0
 
 
 class Pending(BaseModel):
@@ -41,6 +48,13 @@ class Pending(BaseModel):
     accuracy: float = 0.0
     steps: int = 0
     num_samples: int
+    epsilon: float | None = None
+
+
+class Ledger(BaseModel):
+    """The privacy that this device has spent. It is written before an update leaves, and nothing is ever taken off."""
+
+    spent: list[Spent] = []
 
 
 def default_folder(url: str, federation: str, name: str | None) -> Path:
@@ -63,6 +77,7 @@ class StateFolder:
     def __init__(self, path: Path):
         self.path = path
         self.pending_file = path / "pending.safetensors"
+        self.memory = Memory(path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -128,6 +143,27 @@ class StateFolder:
         """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
         (self.path / "pending.json").unlink(missing_ok=True)
         self.pending_file.unlink(missing_ok=True)
+
+    def acknowledge(self, pending: Pending) -> None:
+        """Note that the service took a round's update, then remove it."""
+        if pending.kind == "update":
+            self.memory.acknowledge(pending.purpose)
+            identity = self.identity()
+            if identity is not None:
+                self.remember(identity.model_copy(update={"updates": identity.updates + 1}))
+        self.forget_pending()
+
+    def is_new(self) -> bool:
+        """Whether this device enrolled from this folder and has delivered nothing yet: no state can be lost."""
+        identity = self.identity()
+        return identity is not None and identity.client_id is not None and identity.updates == 0
+
+    def spend(self, spent: Spent) -> list[Spent]:
+        """Add a round's privacy cost to what was spent; return all of it."""
+        ledger = self._read("privacy.json", Ledger) or Ledger()
+        ledger.spent.append(spent)
+        self._write("privacy.json", ledger)
+        return ledger.spent
 
     def _read(self, name: str, kind: type[Kept]) -> Kept | None:
         file = self.path / name

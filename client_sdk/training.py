@@ -1,26 +1,47 @@
 """Local training of one round: a module, samples and a `LocalPlan` in, trained weights and figures out."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from client_sdk import objectives
+from client_sdk import methods
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError
+from client_sdk.methods.base import Method, Outcome, Work
+from client_sdk.precision import Binary
+from client_sdk.privacy import PrivateSteps, Spent, quiet
+from contract import updates
+from contract.errors import RuleError
 from contract.local import Adam, LocalPlan, Optimizer
+from contract.nn import codec
+from contract.tensors import Header, TensorError
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Figures of one round; loss and accuracy are means over the last epoch, while it was training."""
+    """What a round's training gives.
+
+    Attributes:
+        loss, accuracy: means over the last epoch, while it was training; the loss is that of the data, without
+            penalties of the weights.
+        tensors: the update's tensors on the CPU, exactly those of `contract.updates.layout` and in its order.
+        memory: what the method keeps on the device for its next round, if the update counts.
+        control_reset: SCAFFOLD's control variate was lost and started at zeros again.
+        spent: the privacy that this round costs, with DP-SGD.
+    """
 
     loss: float
     accuracy: float
     steps: int
     num_samples: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    control_reset: bool = False
+    spent: Spent | None = None
 
 
 def choose_device(name: str) -> torch.device:
@@ -61,71 +82,141 @@ def train_local(
     *,
     seed: int,
     device: torch.device,
+    base: Header | None = None,
+    extras: Mapping[str, Path] | None = None,
+    memory: Mapping[str, Tensor] | None = None,
+    first: bool = True,
     on_epoch: Callable[[int, float], None] | None = None,
 ) -> LocalResult:
-    """Train `module` in place.
+    """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
     Args:
-        module: maps [B, *input] to logits [B, C]; on `device` afterwards.
+        module: maps [B, *input] to logits [B, C], with the weights as they were sent; on `device` afterwards.
         samples: checked against the task.
         seed: of the order of samples and of torch's generators.
+        base: header of the model as it was sent; by default the module's own.
+        extras: files that the objective reads, by what they are.
+        memory: what earlier rounds of this device left (`LocalResult.memory`).
+        first: this device has not taken part before; with no memory it has then lost none.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
 
     Raises:
         TrainingError: the loss or a weight is not finite.
-        ModelMismatch: the module has nothing to train, or its output is not [B, C].
+        ModelMismatch: the module has nothing to train, its output is not [B, C], or the objective needs more of it.
     """
     assert samples.task is not None
     module.to(device).train()
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if not parameters:
         raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
-    optimizer, loss_of = make_optimizer(plan.optimizer, parameters), objectives.build(plan.objective, module)
+    base, memory = base or codec.manifest(module), memory or {}
+    names = _layout(plan, base, samples.task.num_classes)
+    work = Work(module, parameters, samples, plan, base, extras or {}, memory, first, seed, device)
+    if plan.precision is not None:
+        work.binary = Binary(plan.precision, module, base, memory)
+    try:
+        with seeded(seed, device) as order:
+            method = methods.build(work)
+            loss, accuracy, steps, spent = _train(work, method, order, on_epoch)
+            outcome = method.after(steps)
+        tensors, kept = _tensors(work, outcome)
+    except RuleError as error:
+        raise TrainingError(f"{error.detail}; nothing was uploaded") from error
+    return LocalResult(
+        loss,
+        accuracy,
+        steps,
+        len(samples),
+        tensors={name: tensors[name].detach().to("cpu") for name in names},
+        memory={name: value.detach().to("cpu") for name, value in kept.items()},
+        control_reset=outcome.control_reset,
+        spent=spent,
+    )
+
+
+def _layout(plan: LocalPlan, base: Header, classes: int) -> list[str]:
+    try:
+        return list(updates.layout(plan, base, classes))
+    except TensorError as error:
+        raise ModelMismatch(f"model: {error.detail}") from error
+
+
+def _tensors(work: Work, outcome: Outcome) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return everything that can be sent, by name, and everything that is kept."""
+    tensors: dict[str, Tensor] = {**codec.unwrap(work.module).state_dict(), **outcome.tensors}
+    if work.binary is None:
+        return tensors, outcome.memory
+    low, kept = work.binary.after()
+    return tensors | low, outcome.memory | kept
+
+
+def _train(
+    work: Work, method: Method, order: torch.Generator, on_epoch: Callable[[int, float], None] | None
+) -> tuple[float, float, int, Spent | None]:
+    plan, samples, device = work.plan, work.samples, work.device
+    optimizer = make_optimizer(plan.optimizer, list(work.parameters.values()))
+    private = PrivateSteps(plan, work.module, optimizer, samples, device) if plan.privacy is not None else None
     steps, loss, accuracy = 0, 0.0, 0.0
-    with seeded(seed, device) as order:
+    try:
         for epoch in range(1, plan.epochs + 1):
-            lost, right = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
-            for inputs, labels in samples.batches(plan.batch_size, order, device):
-                with statistics_kept(module, len(labels)):
-                    logits = module(inputs)
-                _check_logits(logits, len(labels), samples.task.num_classes)
-                step_loss = loss_of(module, logits, labels)
-                _step(optimizer, step_loss, parameters, plan.clip_norm)
-                steps += 1
-                lost += step_loss.detach() * len(labels)
-                right += (logits.detach().argmax(1) == labels).sum()
-            loss, accuracy = float(lost) / len(samples), int(right) / len(samples)
-            check_finite(module, loss, epoch)
+            lost, right, seen = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device), 0
+            batches = private.batches() if private else samples.batches(plan.batch_size, order, device)
+            for inputs, labels in batches:
+                step_loss, hits = _step(work, method, optimizer, private, inputs, labels)
+                steps, seen = steps + 1, seen + len(labels)
+                lost += step_loss * len(labels)
+                right += hits
+            loss, accuracy = float(lost) / max(seen, 1), int(right) / max(seen, 1)
+            check_finite(work.module, loss, epoch)
             if on_epoch is not None:
                 on_epoch(epoch, loss)
-    return LocalResult(loss, accuracy, steps, len(samples))
+    finally:
+        if private is not None:
+            private.close()
+    return loss, accuracy, steps, private.spent if private else None
 
 
 def _step(
-    optimizer: torch.optim.Optimizer, loss: Tensor, parameters: list[nn.Parameter], clip_norm: float | None
-) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    if clip_norm is not None:
-        torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+    work: Work,
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    private: PrivateSteps | None,
+    inputs: Tensor,
+    labels: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Take one step; return the loss and how many samples were right."""
+    parameters = list(work.parameters.values())
+    (private or optimizer).zero_grad()
+    loss = hits = torch.zeros((), device=work.device)
+    penalty = method.penalty()  # of the float weights, so before they are rounded
+    if len(labels):
+        loss, hits = _backward(work, method, inputs, labels)
+    if private is not None:
+        private.privatise(len(labels))
+    if penalty is not None:
+        _add_gradient(penalty, parameters)
+    if work.plan.clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(parameters, work.plan.clip_norm)
     optimizer.step()
+    return loss, hits.to(torch.int64)
 
 
-@contextmanager
-def statistics_kept(module: nn.Module, batch: int) -> Iterator[None]:
-    """Let BatchNorm use its running statistics for a batch of one, for which it has no statistics of its own."""
-    norms = [
-        layer
-        for layer in (module.modules() if batch == 1 else ())
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
-    ]
-    for layer in norms:
-        layer.eval()
-    try:
-        yield
-    finally:
-        for layer in norms:
-            layer.train()
+def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    assert work.samples.task is not None
+    with work.passes(len(labels)), quiet() if work.plan.privacy else nullcontext():
+        logits, features = work.forward(inputs, method.needs_features)
+        _check_logits(logits, len(labels), work.samples.task.num_classes)
+        loss = method.loss(inputs, labels, logits, features)
+        loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach(), (logits.detach().argmax(1) == labels).sum()
+
+
+def _add_gradient(penalty: Tensor, parameters: list[nn.Parameter]) -> None:
+    for parameter, gradient in zip(
+        parameters, torch.autograd.grad(penalty, parameters, allow_unused=True), strict=True
+    ):
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
 def check_finite(module: nn.Module, loss: float, epoch: int) -> None:

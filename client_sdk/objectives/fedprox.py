@@ -1,6 +1,6 @@
 """FedProx's objective: stay near the model as it was sent (Li et al. 2020, eq. 2; FedDF, App. B)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -8,18 +8,23 @@ from torch.nn import functional
 from contract.local import FedProxObjective
 
 
-def fedprox(options: FedProxObjective, module: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
-    """Return cross-entropy + mu/2 * ||w - w_sent||^2, over the parameters that are trained; buffers are no part of w.
+def proximal(now: Sequence[Tensor], sent: Sequence[Tensor], mu: float) -> Tensor:
+    """Return mu/2 * ||w - w_sent||^2 over the parameters that are trained; buffers are no part of w.
 
-    The gradient of the second term is mu * (w - w_sent): zero in the first step.
+    Its gradient is mu * (w - w_sent): zero in the first step.
     """
+    distance = now[0].new_zeros(())
+    for one, before in zip(now, sent, strict=True):
+        distance = distance + (one - before).square().sum()
+    return mu / 2 * distance
+
+
+def fedprox(options: FedProxObjective, module: nn.Module) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """Return (module, logits [B, C], labels [B]) -> cross-entropy + `proximal`; `module` has the weights as sent."""
     sent = [parameter.detach().clone() for parameter in _trained(module)]
 
     def loss(module: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
-        distance = logits.new_zeros(())
-        for now, before in zip(_trained(module), sent, strict=True):
-            distance = distance + (now - before).square().sum()
-        return functional.cross_entropy(logits, labels) + options.mu / 2 * distance
+        return functional.cross_entropy(logits, labels) + proximal(_trained(module), sent, options.mu)
 
     return loss
 

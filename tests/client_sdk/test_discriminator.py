@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from client_sdk import data
-from client_sdk.discriminator import adversarial_loss, generated, to_generator_range, train_discriminator
+from client_sdk.discriminator import adversarial_loss, generated, to_signed_unit, train_discriminator
 from client_sdk.errors import TrainingError
 from contract.local import Adam, DiscriminatorPlan, Sgd
 from contract.nn import registry
@@ -56,7 +56,7 @@ def test_extreme_scores_give_finite_losses_and_gradients(link: str) -> None:
 
 
 def test_data_values_are_mapped_to_the_generators_range() -> None:
-    assert to_generator_range(torch.tensor([0.0, 8.0, 16.0]), (0.0, 16.0)).tolist() == [-1.0, 0.0, 1.0]
+    assert to_signed_unit(torch.tensor([0.0, 8.0, 16.0]), (0.0, 16.0)).tolist() == [-1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid"])
@@ -76,7 +76,7 @@ def test_it_learns_to_tell_its_own_data_from_the_fakes(link: str) -> None:
     )
     module.eval()
     with torch.no_grad():
-        own, fake = module(to_generator_range(cloud(3.0), (0.0, 4.0))), module(far_fakes(65))
+        own, fake = module(to_signed_unit(cloud(3.0), (0.0, 4.0))), module(far_fakes(65))
     assert float(own.min() - fake.max()) > 2
     assert told == list(range(1, 16))
     best = -math.log(1 / (1 + math.exp(-1))) + math.log(2) if link == "double_sigmoid" else 0.0

@@ -104,7 +104,7 @@ def test_a_crash_before_the_upload_sends_the_same_bytes_and_trains_no_second_tim
     with pytest.raises(KeyboardInterrupt):
         take_part()
     kept = (tmp_path / "device" / "pending.safetensors").read_bytes()
-    monkeypatch.setattr(runner, "train_local", None)
+    monkeypatch.setattr("client_sdk.rounds.train_local", None)
     report = take_part(rounds=1)
     assert service.updates == [kept]
     assert report.rounds[0].seconds == 0 and report.losses[0] > 0

@@ -56,7 +56,7 @@ def test_a_module_with_other_tensors_is_refused_before_training(
     service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch, other: Any
 ) -> None:
     serve_own(service, own())
-    monkeypatch.setattr(runner, "train_local", None)
+    monkeypatch.setattr("client_sdk.rounds.train_local", None)
     with pytest.raises(errors.ModelMismatch) as caught:
         take_part(model=other)
     assert caught.value.tensors and caught.value.tensors[0] in str(caught.value)

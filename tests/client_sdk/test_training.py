@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk import data, objectives
+from client_sdk import data
 from client_sdk.errors import ModelMismatch, TrainingError
-from client_sdk.training import choose_device, seeded, statistics_kept, train_local
+from client_sdk.methods.base import statistics_kept
+from client_sdk.training import choose_device, seeded, train_local
 from contract.local import Adam, FedProxObjective, LocalPlan, Sgd, SgdObjective
 from contract.wire.federations import Task
 
@@ -33,11 +34,6 @@ def linear() -> nn.Linear:
     return module
 
 
-def test_every_objective_of_the_contract_is_built() -> None:
-    kinds = {SgdObjective().kind, FedProxObjective().kind}
-    assert set(objectives.OBJECTIVES) == kinds
-
-
 def test_one_step_of_sgd_by_hand() -> None:
     """Logits 0 give p = (1/2, 1/2); d loss / d logits = p - onehot = (1/2, -1/2) for label 1.
 
@@ -58,24 +54,6 @@ def test_clipping_bounds_the_step() -> None:
     module = linear()
     train_local(module, one, LocalPlan(optimizer=Sgd(lr=0.1), clip_norm=1.0), seed=0, device=CPU)
     assert float(module.weight.detach().norm()) == pytest.approx(0.1, rel=1e-4)
-
-
-def test_fedprox_adds_mu_times_the_distance_to_the_gradient() -> None:
-    """d/dw [mu/2 |w - w0|^2] = mu (w - w0): with mu = 0.5 and w - w0 = 3 everywhere, 1.5 on top of cross-entropy's."""
-    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    prox = objectives.build(FedProxObjective(mu=0.5), module)
-    plain = objectives.build(SgdObjective(), module)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += 3
-    x, y = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0, 1, 0, 1])
-    gradients = []
-    for loss in (prox, plain):
-        module.zero_grad()
-        loss(module, module(x), y).backward()
-        gradients.append([parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None])
-    for with_prox, without in zip(*gradients, strict=True):
-        assert with_prox == pytest.approx(without + 1.5, abs=1e-5)
 
 
 def test_fedprox_stays_nearer_to_the_model_as_it_was_sent() -> None:

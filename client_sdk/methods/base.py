@@ -1,0 +1,185 @@
+"""What every local method is given, and the hooks it may override."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from client_sdk.data import Samples
+from client_sdk.errors import ModelMismatch, UnexpectedAnswer
+from client_sdk.precision import Binary
+from contract.local import LocalPlan
+from contract.nn import codec
+from contract.tensors import Header, TensorError, TensorFile
+
+
+@dataclass
+class Work:
+    """One round's local training.
+
+    Attributes:
+        module: maps [B, *input] to logits [B, C]; has the weights as they were sent when a method is made.
+        parameters: what is trained, by name; a tied parameter once.
+        base: header of the model as it was sent.
+        extras: files that came with the assignment, by what they are.
+        memory: what the method kept of this device's earlier rounds, by the method's own names.
+        first: this device has not taken part before.
+        binary: the module's low precision, if any.
+    """
+
+    module: nn.Module
+    parameters: dict[str, nn.Parameter]
+    samples: Samples
+    plan: LocalPlan
+    base: Header
+    extras: Mapping[str, Path]
+    memory: Mapping[str, Tensor]
+    first: bool
+    seed: int
+    device: torch.device
+    binary: Binary | None = None
+
+    @contextmanager
+    def passes(self, batch: int) -> Iterator[None]:
+        """Run forward and backward passes of one batch in training mode.
+
+        BatchNorm uses its running statistics for a batch of one, for which it has no statistics of its own.
+        """
+        with statistics_kept(self.module, batch), self.quantised():
+            yield
+
+    @contextmanager
+    def quantised(self) -> Iterator[None]:
+        """Run the network as it will be sent: with rounded weights under low precision."""
+        if self.binary is None:
+            yield
+            return
+        with self.binary.applied():
+            yield
+
+    def forward(self, inputs: Tensor, with_features: bool) -> tuple[Tensor, Tensor | None]:
+        """Return logits [B, C], and features [B, d] if they are asked for."""
+        if not with_features:
+            return self.module(inputs), None
+        features = features_of(self.module, inputs)
+        return self.module.head(features), features  # type: ignore[operator]
+
+    def extra(self, name: str) -> dict[str, Tensor] | None:
+        """Return the tensors of a file that came with the assignment, on the device; None if it did not come.
+
+        Raises:
+            UnexpectedAnswer: the file is not sound.
+        """
+        path = self.extras.get(name)
+        if path is None:
+            return None
+        try:
+            with TensorFile(path) as file:
+                return {key: codec.read_tensor(file, key).to(self.device) for key in file.names}
+        except TensorError as error:
+            raise UnexpectedAnswer(f"extras.{name}: {error.detail}") from error
+
+
+@dataclass
+class Outcome:
+    """What a method adds to the trained weights.
+
+    Attributes:
+        tensors: for the update's file, by their names there.
+        memory: for this device's next round.
+        control_reset: SCAFFOLD's control variate was lost and started at zeros again.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    control_reset: bool = False
+
+
+class Method:
+    """Cross-entropy on the device's own labels; other methods override hooks.
+
+    Made once per round, before the first step: `work.module` still has the weights as they were sent.
+    """
+
+    needs_features: ClassVar[bool] = False
+
+    def __init__(self, options: Any, work: Work):
+        self.options, self.work = options, work
+        if self.needs_features:
+            require_features(work)
+
+    def penalty(self) -> Tensor | None:
+        """Return a scalar of the weights alone, or None. Its gradient joins that of the data's loss, after DP-SGD has
+        clipped and noised the latter; it is no part of the loss that is reported.
+        """
+        return None
+
+    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return the mean loss of a batch: inputs [B, *input], labels [B], logits [B, C], features [B, d]."""
+        return functional.cross_entropy(logits, labels)
+
+    def after(self, steps: int) -> Outcome:
+        """Return what is sent and kept beside the weights, after the last of `steps` steps."""
+        return Outcome()
+
+
+def features_of(module: nn.Module, inputs: Tensor) -> Tensor:
+    """Return the features [B, d] of inputs [B, *input].
+
+    Raises:
+        ModelMismatch: they have another shape.
+    """
+    features: Tensor = module.features(inputs)  # type: ignore[operator]
+    if features.ndim != 2 or len(features) != len(inputs):
+        raise ModelMismatch(
+            f"model: features(x) returned shape {list(features.shape)} for {len(inputs)} samples; return one vector "
+            "per sample, shape [B, d]"
+        )
+    return features
+
+
+def require_features(work: Work) -> None:
+    """Refuse a module without named features, before anything is trained.
+
+    Raises:
+        ModelMismatch: `features` or `head` is missing, or forward(x) is something else than head(features(x)).
+    """
+    module, kind = work.module, work.plan.objective.kind
+    missing = [name for name in ("features", "head") if not callable(getattr(module, name, None))]
+    if missing:
+        raise ModelMismatch(
+            f"model: objective {kind!r} reads features, and the module has no {' and no '.join(missing)}. Give it a "
+            "method features(x) -> [B, d] and a module head, such that forward(x) is head(features(x))"
+        )
+    inputs = next(work.samples.read([torch.zeros(1, dtype=torch.int64)], work.device))[0]
+    module.eval()
+    with torch.no_grad():
+        whole, parts = module(inputs), work.forward(inputs, True)[0]
+    module.train()
+    if whole.shape != parts.shape or not torch.allclose(whole, parts, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise ModelMismatch(
+            f"model: objective {kind!r} trains the head on features, and forward(x) is not head(features(x)); make "
+            "forward return exactly that"
+        )
+
+
+@contextmanager
+def statistics_kept(module: nn.Module, batch: int) -> Iterator[None]:
+    """Let BatchNorm use its running statistics for a batch of one, for which it has no statistics of its own."""
+    norms = [
+        layer
+        for layer in (module.modules() if batch == 1 else ())
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
+    ]
+    for layer in norms:
+        layer.eval()
+    try:
+        yield
+    finally:
+        for layer in norms:
+            layer.train()

@@ -1,0 +1,67 @@
+"""Methods that shape features: FedUV's spread, FedTGP's prototypes of the classes."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from client_sdk.errors import ModelMismatch, UnexpectedAnswer
+from client_sdk.methods.base import Method, Outcome, Work, features_of
+from client_sdk.objectives import fedtgp, feduv
+from contract import updates
+from contract.local import FedTgpObjective
+
+
+class FedUv(Method):
+    """Spread outputs over the classes and features over their space, as if the data were not skewed."""
+
+    needs_features = True
+
+    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return cross-entropy + the two spreads."""
+        assert features is not None
+        spread = feduv.spread(logits, features, self.options.std_weight, self.options.unif_weight)
+        return functional.cross_entropy(logits, labels) + spread.loss
+
+
+class FedTgp(Method):
+    """Draw features to the server's trained prototypes; send the means of this device's features per class."""
+
+    needs_features = True
+
+    def __init__(self, options: FedTgpObjective, work: Work):
+        super().__init__(options, work)
+        assert work.samples.task is not None
+        self._shape = (work.samples.task.num_classes, updates.features_of(work.base))
+        found = work.extra("prototypes")
+        self._prototypes = None if found is None else found.get("prototypes", torch.empty(0))
+        if self._prototypes is not None and tuple(self._prototypes.shape) != self._shape:
+            raise UnexpectedAnswer(
+                f"extras.prototypes: tensor 'prototypes' has shape {list(self._prototypes.shape)}, expected "
+                f"{list(self._shape)}, one row per class; tell the operator"
+            )
+
+    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return cross-entropy + lambda times the mean squared distance to the prototypes, once there are any."""
+        assert features is not None
+        own = functional.cross_entropy(logits, labels)
+        if self._prototypes is None:
+            return own
+        return own + fedtgp.pull(features, labels, self._prototypes.to(features.dtype), self.options.weight)
+
+    def after(self, steps: int) -> Outcome:
+        """Send class_means [C, d], zeros for a class without samples, and class_counts [C]."""
+        work, features, labels = self.work, [], []
+        rows = list(torch.split(torch.arange(len(work.samples)), work.plan.batch_size))
+        work.module.eval()
+        with torch.no_grad(), work.quantised():
+            for x, y in work.samples.read(rows, work.device):
+                features.append(features_of(work.module, x).float().cpu())
+                labels.append(y.cpu())
+        work.module.train()
+        found = fedtgp.class_means(torch.cat(features), torch.cat(labels), self._shape[0])
+        if found.means.shape[1] != self._shape[1]:
+            raise ModelMismatch(
+                f"model: features(x) gives {found.means.shape[1]} values, and the federation's model has "
+                f"{self._shape[1]} features; use its architecture"
+            )
+        return Outcome(tensors={"class_means": found.means, "class_counts": found.counts})

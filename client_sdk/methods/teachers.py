@@ -1,0 +1,79 @@
+"""Methods with other networks beside the trained one: FedGKD's teacher, MOON's global and previous models."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from client_sdk import models
+from client_sdk.methods.base import Method, Outcome, Work, features_of
+from client_sdk.objectives import fedgkd, moon
+from contract.local import FedGkdObjective, MoonObjective
+from contract.nn import codec
+
+PREVIOUS = "previous."
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """Return a copy of a network that is evaluated only."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
+
+
+class FedGkd(Method):
+    """Learn from the mean of the last global models; in the first round there is none, and this is plain training."""
+
+    def __init__(self, options: FedGkdObjective, work: Work):
+        super().__init__(options, work)
+        self._teacher: nn.Module | None = None
+        path = work.extras.get("teacher")
+        if path is not None:
+            self._teacher = frozen(work.module)
+            models.load(self._teacher, path)
+
+    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return cross-entropy + gamma/2 tau^2 KL(teacher || student)."""
+        own = functional.cross_entropy(logits, labels)
+        if self._teacher is None:
+            return own
+        with torch.no_grad():
+            teacher = self._teacher(inputs)
+        return own + fedgkd.distance(logits, teacher, self.options.gamma, self.options.tau)
+
+
+class Moon(Method):
+    """Draw features to the global model's and away from this device's previous model's.
+
+    A device that takes part for the first time, or whose previous model is of another network, takes the global one.
+    """
+
+    needs_features = True
+
+    def __init__(self, options: MoonObjective, work: Work):
+        super().__init__(options, work)
+        self._global = frozen(work.module)
+        self._previous = self._restored(work.memory) or self._global
+
+    def _restored(self, memory: Mapping[str, Tensor]) -> nn.Module | None:
+        state = {name.removeprefix(PREVIOUS): value for name, value in memory.items() if name.startswith(PREVIOUS)}
+        previous = frozen(self.work.module)
+        own = previous.state_dict()
+        if state.keys() != own.keys() or any(state[name].shape != value.shape for name, value in own.items()):
+            return None
+        previous.load_state_dict(state)
+        return previous
+
+    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+        """Return cross-entropy + mu times the contrast."""
+        assert features is not None
+        with torch.no_grad():
+            near = features_of(self._global, inputs)
+            far = near if self._previous is self._global else features_of(self._previous, inputs)
+        contrast = moon.contrast(features, near, far.unsqueeze(0), self.options.mu, self.options.tau)
+        return functional.cross_entropy(logits, labels) + contrast
+
+    def after(self, steps: int) -> Outcome:
+        """Keep the trained model: it is the previous one of the next round."""
+        state = codec.unwrap(self.work.module).state_dict()
+        return Outcome(memory={PREVIOUS + name: value for name, value in state.items()})

@@ -1,0 +1,68 @@
+"""Low precision on the device: train through one bit a weight, keep float weights while the round lasts (FedDF 4.3)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from contract import lowbit, updates
+from contract.local import BinaryPrecision
+from contract.nn import codec
+from contract.tensors import Header
+
+FEEDBACK = "feedback."
+
+
+def binarised(weight: Tensor) -> Tensor:
+    """Return scale * sign(w) [out, ...], scale = mean |w| of each output channel, sign(0) = +1 (FedDF 4.3).
+
+    `contract.lowbit.binarize` for the forward passes of training: on the weight's own device, whose float64 may be
+    missing (MPS), so the scale can differ from what is sent in its last bit.
+    """
+    wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    scale = wide.abs().flatten(1).mean(1).to(weight.dtype).view(-1, *[1] * (weight.ndim - 1))
+    return torch.where(weight >= 0, scale, -scale)
+
+
+class Binary:
+    """The binarised weights of one round.
+
+    The module holds the float weights; only forward and backward passes see the rounded ones, so that a gradient
+    passes straight through to the float weights and the optimiser moves those.
+
+    Args:
+        memory: the device's state; ``feedback.<weight>`` is what rounding lost in the round before.
+    """
+
+    def __init__(self, options: BinaryPrecision, module: nn.Module, base: Header, memory: Mapping[str, Tensor]):
+        state = codec.unwrap(module).state_dict(keep_vars=True)
+        self.weights = {name: state[name] for name in updates.binary_weights(base)}
+        self.error_feedback, self.memory = options.error_feedback, memory
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Put the rounded weights in the place of the float ones. Backward passes belong inside, too."""
+        latent = {name: weight.data for name, weight in self.weights.items()}
+        rounded = {name: binarised(data) for name, data in latent.items()}
+        for name, weight in self.weights.items():
+            weight.data = rounded[name]
+        try:
+            yield
+        finally:
+            for name, weight in self.weights.items():
+                weight.data = latent[name]
+
+    def after(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the update's ``bits.`` and ``scale.`` tensors, and the memory for the next round."""
+        tensors, memory = {}, {}
+        for name, weight in self.weights.items():
+            values = codec.state_arrays({name: weight})[name]
+            kept = self.memory.get(FEEDBACK + name) if self.error_feedback else None
+            fits = kept is not None and kept.shape == weight.shape
+            rounded = lowbit.binarize(values, kept.numpy() if kept is not None and fits else None)
+            tensors[f"bits.{name}"] = torch.from_numpy(lowbit.pack(rounded.binary))
+            tensors[f"scale.{name}"] = torch.from_numpy(rounded.scale.astype("float32"))
+            if self.error_feedback:
+                memory[FEEDBACK + name] = torch.from_numpy(rounded.memory.astype("float32"))
+        return tensors, memory

@@ -1,0 +1,126 @@
+"""DP-SGD through Opacus: per-sample gradients clipped, noise added, the privacy that was spent (Abadi et al. 2016).
+
+Noise and the choice of samples come from the operating system's randomness and not from the federation's seed, which
+the operator knows: noise that can be drawn again can be taken off again. A private round therefore cannot be repeated.
+"""
+
+import importlib
+import secrets
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor, nn
+
+from client_sdk.data import Samples
+from client_sdk.errors import ModelMismatch, UsageError
+from contract.local import LocalPlan, Privacy
+
+
+class Spent(BaseModel):
+    """Steps of one round, as the accountant counts them."""
+
+    noise_multiplier: float = Field(gt=0)
+    sample_rate: float = Field(gt=0, le=1)
+    steps: int = Field(ge=0)
+
+
+def epsilon(spent: Sequence[Spent], delta: float) -> float:
+    """Return epsilon at `delta` for all of `spent` together (Rényi accountant with Poisson sampling)."""
+    accountant = _opacus().accountants.RDPAccountant()
+    accountant.history = [(entry.noise_multiplier, entry.sample_rate, entry.steps) for entry in spent]
+    return float(accountant.get_epsilon(delta)) if accountant.history else 0.0
+
+
+class PrivateSteps:
+    """Turns the gradients of one round's training into private ones. Made with the module in training mode.
+
+    Raises:
+        UsageError: Opacus is not installed.
+        ModelMismatch: the module mixes the samples of a batch, or has layers without per-sample gradients.
+    """
+
+    def __init__(
+        self,
+        plan: LocalPlan,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        samples: Samples,
+        device: torch.device,
+    ):
+        opacus, options = _opacus(), plan.privacy or Privacy()
+        _check_module(opacus, module)
+        self.samples, self.device = samples, device
+        self.rate = min(1.0, plan.batch_size / len(samples))
+        self.steps_per_epoch = -(-len(samples) // plan.batch_size)
+        self.spent = Spent(
+            noise_multiplier=options.noise_multiplier,
+            sample_rate=self.rate,
+            steps=self.steps_per_epoch * plan.epochs,
+        )
+        self._order = torch.Generator().manual_seed(secrets.randbits(63))
+        self._hooks = opacus.GradSampleModule(module)
+        self._optimizer = opacus.optimizers.DPOptimizer(
+            optimizer,
+            noise_multiplier=options.noise_multiplier,
+            max_grad_norm=options.max_grad_norm,
+            expected_batch_size=self.rate * len(samples),
+            generator=torch.Generator(device=device).manual_seed(secrets.randbits(63)),
+        )
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield one epoch of batches, each with every sample at the same chance; a batch can be empty."""
+        for _ in range(self.steps_per_epoch):
+            row = torch.rand(len(self.samples), generator=self._order).lt(self.rate).nonzero().flatten()
+            if len(row):
+                yield from self.samples.read([row], self.device)
+            else:
+                yield torch.empty(0), torch.empty(0, dtype=torch.int64)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, those per sample included."""
+        self._optimizer.zero_grad(set_to_none)
+
+    def privatise(self, batch: int) -> None:
+        """Replace each parameter's gradient by the clipped and noised sum over the batch, divided by its mean size."""
+        for parameter in self._optimizer.params:
+            if parameter.grad_sample is None:  # an empty batch, or a parameter that the loss does not reach
+                parameter.grad_sample = parameter.new_zeros(batch, *parameter.shape)
+        self._optimizer.pre_step()
+
+    def close(self) -> None:
+        """Take Opacus's hooks off the module."""
+        self._hooks.cleanup()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence torch's remark on hooks of a first layer, whose input needs no gradient."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        yield
+
+
+def _opacus() -> Any:
+    try:
+        return importlib.import_module("opacus")
+    except ImportError as error:
+        raise UsageError(
+            "local.privacy: this federation asks for differential privacy, which needs Opacus; "
+            "pip install 'potstill[client,privacy]'"
+        ) from error
+
+
+def _check_module(opacus: Any, module: nn.Module) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise ModelMismatch(
+                f"model: layer {name!r} is BatchNorm, which mixes the samples of a batch, so no sample's share can be "
+                "bounded. With local.privacy take GroupNorm: the architecture's option norm, or your own module"
+            )
+    problems = [str(error) for error in opacus.validators.ModuleValidator.validate(module, strict=False)]
+    if problems:
+        raise ModelMismatch(f"model: Opacus has no per-sample gradients for it: {problems[0]}")

@@ -1,0 +1,98 @@
+"""One round on the device's disk: fetch what the assignment names, train, keep the update until it is delivered."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from client_sdk import models, privacy
+from client_sdk.client import Client
+from client_sdk.data import Samples
+from client_sdk.state import Pending, StateFolder
+from client_sdk.training import LocalResult, train_local
+from contract.nn import codec
+from contract.seeds import derive_seed
+from contract.tensors import BUFFERS_KEY, TensorFile, write_file
+from contract.wire.devices import TrainAssignment
+
+
+def fetch(client: Client, folder: StateFolder, assignment: TrainAssignment) -> tuple[Path, dict[str, Path]]:
+    """Download the round's model and extras, each once per digest; return their paths. Other models are removed."""
+    wanted = [assignment.model, *assignment.extras.values()]
+    folder.forget_models(keep={model.digest for model in wanted})
+    base = client.download(assignment.model, folder.model(assignment.model.digest))
+    extras = {
+        name: client.download(model, folder.model(model.digest)) for name, model in sorted(assignment.extras.items())
+    }
+    return base, extras
+
+
+def train_round(
+    assignment: TrainAssignment,
+    *,
+    client: Client,
+    folder: StateFolder,
+    module: nn.Module,
+    samples: Samples,
+    device: torch.device,
+    on_epoch: Callable[[int, float], None],
+) -> Pending:
+    """Train the round's model; keep the update, and the method's state beside it, so that both survive a crash.
+
+    The update's bytes depend on model, data, plan, seed and the method's state only (and, with differential privacy,
+    on secret noise): no times in the metadata.
+    """
+    path, extras = fetch(client, folder, assignment)
+    models.load(module, path)
+    with TensorFile(path) as file:
+        base = file.header
+    result = train_local(
+        module,
+        samples,
+        assignment.local,
+        seed=derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train"),
+        device=device,
+        base=base,
+        extras=extras,
+        memory=folder.memory.begin(assignment.round.id),
+        first=folder.is_new(),
+        on_epoch=on_epoch,
+    )
+    return _keep(assignment, folder, module, result)
+
+
+def _keep(assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult) -> Pending:
+    epsilon, plan = None, assignment.local
+    if plan.privacy is not None and result.spent is not None:
+        epsilon = privacy.epsilon(folder.spend(result.spent), plan.privacy.delta)
+    pending = Pending(
+        kind="update",
+        purpose=assignment.round.id,
+        base=assignment.model.id,
+        loss=result.loss,
+        accuracy=result.accuracy,
+        steps=result.steps,
+        num_samples=result.num_samples,
+        epsilon=epsilon,
+    )
+    file = folder.path / "pending.part"
+    write_file(file, codec.state_arrays(result.tensors), _metadata(pending, result, module))
+    folder.memory.propose(assignment.round.id, result.memory)
+    folder.keep_pending(file, pending)
+    return pending
+
+
+def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[str, str]:
+    if pending.epsilon is None:
+        metrics = {"loss": pending.loss, "accuracy": pending.accuracy, "steps": pending.steps}
+    else:  # loss and accuracy were measured on the data without noise: they stay here
+        metrics = {"steps": pending.steps, "epsilon": pending.epsilon}
+    metadata = {
+        "num_samples": str(pending.num_samples),
+        "base_model": pending.base,
+        "metrics": json.dumps(metrics),
+        BUFFERS_KEY: json.dumps(codec.buffer_names(module)),
+    }
+    return metadata | ({"control_reset": "1"} if result.control_reset else {})
