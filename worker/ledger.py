@@ -13,16 +13,27 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.recipes.parts import GeneratorImported
 from contract.tensors import TensorError, TensorFile, check_file, compare
+from contract.wire.federations import Prototype
 from service.config import Settings
-from service.domain.federation import FederationConfig
+from service.domain.federation import SERVER, FederationConfig
 from service.infra.blobs import Blobs, digest_of
 from service.infra.queue import Sender
 from service.operations import effects, jobs, lifecycle, publishing, workers
 from service.operations.jobs import LostLease
 from service.operations.unit import Store
 from service.persistence.engine import Database
-from service.persistence.tables import ClientRow, DatasetRow, FederationRow, ModelRow, RoundRow, UpdateRow
+from service.persistence.tables import (
+    ClientRow,
+    DatasetRow,
+    DiscriminatorRow,
+    FederationRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
 from worker.specs import (
     Datasets,
     GeneratorSpec,
@@ -122,15 +133,19 @@ class Ledger:
             JobFailure: a file is not what it should be.
         """
         files = {name: (path, *digest_of(path)) for name, path in result.models.items()}
+        kept = {name: (path, *digest_of(path)) for name, path in (result.state or {}).items()}
         self._check(job, result)
         with self._store.write() as session:
             effects.hold_blobs(session)
             jobs.held(session, job.id, job.fence)
-            for path, digest, _ in files.values():
-                if path.exists():  # two names may have one content
+            for path, digest, _ in [*files.values(), *kept.values()]:
+                if path.exists() and path != self._blobs.path(digest):  # two names may have one content
                     self._blobs.keep(path, digest)
             outcome = publishing.Outcome(
                 files={name: (digest, size) for name, (_, digest, size) in files.items()},
+                state=None
+                if result.state is None
+                else {name: (digest, size) for name, (_, digest, size) in kept.items()},
                 metrics=plain(result.metrics),
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
@@ -145,7 +160,7 @@ class Ledger:
         if job.kind == "round":
             with self._store.read() as session:
                 bases = self._base_digests(session, session.get_one(RoundRow, job.round_id))
-        for name, path in result.models.items():
+        for name, path in [*result.models.items(), *(result.state or {}).items()]:
             try:
                 header = check_file(path)
                 if name in bases:
@@ -209,24 +224,23 @@ class Ledger:
     def _weights(self, session: Session, model_id: str | None) -> Path | None:
         return None if model_id is None else self._blobs.path(session.get_one(ModelRow, model_id).digest)
 
+    def _prototype(self, session: Session, prototype: Prototype, model_id: str | None) -> PrototypeSpec:
+        network = NetworkRef(
+            architecture=prototype.architecture,
+            options=prototype.options,
+            weights=self._weights(session, model_id),
+        )
+        return PrototypeSpec(name=prototype.name, network=network)
+
     def _initialize(
         self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
     ) -> InitializeSpec:
-        prototypes = [
-            PrototypeSpec(
-                name=prototype.name,
-                network=NetworkRef(
-                    architecture=prototype.architecture,
-                    options=prototype.options,
-                    weights=self._weights(session, prototype.initial_model),
-                ),
-            )
-            for prototype in config.prototypes
-        ]
+        made = {p.name: self._prototype(session, p, p.initial_model) for p in config.published}
         return InitializeSpec(
             seed=federation.seed,
             task=config.task,
-            prototypes=prototypes,
+            server_model=made.pop(SERVER, None) if config.server_model else None,
+            prototypes=list(made.values()),
             datasets=self._datasets(session, config),
             output_dir=folder,
         )
@@ -234,15 +248,17 @@ class Ledger:
     def _generator(
         self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
     ) -> GeneratorSpec:
-        stage, unlabeled = config.recipe.discriminators, self._datasets(session, config).unlabeled
+        stage = config.recipe.discriminators
         assert stage is not None
-        assert unlabeled is not None
+        imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
         return GeneratorSpec(
             seed=federation.seed,
             task=config.task,
             generator=stage.generator,
+            weights=self._weights(session, imported),
             discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
-            unlabeled=unlabeled,
+            unlabeled=self._datasets(session, config).unlabeled,
+            data=config.recipe.distil.data if config.recipe.distil else None,
             output_dir=folder,
         )
 
@@ -259,56 +275,72 @@ class Ledger:
             options=stage.plan.options,
             discriminators=unscored,
             input_range=generator.metrics["input_range"],
-            datasets=self._datasets(session, config),
+            datasets=self._server_sets(session, federation, config),
             output_dir=folder,
         )
+
+    def _server_sets(self, session: Session, federation: FederationRow, config: FederationConfig) -> Datasets:
+        """Return the server data of scores and rounds: drawn samples take the place of the unlabelled set."""
+        sets = self._datasets(session, config)
+        samples = lifecycle.current_models(session, federation.id).get(lifecycle.SAMPLES)
+        return sets if samples is None else sets.model_copy(update={"unlabeled": self._weights(session, samples)})
 
     def _round(
         self, session: Session, federation: FederationRow, config: FederationConfig, round_: RoundRow, folder: Path
     ) -> RoundSpec:
-        rows = session.execute(
-            select(UpdateRow, ClientRow)
-            .join(ClientRow, ClientRow.id == UpdateRow.client_id)
-            .where(UpdateRow.round_id == round_.id)
-            .order_by(ClientRow.name)
-        ).all()
-        scored = lifecycle.discriminators_of(session, federation.id)
-        scores = {
-            client.name: self._blobs.path(scored[client.id].scores_digest or "")
-            for _, client in rows
-            if config.recipe.discriminators is not None
-        }
-        bases = self._base_digests(session, round_)
+        bases = round_.base_models
+        prototypes = {p.name: self._prototype(session, p, bases[p.name]) for p in config.published}
         return RoundSpec(
             seed=federation.seed,
             round_index=round_.index,
             rounds_total=config.rounds.total,
             task=config.task,
             recipe=config.recipe,
-            prototypes=[
-                PrototypeSpec(
-                    name=prototype.name,
-                    network=NetworkRef(
-                        architecture=prototype.architecture,
-                        options=prototype.options,
-                        weights=self._blobs.path(bases[prototype.name]),
-                    ),
-                )
-                for prototype in config.prototypes
-            ],
-            updates=[
-                UpdateSpec(
-                    client=client.name,
-                    prototype=client.prototype,
-                    weights=self._blobs.path(update.digest),
-                    num_samples=update.num_samples,
-                )
-                for update, client in rows
-            ],
-            datasets=self._datasets(session, config),
-            scores=scores,
+            local=config.local,
+            clients_total=len(lifecycle.live_clients(session, federation.id)),
+            server_model=prototypes.pop(SERVER, None) if config.server_model else None,
+            prototypes=list(prototypes.values()),
+            updates=self._updates(session, round_),
+            datasets=self._server_sets(session, federation, config),
+            scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
+            state={
+                name: self._blobs.path(session.get_one(ModelRow, id_).digest)
+                for name, id_ in lifecycle.kept_state(session, federation.id).items()
+            },
             output_dir=folder,
         )
+
+    def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
+        rows = session.execute(
+            select(UpdateRow, ClientRow, ParticipantRow)
+            .join(ClientRow, ClientRow.id == UpdateRow.client_id)
+            .join(
+                ParticipantRow,
+                (ParticipantRow.client_id == UpdateRow.client_id) & (ParticipantRow.round_id == UpdateRow.round_id),
+            )
+            .where(UpdateRow.round_id == round_.id)
+            .order_by(ClientRow.name)
+        )
+        return [
+            UpdateSpec(
+                client=client.name,
+                prototype=participant.prototype,
+                weights=self._blobs.path(update.digest),
+                num_samples=update.num_samples,
+                label_counts=client.label_counts,
+                control_reset=update.control_reset,
+            )
+            for update, client, participant in rows
+        ]
+
+    def _scores(self, session: Session, federation: FederationRow, round_: RoundRow) -> dict[str, Path]:
+        rows = session.execute(
+            select(ClientRow.name, DiscriminatorRow.scores_digest)
+            .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+            .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
+            .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
+        )
+        return {name: self._blobs.path(digest) for name, digest in rows if digest is not None}
 
 
 def plain(value: Any) -> Any:

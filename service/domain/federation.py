@@ -3,12 +3,15 @@
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contract import architectures
+from contract.groups import copies
 from contract.local import LocalPlan
 from contract.recipes import presets
-from contract.recipes.parts import GeneratorImported
+from contract.recipes.parts import GeneratorImported, GroupsRandom
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import DatasetRefs, FederationCreate, Prototype, RecipeChoice, RoundsPlan, Task
 from service.domain.errors import DomainError, invalid_field
+
+SERVER = "server"
 
 
 class FederationConfig(BaseModel):
@@ -18,40 +21,68 @@ class FederationConfig(BaseModel):
 
     task: Task
     prototypes: list[Prototype]
+    server_model: Prototype | None = None
     recipe: Recipe
     local: LocalPlan
     rounds: RoundsPlan
     datasets: DatasetRefs
 
+    @property
+    def group_count(self) -> int:
+        """How many models there are of each prototype."""
+        groups = self.recipe.groups
+        return groups.count if isinstance(groups, GroupsRandom) else 1
+
+    @property
+    def trained(self) -> list[Prototype]:
+        """What clients train: every prototype, or its copies where the recipe has groups."""
+        return [
+            prototype.model_copy(update={"name": name})
+            for prototype in self.prototypes
+            for name in copies(prototype.name, self.group_count)
+        ]
+
+    @property
+    def published(self) -> list[Prototype]:
+        """What rounds publish: what clients train, and the server's model under the name `server`."""
+        server = [] if self.server_model is None else [self.server_model.model_copy(update={"name": SERVER})]
+        return self.trained + server
+
     def prototype(self, name: str) -> Prototype:
-        """Return a prototype by its name."""
-        return next(prototype for prototype in self.prototypes if prototype.name == name)
-
-
-def _is_early_stop_asked_for(request: RecipeChoice | Recipe) -> bool:
-    return isinstance(request, Recipe) or "early_stop" in str(request.options)
+        """Return what is published under a name."""
+        return next(prototype for prototype in self.published if prototype.name == name)
 
 
 def resolve_recipe(request: RecipeChoice | Recipe, has_validation: bool) -> Recipe:
     """Return the recipe that was asked for.
 
-    A preset's own early stopping is left out without a validation set; one that was asked for is refused.
+    A preset's own early stopping and filter of teachers are left out without a validation set; those that were asked
+    for stay, and are refused with the other mixtures that are impossible.
     """
-    if isinstance(request, Recipe):
-        recipe = request
-    else:
-        try:
-            recipe = presets.build(request.name, request.options)
-        except presets.RecipeError as error:
-            raise invalid_field(f"recipe.{error.field}", str(error)) from None
-    schedule = recipe.distil.schedule if recipe.distil else None
-    if schedule and schedule.early_stop and not has_validation:
-        if _is_early_stop_asked_for(request):
-            raise invalid_field("recipe.distil.schedule.early_stop", "needs a validation set: name datasets.validation")
-        tree = recipe.model_dump(mode="json")
-        tree["distil"]["schedule"]["early_stop"] = None
-        recipe = presets.parse(tree)
+    try:
+        if isinstance(request, Recipe):
+            return _own(request)
+        recipe = presets.build(request.name, request.options)
+        return recipe if has_validation else _without_validation(recipe, presets.build(request.name))
+    except presets.RecipeError as error:
+        raise invalid_field(f"recipe.{error.field}", str(error)) from None
+
+
+def _own(recipe: Recipe) -> Recipe:
+    """Return a composition of the operator's own, which may not go by the name of a preset that it is not."""
+    preset = presets.PRESETS.get(recipe.name)
+    if preset is not None and preset.recipe != recipe:
+        raise presets.RecipeError("name", f"{recipe.name!r} is a built-in recipe and this is another; name yours anew")
     return recipe
+
+
+def _without_validation(recipe: Recipe, preset: Recipe) -> Recipe:
+    tree = recipe.model_dump(mode="json")
+    if recipe.drop_worst == preset.drop_worst:
+        tree["drop_worst"] = None
+    if recipe.distil and preset.distil and recipe.distil.schedule.early_stop == preset.distil.schedule.early_stop:
+        tree["distil"]["schedule"]["early_stop"] = None
+    return presets.parse(tree)
 
 
 def resolve_local(request: FederationCreate, recipe: Recipe) -> LocalPlan:
@@ -75,6 +106,15 @@ def _first(error: ValueError) -> str:
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
 
 
+def check_groups(recipe: Recipe, rounds: RoundsPlan) -> None:
+    """Refuse more groups than clients that are asked in a round."""
+    asked = rounds.clients_per_round
+    if isinstance(recipe.groups, GroupsRandom) and asked is not None and 1 <= asked < recipe.groups.count:
+        raise invalid_field(
+            "recipe.groups.count", f"{recipe.groups.count} groups, but rounds.clients_per_round is {int(asked)}"
+        )
+
+
 def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task, evaluates: bool) -> None:
     """Refuse architectures that are unknown, have impossible options, or cannot do what the recipe needs of them."""
     if len({prototype.name for prototype in prototypes}) != len(prototypes):
@@ -94,6 +134,14 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
             )
     if recipe.discriminators:
         _check_discriminators(recipe, task)
+
+
+def check_server_model(server: Prototype | None) -> None:
+    """Refuse a server model that the service cannot run."""
+    if server is not None:
+        _check_options("server_model.architecture", server.architecture, "classifier", server.options)
+        if not architectures.find(server.architecture).server_side:
+            raise invalid_field("server_model.architecture", f"the service cannot run {server.architecture!r}")
 
 
 def _check_discriminators(recipe: Recipe, task: Task) -> None:

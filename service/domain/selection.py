@@ -1,7 +1,8 @@
 """Who is asked in a round: a pure function of the seed, the round and the names."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Literal
 
 from contract.seeds import derive_uniform
 from contract.wire.federations import RoundsPlan
@@ -17,12 +18,31 @@ def needed(plan: RoundsPlan, enrolled: int) -> int:
     return min(int(asked), enrolled)
 
 
-def choose(plan: RoundsPlan, seed: int, round_index: int, names: Collection[str]) -> list[str]:
+def choose(
+    plan: RoundsPlan,
+    seed: int,
+    round_index: int,
+    sizes: Mapping[str, int],
+    by: Literal["uniform", "samples"] = "uniform",
+) -> list[str]:
     """Return the names asked in a round, sorted.
 
-    Every name draws a number from (seed, round, name) and the lowest win: a uniform sample without replacement that
-    depends neither on the order of enrolment nor on ids, so that runs can be repeated and compared.
+    Every name draws a number u in (0, 1) from (seed, round, name), and the lowest -ln(u) / w win, with w = 1 or the
+    number of samples: successive draws without replacement in proportion to w (Efraimidis and Spirakis 2006; Fed-ET
+    section 3). It depends neither on the order of enrolment nor on ids, so that runs can be repeated and compared.
+
+    Args:
+        plan: how many.
+        seed: the federation's.
+        round_index: the round's.
+        sizes: name -> number of samples.
+        by: whether all count alike or by their samples.
     """
-    ranked = sorted(names, key=lambda name: (derive_uniform(seed, "selection", round_index, name), name))
+
+    def key(name: str) -> tuple[float, str]:
+        weight = max(1, sizes[name]) if by == "samples" else 1
+        return -math.log(derive_uniform(seed, "selection", round_index, name)) / weight, name
+
+    ranked = sorted(sizes, key=key)
     count = min(len(ranked), math.ceil(needed(plan, len(ranked)) * plan.over_selection - 1e-9))
     return sorted(ranked[:count])

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
+from contract.wire.federations import ModelRef
 from service.domain.federation import FederationConfig
 from service.operations import clients, lifecycle, models
 from service.operations.clock import now
@@ -92,17 +93,30 @@ def _round(
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
     if now() >= round_.deadline_at:
         return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
-    if session.get(ParticipantRow, (round_.id, client.id)) is None:
+    participant = session.get(ParticipantRow, (round_.id, client.id))
+    if participant is None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
     if update_of(session, round_.id, client.id) is not None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} waits for other clients")
-    base = session.get_one(ModelRow, round_.base_models[client.prototype])
+    base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     return wire.TrainAssignment(
         **common,
         round=wire.AssignedRound(
             id=round_.id, index=round_.index, total=config.rounds.total, deadline_at=round_.deadline_at
         ),
         model=models.reference(base),
+        extras=_extras(session, federation, participant.prototype),
         local=config.local,
         upload_url=f"/v1/rounds/{round_.id}/update",
     )
+
+
+def _extras(session: Session, federation: FederationRow, prototype: str) -> dict[str, ModelRef]:
+    """Return what the recipe sends beside the model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
+    found: dict[str, ModelRef] = {}
+    for name, id_ in lifecycle.kept_state(session, federation.id).items():
+        marker, _, rest = name.partition(".")
+        what, _, owner = rest.partition(".")
+        if marker == "send" and owner in ("", prototype):
+            found[what] = models.reference(session.get_one(ModelRow, id_))
+    return found

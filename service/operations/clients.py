@@ -40,6 +40,8 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
         raise invalid_field(
             "label_counts", f"has {len(request.label_counts)} entries, the task {config.task.num_classes} classes"
         )
+    if config.recipe.fuse.kind == "disco" and request.label_counts is None:
+        raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
     taken = select(ClientRow.id).where(
         ClientRow.federation_id == federation_id, ClientRow.name == request.name, ClientRow.revoked_at.is_(None)
     )

@@ -6,6 +6,11 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.local import LocalPlan
+from contract.recipes.checks import check_with_data, check_with_local
+from contract.recipes.errors import RecipeError
+from contract.recipes.parts import GeneratorImported
+from contract.recipes.recipe import Recipe
 from contract.wire import federations as wire
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
@@ -37,17 +42,17 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
     recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
-    if recipe.distil and refs.unlabeled is None:
-        raise invalid_field("datasets.unlabeled", f"{recipe.name!r} distils on unlabelled server data; name a data set")
+    local = rules.resolve_local(request, recipe)
+    _check_mixture(request, recipe, local, refs)
     rules.check_architectures(request.prototypes, recipe, request.task, refs.test is not None)
-    for prototype in request.prototypes:
-        if prototype.initial_model is not None:
-            models.get(session, prototype.initial_model)
+    for id_ in _imported(request, recipe):
+        models.get(session, id_)
     config = FederationConfig(
         task=request.task,
         prototypes=request.prototypes,
+        server_model=request.server_model,
         recipe=recipe,
-        local=rules.resolve_local(request, recipe),
+        local=local,
         rounds=request.rounds,
         datasets=refs,
     )
@@ -67,6 +72,32 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     session.add(row)
     session.flush()
     return row
+
+
+def _check_mixture(request: FederationCreate, recipe: Recipe, local: LocalPlan, refs: DatasetRefs) -> None:
+    try:
+        check_with_local(recipe, local)
+        check_with_data(
+            recipe,
+            has_validation=refs.validation is not None,
+            has_unlabeled=refs.unlabeled is not None,
+            has_server_model=request.server_model is not None,
+            is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
+        )
+    except RecipeError as error:
+        raise invalid_field(
+            error.field if error.field.startswith("local") else f"recipe.{error.field}", str(error)
+        ) from None
+    rules.check_groups(recipe, request.rounds)
+    rules.check_server_model(request.server_model)
+
+
+def _imported(request: FederationCreate, recipe: Recipe) -> list[str]:
+    """Return the ids of the imported models that a federation starts from."""
+    prototypes = [*request.prototypes, *([request.server_model] if request.server_model else [])]
+    found = [prototype.initial_model for prototype in prototypes if prototype.initial_model is not None]
+    generator = recipe.discriminators.generator if recipe.discriminators else None
+    return [*found, generator.model] if isinstance(generator, GeneratorImported) else found
 
 
 def _resolve_datasets(session: Session, request: FederationCreate) -> DatasetRefs:
@@ -200,7 +231,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
         .order_by(RoundRow.index)
     )
     refs = {}
-    for prototype in config.prototypes:
+    for prototype in config.published:
         id_ = current.get(lifecycle.prototype_key(prototype.name))
         if id_ is not None:
             refs[prototype.name] = models.reference(session.get_one(ModelRow, id_))
@@ -209,6 +240,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
         | {
             "task": config.task,
             "prototypes": config.prototypes,
+            "server_model": config.server_model,
             "composition": config.recipe,
             "local": config.local,
             "rounds": config.rounds,

@@ -7,6 +7,8 @@ from functools import lru_cache
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from contract.grouping import split
+from contract.groups import copies
 from contract.ids import new_id
 from service.domain import rounds as rules
 from service.domain import selection
@@ -27,6 +29,8 @@ from service.persistence.tables import (
 
 GENERATOR = "generator"
 DISCRIMINATOR = "discriminator"
+SAMPLES = "samples"
+_STATE = "state:"
 
 
 def config_of(federation: FederationRow) -> FederationConfig:
@@ -42,6 +46,17 @@ def _parsed(federation_id: str, text: str) -> FederationConfig:
 def prototype_key(name: str) -> str:
     """Return the key under which a prototype's current model is kept."""
     return f"prototype:{name}"
+
+
+def state_key(name: str) -> str:
+    """Return the key under which something is kept that a recipe hands from round to round."""
+    return _STATE + name
+
+
+def kept_state(session: Session, federation_id: str) -> dict[str, str]:
+    """Return name -> model id of what the recipe hands from round to round."""
+    current = current_models(session, federation_id)
+    return {key.removeprefix(_STATE): id_ for key, id_ in current.items() if key.startswith(_STATE)}
 
 
 def move(session: Session, federation: FederationRow, event: str) -> None:
@@ -168,7 +183,8 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
 def _open_round(session: Session, federation: FederationRow, index: int, clients: list[ClientRow]) -> None:
     config = config_of(federation)
     moment = now()
-    asked = set(selection.choose(config.rounds, federation.seed, index, [client.name for client in clients]))
+    sizes = {client.name: client.num_samples for client in clients}
+    asked = selection.choose(config.rounds, federation.seed, index, sizes, config.recipe.selection)
     models = current_models(session, federation.id)
     round_ = RoundRow(
         id=new_id("round"),
@@ -177,7 +193,7 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
         state="collecting",
         needed=selection.needed(config.rounds, len(clients)),
         min_updates=config.rounds.min_updates,
-        base_models={p.name: models[prototype_key(p.name)] for p in config.prototypes},
+        base_models={p.name: models[prototype_key(p.name)] for p in config.published},
         models={},
         metrics={},
         opened_at=moment,
@@ -185,9 +201,25 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
     )
     session.add(round_)
     session.flush()
-    session.add_all(ParticipantRow(round_id=round_.id, client_id=c.id) for c in clients if c.name in asked)
+    trains = _groups(config, federation.seed, index, [client for client in clients if client.name in set(asked)])
+    session.add_all(
+        ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name])
+        for client in clients
+        if client.name in trains
+    )
     federation.round_index = index
     effects.touch(session, federation)
+
+
+def _groups(config: FederationConfig, seed: int, index: int, asked: list[ClientRow]) -> dict[str, str]:
+    """Return client name -> what it trains: its prototype, or in a grouped federation its group's copy of it."""
+    found: dict[str, str] = {}
+    for prototype in config.prototypes:
+        names = [client.name for client in asked if client.prototype == prototype.name]
+        groups = split(names, config.group_count, seed=seed, round_index=index)
+        for copy, members in zip(copies(prototype.name, config.group_count), groups, strict=True):
+            found |= dict.fromkeys(members, copy)
+    return found
 
 
 def round_view(session: Session, round_: RoundRow) -> rules.RoundView:

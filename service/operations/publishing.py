@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
@@ -26,13 +26,15 @@ from service.persistence.tables import (
 class Outcome:
     """What a job made; the files are blobs already.
 
-    `files` maps a prototype's name, `generator`, or a client's name to (digest, size).
+    `files` maps a prototype's name, `generator`, or a client's name to (digest, size); `state` is all that the recipe
+    hands to the next round, or None to leave it as it is.
     """
 
     files: dict[str, tuple[str, int]]
     metrics: dict[str, Any] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     device: str | None = None
+    state: dict[str, tuple[str, int]] | None = None
 
 
 def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_updates: bool, max_attempts: int) -> None:
@@ -103,7 +105,7 @@ def _figures(outcome: Outcome, prototype: str) -> dict[str, Any]:
 
 def _initialized(session: Session, federation: FederationRow, outcome: Outcome, max_attempts: int) -> None:
     config = lifecycle.config_of(federation)
-    for prototype in config.prototypes:
+    for prototype in config.published:
         _add_prototype_model(
             session,
             federation,
@@ -123,27 +125,15 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
 def _generated(session: Session, federation: FederationRow, outcome: Outcome) -> None:
     discriminators = lifecycle.config_of(federation).recipe.discriminators
     assert discriminators is not None
-    generator = discriminators.generator
-    _add_model(
-        session,
-        federation,
-        lifecycle.GENERATOR,
-        outcome.files[lifecycle.GENERATOR],
-        "generator",
-        architecture=generator.architecture,
-        options=generator.options,
-        metrics=outcome.metrics,
-    )
-    plan = discriminators.plan
-    _add_model(
-        session,
-        federation,
-        lifecycle.DISCRIMINATOR,
-        outcome.files[lifecycle.DISCRIMINATOR],
-        "discriminator",
-        architecture=plan.architecture,
-        options=plan.options,
-    )
+    generator, plan = discriminators.generator, discriminators.plan
+    networks = {
+        lifecycle.GENERATOR: (generator.architecture, generator.options, outcome.metrics),
+        lifecycle.DISCRIMINATOR: (plan.architecture, plan.options, {}),
+        lifecycle.SAMPLES: (None, {}, {}),
+    }
+    for name, file in outcome.files.items():
+        architecture, options, metrics = networks[name]
+        _add_model(session, federation, name, file, name, architecture=architecture, options=options, metrics=metrics)
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
 
@@ -165,7 +155,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     updates = list(session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
     parents = sorted({update.digest for update in updates})
     models = dict(round_.models)
-    for prototype in config.prototypes:
+    for prototype in config.published:
         if prototype.name not in outcome.files:
             continue
         base = session.get_one(ModelRow, round_.base_models[prototype.name])
@@ -182,6 +172,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
             metrics=_figures(outcome, prototype.name),
         )
         models[prototype.name] = model.id
+    _keep_state(session, federation, round_, outcome)
     round_.models = models
     round_.metrics = outcome.metrics
     round_.state = advance(ROUND, round_.state, "publish", "round")
@@ -190,6 +181,29 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     effects.touch(session, federation)
     if not keep_updates:
         effects.release_blobs(session, set(parents))
+
+
+def _keep_state(session: Session, federation: FederationRow, round_: RoundRow, outcome: Outcome) -> None:
+    """Replace what the recipe hands from round to round; what it no longer names is let go."""
+    if outcome.state is None:
+        return
+    for name, id_ in lifecycle.kept_state(session, federation.id).items():
+        old = session.get_one(ModelRow, id_)
+        if outcome.state.get(name, ("", 0))[0] == old.digest:
+            continue
+        session.execute(
+            delete(CurrentModelRow).where(
+                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
+            )
+        )
+        session.delete(old)
+        effects.release_blobs(session, {old.digest})
+    session.flush()
+    kept = lifecycle.kept_state(session, federation.id)
+    for name, file in outcome.state.items():
+        if name not in kept:
+            key = lifecycle.state_key(name)
+            _add_model(session, federation, key, file, "state", name=name, round_id=round_.id, round_index=round_.index)
 
 
 def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:

@@ -69,7 +69,7 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
 def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
     """Return a round with its participants."""
     asked = session.execute(
-        select(ClientRow, UpdateRow)
+        select(ClientRow, ParticipantRow, UpdateRow)
         .join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
         .outerjoin(UpdateRow, (UpdateRow.client_id == ClientRow.id) & (UpdateRow.round_id == row.id))
         .where(ParticipantRow.round_id == row.id)
@@ -81,14 +81,14 @@ def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
         wire.Participant(
             client_id=client.id,
             name=client.name,
-            prototype=client.prototype,
+            prototype=participant.prototype,
             answered_at=update.received_at if update else None,
             num_samples=update.num_samples if update else None,
             weight=weights.get(client.name),
             teacher_weight=teachers.get(client.name),
             metrics=update.metrics if update else None,
         )
-        for client, update in asked
+        for client, participant, update in asked
     ]
     return wire.RoundDetail.model_validate(_values(session, row) | {"participants": participants})
 

@@ -9,6 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.local import LocalPlan
+from contract.tensors import Header
+from contract.updates import manifest
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
@@ -26,6 +29,12 @@ class Ticket:
     base_model: str
     base_digest: str
     max_samples: int
+    local: LocalPlan
+    num_classes: int
+
+    def manifest(self, base: Header) -> Header:
+        """Return what the file must hold, given the header of the round's model."""
+        return manifest(self.local, base, self.num_classes)
 
 
 def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
@@ -58,14 +67,23 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         raise not_found("round", round_id)
     principal.need_federation(round_.federation_id)
     client = session.get_one(ClientRow, principal.id)
-    if session.get(ParticipantRow, (round_id, client.id)) is None:
+    participant = session.get(ParticipantRow, (round_id, client.id))
+    if participant is None:
         raise DomainError("not-selected", f"this client was not asked in round {round_.index}; wait for an assignment")
     known = update_of(session, round_id, client.id)
     if known is None:
         _refuse_if_closed(session, round_)
-    base = session.get_one(ModelRow, round_.base_models[client.prototype])
-    plan = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id)).rounds
-    return Ticket(round_id, client.id, base.id, base.digest, plan.max_samples_per_client)
+    base = session.get_one(ModelRow, round_.base_models[participant.prototype])
+    config = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id))
+    return Ticket(
+        round_id,
+        client.id,
+        base.id,
+        base.digest,
+        config.rounds.max_samples_per_client,
+        config.local,
+        config.task.num_classes,
+    )
 
 
 def _refuse_if_closed(session: Session, round_: RoundRow) -> None:
@@ -154,6 +172,7 @@ def accept(
         digest=digest,
         size=size,
         num_samples=metadata.num_samples,
+        control_reset=metadata.control_reset,
         metrics=metadata.metrics.model_dump(exclude_none=True) if metadata.metrics else None,
         received_at=now(),
     )

@@ -141,11 +141,12 @@ class RoundRow(Base):
 
 
 class ParticipantRow(Base):
-    """A client that was asked in a round."""
+    """A client that was asked in a round, and the prototype, or the group's copy of it, that it trains."""
 
     __tablename__ = "participants"
     round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
     client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), primary_key=True)
+    prototype: Mapped[str]
 
 
 class UpdateRow(Base):
@@ -160,6 +161,7 @@ class UpdateRow(Base):
     digest: Mapped[str]
     size: Mapped[int]
     num_samples: Mapped[int]
+    control_reset: Mapped[bool] = mapped_column(default=False)
     metrics: Mapped[dict[str, Any] | None]
     received_at: Mapped[datetime]
 
@@ -186,7 +188,9 @@ class ModelRow(Base):
 
 
 class CurrentModelRow(Base):
-    """The model that devices of a prototype get; `generator` and `discriminator` have keys of their own."""
+    """The model that devices of a prototype get; `generator`, `discriminator` and what a recipe
+    keeps between rounds (`state:<name>`) have keys of their own.
+    """
 
     __tablename__ = "current_models"
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), primary_key=True)

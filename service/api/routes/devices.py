@@ -69,7 +69,7 @@ async def _first(waiting: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any
     return tasks[0] not in done
 
 
-def _manifest(services: Parts, digest: str) -> Header:
+def _header(services: Parts, digest: str) -> Header:
     with TensorFile(services.blobs.path(digest)) as file:
         return file.header
 
@@ -117,7 +117,9 @@ async def put_update(
     def read_header(header: Header) -> None:
         found.append(updates.read_metadata(header.metadata, ticket))
 
-    async with receive(request, services, lambda: _manifest(services, ticket.base_digest), read_header) as upload:
+    async with receive(
+        request, services, lambda: ticket.manifest(_header(services, ticket.base_digest)), read_header
+    ) as upload:
         receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
@@ -160,8 +162,8 @@ async def put_discriminator(
     caller: Device,
 ) -> DiscriminatorReceipt:
     """Upload this device's discriminator (FedGO), trained once on local data against the generator's images."""
-    manifest = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
-    async with receive(request, services, lambda: _manifest(services, manifest)) as upload:
+    template = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
+    async with receive(request, services, lambda: _header(services, template)) as upload:
         receipt, fresh = await run_in_threadpool(_accept_discriminator, services, caller, upload)
     response.status_code = 201 if fresh else 200
     return receipt

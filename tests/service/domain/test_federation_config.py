@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from contract.local import LocalPlan
+from contract.recipes.checks import check_with_data
+from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import FederationCreate, RecipeChoice
@@ -41,10 +43,17 @@ def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set() -> N
     ],
 )
 def test_early_stopping_that_was_asked_for_needs_a_validation_set(asked: RecipeChoice | Recipe) -> None:
-    with pytest.raises(DomainError, match="validation") as caught:
-        rules.resolve_recipe(asked, False)
-    assert caught.value.members["field"] == "recipe.distil.schedule.early_stop"
-    assert rules.resolve_recipe(asked, True).distil is not None
+    resolved = rules.resolve_recipe(asked, False)
+    with pytest.raises(RecipeError, match="validation") as caught:
+        check_with_data(resolved, has_validation=False, has_unlabeled=True, has_server_model=False)
+    assert caught.value.field == "distil.schedule.early_stop"
+    check_with_data(resolved, has_validation=True, has_unlabeled=True, has_server_model=False)
+
+
+def test_a_composition_may_not_go_by_the_name_of_a_preset_that_it_is_not() -> None:
+    with pytest.raises(DomainError, match="name yours anew") as caught:
+        rules.resolve_recipe(Recipe(name="fedgo"), True)
+    assert caught.value.members["field"] == "recipe.name"
 
 
 def test_the_local_plan_is_the_requests_then_the_papers_then_ours() -> None:

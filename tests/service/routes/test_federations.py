@@ -147,7 +147,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"prototypes": [{"architecture": "custom"}]}, "prototypes.0.initial_model", "imported model"),
     ({"recipe": {"name": "fedmagic"}}, "recipe.name", "choose one of"),
     ({"recipe": {"name": "fedavg", "options": {"link": "x"}}}, "recipe.options.link", "no option"),
-    ({"recipe": {"name": "feddf"}}, "datasets.unlabeled", "name a data set"),
+    ({"recipe": {"name": "feddf"}}, "recipe.distil.data", "name datasets.unlabeled"),
     ({"datasets": {"test": "nope"}}, "datasets.test", "register it first"),
     ({"datasets": {"unlabeled": "a\x00b"}}, "datasets.unlabeled", "register it first"),
     ({"task": {"num_classes": 1, "input": {"shape": [2]}}}, "task.num_classes", "greater"),
