@@ -62,12 +62,13 @@ class Child:
                 self.used_at = time.monotonic()
                 return JobResult.model_validate(message["result"])
         code = process.wait()
-        self._process = None
+        self.close()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
+            self.close()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "worker.child"],
                 stdin=subprocess.PIPE,
@@ -85,8 +86,24 @@ class Child:
         wanted = {"OMP_WAIT_POLICY": "passive", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
         return wanted | os.environ | self._settings
 
+    @property
+    def pid(self) -> int | None:
+        """The process, if one runs."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End the process and let go of its pipes; called by the thread that asks."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+
     def kill(self) -> None:
-        """End the process, whatever it is doing; its memory, on the accelerator too, is free afterwards."""
+        """End the process, whatever it is doing and from any thread; its memory is free afterwards."""
         process = self._process
         if process is not None:
             process.kill()
@@ -183,7 +200,7 @@ class Runner:
             except Exception:
                 log.exception("cannot reach the jobs table; trying again")
             if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
-                self._child.kill()
+                self._child.close()
             self._wanted.wait(_PULSE_SECONDS)
 
     def drain(self) -> int:
@@ -267,4 +284,5 @@ class Runner:
         """Stop, wait for the loop's end, and leave the ledger."""
         self.stop()
         self._thread.join()
+        self._child.close()
         self.ledger.leave()
