@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
@@ -45,7 +45,70 @@ class FedProxObjective(_Plan):
     mu: float = Field(0.001, ge=0, le=10, description="weight of the proximal term; FedGO E.2 found 0.001 best")
 
 
-Objective = Annotated[SgdObjective | FedProxObjective, Field(discriminator="kind")]
+class ScaffoldObjective(_Plan):
+    """Steps corrected by control variates that stay on the device (SCAFFOLD, Alg. 1)."""
+
+    kind: Literal["scaffold"] = "scaffold"
+    option: Literal[1, 2] = Field(2, description="1: gradient at the sent model; 2: from the steps taken; needs SGD")
+
+
+class FedGkdObjective(_Plan):
+    """Cross-entropy plus gamma/2 tau^2 KL to the mean of the last global models (FedGKD); off in the first round."""
+
+    kind: Literal["fedgkd"] = "fedgkd"
+    gamma: float = Field(0.001, ge=0, le=100, description="FedGO E.2")
+    tau: float = Field(3.0, gt=0, le=100)
+    history: int = Field(5, ge=1, le=64, description="M, global models in the mean")
+
+
+class MoonObjective(_Plan):
+    """Cross-entropy plus a contrast of features with the global and the previous local model (MOON)."""
+
+    kind: Literal["moon"] = "moon"
+    mu: float = Field(1.0, ge=0, le=100)
+    tau: float = Field(0.5, gt=0, le=100)
+
+
+class FedUvObjective(_Plan):
+    """Cross-entropy plus a spread of outputs and of features (FedUV)."""
+
+    kind: Literal["feduv"] = "feduv"
+    std_weight: float = Field(2.5, ge=0, le=100)
+    unif_weight: float = Field(0.5, ge=0, le=100)
+
+
+class FedTgpObjective(_Plan):
+    """Cross-entropy plus lambda MSE of features to the server's trained prototypes of the classes (FedTGP)."""
+
+    kind: Literal["fedtgp"] = "fedtgp"
+    weight: float = Field(0.001, ge=0, le=100, description="lambda")
+
+
+Objective = Annotated[
+    SgdObjective
+    | FedProxObjective
+    | ScaffoldObjective
+    | FedGkdObjective
+    | MoonObjective
+    | FedUvObjective
+    | FedTgpObjective,
+    Field(discriminator="kind"),
+]
+
+
+class BinaryPrecision(_Plan):
+    """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
+
+    kind: Literal["binary"] = "binary"
+    error_feedback: bool = Field(False, description="carry what rounding loses into the next round")
+
+
+class Privacy(_Plan):
+    """DP-SGD through Opacus: per-sample gradients clipped, noise added, the spent epsilon in the report."""
+
+    noise_multiplier: float = Field(1.0, gt=0, le=1000)
+    max_grad_norm: float = Field(1.0, gt=0, le=1000)
+    delta: float = Field(1e-5, gt=0, lt=1)
 
 
 class LocalPlan(_Plan):
@@ -56,6 +119,25 @@ class LocalPlan(_Plan):
     epochs: int = Field(1, ge=1, le=10_000)
     batch_size: int = Field(32, ge=1, le=65_536)
     clip_norm: float | None = Field(None, gt=0, description="largest gradient norm of a step; null for no clipping")
+    precision: BinaryPrecision | None = Field(None, description="null: full precision")
+    privacy: Privacy | None = Field(None, description="null: no differential privacy")
+
+    @model_validator(mode="after")
+    def _possible(self) -> "LocalPlan":
+        if isinstance(self.objective, ScaffoldObjective) and self.objective.option == 2:
+            plain = isinstance(self.optimizer, Sgd) and not self.optimizer.momentum and not self.optimizer.weight_decay
+            if not plain or self.clip_norm is not None:
+                raise ValueError(
+                    "objective: SCAFFOLD's option 2 reads the gradient off the steps, which plain SGD alone allows; "
+                    "take optimizer sgd without momentum, weight decay and clip_norm, or option 1"
+                )
+        if self.privacy is not None and isinstance(self.objective, ScaffoldObjective):
+            raise ValueError("privacy: control variates are sent without noise; do not combine them with DP-SGD")
+        if self.privacy is not None and isinstance(self.objective, FedTgpObjective):
+            raise ValueError("privacy: FedTGP's class means are sent without noise; do not combine them with DP-SGD")
+        if self.privacy is not None and isinstance(self.objective, FedUvObjective):
+            raise ValueError("privacy: FedUV compares the samples of a batch, so no sample's share can be bounded")
+        return self
 
 
 class DiscriminatorPlan(_Plan):

@@ -33,7 +33,7 @@ def die_with_parent() -> None:
 
 def needs_torch(spec: JobSpec) -> bool:
     """Whether a job may run a network; one that only averages is spared the seconds and memory that torch takes."""
-    return not isinstance(spec, RoundSpec) or spec.recipe.needs_networks or spec.datasets.test is not None
+    return not isinstance(spec, RoundSpec) or spec.needs_networks
 
 
 def make_deterministic(threads: int | None) -> None:

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contract.recipes.parts import GeneratorWganGp
+from contract.local import FedTgpObjective, LocalPlan
+from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
 
@@ -36,6 +37,8 @@ class UpdateSpec(_Spec):
     prototype: str
     weights: Path
     num_samples: int = Field(ge=0)
+    label_counts: list[int] | None = Field(None, description="samples per class [C], where the client shares them")
+    control_reset: bool = Field(False, description="SCAFFOLD: the client had lost its control variate")
 
 
 class Datasets(_Spec):
@@ -47,25 +50,32 @@ class Datasets(_Spec):
 
 
 class InitializeSpec(_Spec):
-    """Build the first model of each prototype."""
+    """Build the first model of each prototype, and of the server where it has one."""
 
     kind: Literal["initialize"] = "initialize"
     seed: int
     task: Task
     prototypes: list[PrototypeSpec]
+    server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model; its result is named `server`")
     datasets: Datasets = Datasets()
     output_dir: Path
 
 
 class GeneratorSpec(_Spec):
-    """Train the generator on the unlabelled server set (FedGO, G1)."""
+    """Make the generator: trained on the unlabelled server set (FedGO, G1) or imported (G2), and what is drawn from it.
+
+    The models are `generator`, `discriminator` (freshly initialised) and, where `data` is generated or noise, `samples`:
+    a data set's file that takes the place of the unlabelled set in scores and rounds.
+    """
 
     kind: Literal["generator"] = "generator"
     seed: int
     task: Task
-    generator: GeneratorWganGp
+    generator: parts.Generator
+    weights: Path | None = Field(None, description="of the imported generator")
     discriminator: NetworkRef = Field(description="what clients will train; its tensors are what they must deliver")
-    unlabeled: Path
+    unlabeled: Path | None = Field(None, description="needed to train a generator, not for an imported one")
+    data: parts.Data | None = Field(None, description="the recipe's data, where it distils")
     output_dir: Path
 
 
@@ -98,7 +108,23 @@ class RoundSpec(_Spec):
         default_factory=dict,
         description="per client: safetensors file with float32 tensors 'unlabeled' [|U|] and 'test' [|T|]",
     )
+    local: LocalPlan = Field(LocalPlan(), description="what the clients ran, and thus how their files are read")
+    clients_total: int = Field(0, ge=0, description="N, registered clients (SCAFFOLD)")
+    server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model")
+    state: dict[str, Path] = Field(
+        default_factory=dict,
+        description="what the recipe keeps between rounds, by name: safetensors files made by the round before",
+    )
     output_dir: Path
+
+    @property
+    def needs_networks(self) -> bool:
+        """Whether the job runs a network, and thus needs torch: to distil, to judge, to train FedTGP's prototypes."""
+        return (
+            self.recipe.needs_networks
+            or self.datasets.test is not None
+            or isinstance(self.local.objective, FedTgpObjective)
+        )
 
 
 JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
@@ -111,6 +137,11 @@ class JobResult(_Spec):
     """
 
     models: dict[str, Path]
+    state: dict[str, Path] | None = Field(
+        None,
+        description="all that is kept for the next round, old files that stay included; names that start with 'send.' "
+        "go to the devices with the next assignment; null changes nothing",
+    )
     metrics: dict[str, Any] = Field(default_factory=dict)
     device: str = "cpu"
     peak_memory_bytes: int | None = None

@@ -1,87 +1,16 @@
-"""The papers as rows: every built-in recipe with the paper's defaults and the client plan that goes with it."""
+"""The papers as rows: every built-in recipe by name, and how options are laid over one."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from contract.local import Adam, LocalPlan, Sgd
-from contract.recipes import parts
-from contract.recipes.recipe import Distillation, Recipe, merge
+from contract.recipes.errors import RecipeError as RecipeError
+from contract.recipes.recipe import Recipe, merge
+from contract.recipes.rows import averaging, distillation, objectives
+from contract.recipes.rows.row import Preset as Preset
 
-
-@dataclass(frozen=True)
-class Preset:
-    """One row: a recipe, the local plan of its paper, where both come from, what we chose where the paper is silent."""
-
-    recipe: Recipe
-    local: LocalPlan
-    source: str
-    summary: str
-    choices: tuple[str, ...] = field(default=())
-
-
-_ROWS = (
-    Preset(
-        Recipe(name="fedavg"),
-        LocalPlan(optimizer=Sgd(lr=0.1), epochs=5, batch_size=64),
-        "McMahan et al. 2017, Algorithm 1",
-        "The average of the clients' models, weighted by their numbers of samples.",
-        ("BatchNorm statistics are averaged like weights, integer buffers take the maximum: independent of order.",),
-    ),
-    Preset(
-        Recipe(
-            name="feddf",
-            distil=Distillation(
-                weigh=parts.WeighUniform(),
-                schedule=parts.Schedule(
-                    optimizer=Adam(lr=1e-3),
-                    batch_size=128,
-                    steps=10_000,
-                    lr="cosine_per_job",
-                    clip_norm=5.0,
-                    early_stop=parts.EarlyStop(),
-                ),
-            ),
-        ),
-        LocalPlan(optimizer=Sgd(lr=0.1), epochs=40, batch_size=64),
-        "Lin et al. 2020 (FedDF), section 4.1, Algorithms 1 and 3, App. C.2",
-        "The average learns from the mean of the clients' logits on unlabelled server data.",
-        (
-            "Gradient norm clipped at 5, as the authors' code does.",
-            "Pseudo-labels once per round, on images without augmentation.",
-            "Early stopping needs a validation set; a federation without one runs the fixed number of steps.",
-        ),
-    ),
-    Preset(
-        Recipe(
-            name="fedgo",
-            distil=Distillation(
-                weigh=parts.WeighOdds(link="double_sigmoid"),
-                schedule=parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds"),
-            ),
-            discriminators=parts.Discriminators(),
-        ),
-        LocalPlan(optimizer=Adam(lr=1e-3), epochs=30, batch_size=64),
-        "FedGO, Algorithms 1-3, eq. 9, App. E.2",
-        "As FedDF, but each teacher counts, image by image, by the odds that its client owns such images.",
-        (
-            "The second sigmoid of the discriminator is part of its training.",
-            "Scores on the server set are computed once for the whole federation.",
-            "link = sigmoid gives plain odds; they are sharper and were better on small data.",
-        ),
-    ),
-)
-PRESETS: dict[str, Preset] = {row.recipe.name: row for row in _ROWS}
-_SECTIONS = ("groups", "fuse", "distil", "discriminators")
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot be built; `field` names the option at fault."""
-
-    def __init__(self, field_name: str, message: str):
-        super().__init__(message)
-        self.field = field_name
+PRESETS: dict[str, Preset] = {row.recipe.name: row for row in (*averaging.ROWS, *objectives.ROWS, *distillation.ROWS)}
+_SECTIONS = ("selection", "groups", "drop_worst", "fuse", "distil", "discriminators")
 
 
 def _paths(tree: dict[str, Any], prefix: tuple[str, ...] = ()) -> dict[str, list[tuple[str, ...]]]:

@@ -1,6 +1,6 @@
 """A recipe: the whole composition of parts that fuses a round. It travels as JSON and is stored with its models."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -24,13 +24,17 @@ class Distillation(BaseModel):
 class Recipe(BaseModel):
     """How a round becomes the next global model.
 
-    `distil` is null for recipes that only average. `discriminators` is there when a weighting reads them.
+    `distil` is null for recipes that only average, `discriminators` where nothing reads them or their generator.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,63}$", examples=["fedgo"])
+    selection: Literal["uniform", "samples"] = Field(
+        "uniform", description="how clients are drawn: alike, or in proportion to their samples (Fed-ET)"
+    )
     groups: parts.Groups = parts.GroupsPrototype()
+    drop_worst: parts.DropWorst | None = None
     fuse: parts.Fuse = parts.FuseWeightedMean()
     distil: Distillation | None = None
     discriminators: parts.Discriminators | None = None
@@ -38,26 +42,88 @@ class Recipe(BaseModel):
     @property
     def needs_networks(self) -> bool:
         """Whether fusing a round runs a network, and thus needs torch and registered architectures."""
-        return self.distil is not None
+        return self.distil is not None or self.drop_worst is not None
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether a weighting reads discriminators."""
+        return self.distil is not None and bool({"odds", "dafkd"} & set(weighting_kinds(self.distil.weigh)))
+
+    @property
+    def needs_unlabeled(self) -> bool:
+        """Whether the unlabelled server set is read: by teachers and students, or to train the generator."""
+        distil, stage = self.distil, self.discriminators
+        labels = distil is not None and distil.students.kind != "none" and distil.data.kind == "unlabeled"
+        return labels or (stage is not None and stage.generator.kind == "wgan_gp")
 
     @model_validator(mode="after")
     def _mixture_is_possible(self) -> "Recipe":
-        weigh = self.distil.weigh.kind if self.distil else None
-        if weigh in ("odds", "dafkd") and self.discriminators is None:
-            raise ValueError(f"distil.weigh: {weigh!r} reads discriminators; add the part 'discriminators'")
-        if weigh not in ("odds", "dafkd") and self.discriminators is not None:
-            raise ValueError("discriminators: no weighting reads them; leave the part out or weigh by 'odds'")
-        if self.distil:
-            schedule = self.distil.schedule
-            if (schedule.epochs is None) == (schedule.steps is None):
-                raise ValueError("distil.schedule: give either epochs or steps")
+        for check in (_check_discriminators, _check_schedule, _check_fed_et, _check_groups, _check_members):
+            check(self)
         return self
 
 
-def discriminator_link(recipe: Recipe) -> str:
-    """Return the link through which discriminators are trained: 'double_sigmoid' or 'sigmoid'."""
+def weighting_kinds(weigh: parts.Weigh) -> list[str]:
+    """Return the kinds of a weighting's factors; a single weighting is its own factor."""
+    return [factor.kind for factor in weigh.factors] if isinstance(weigh, parts.WeighProduct) else [weigh.kind]
+
+
+def _check_discriminators(recipe: Recipe) -> None:
+    generated = recipe.distil is not None and recipe.distil.data.kind == "generated"
+    if recipe.reads_scores and recipe.discriminators is None:
+        raise ValueError("distil.weigh: odds and dafkd read discriminators; add the part 'discriminators'")
+    if generated and recipe.discriminators is None:
+        raise ValueError("distil.data: generated data need a generator; add the part 'discriminators'")
+    if recipe.discriminators is not None and not recipe.reads_scores and not generated:
+        raise ValueError("discriminators: no weighting reads them; leave the part out or weigh by 'odds'")
+
+
+def _check_schedule(recipe: Recipe) -> None:
+    if recipe.distil is None:
+        return
+    schedule = recipe.distil.schedule
+    if (schedule.epochs is None) == (schedule.steps is None):
+        raise ValueError("distil.schedule: give either epochs or steps")
+    if schedule.swa is not None and schedule.early_stop is not None:
+        raise ValueError("distil.schedule: swa averages the end of a run, early_stop leaves it; take one of them")
+
+
+def _check_fed_et(recipe: Recipe) -> None:
+    if recipe.distil is None:
+        return
+    consensus = recipe.distil.combine.kind == "consensus"
+    if consensus != (recipe.distil.objective.kind == "fedet"):
+        raise ValueError("distil: combine 'consensus' and objective 'fedet' go together (Fed-ET eq. 4 to 9)")
+
+
+def _check_groups(recipe: Recipe) -> None:
+    distil, grouped = recipe.distil, recipe.groups.kind == "random"
+    if distil is None:
+        return
+    if distil.members.kind == "groups" and not grouped:
+        raise ValueError("distil.members: 'groups' are the means of random groups; set groups to 'random'")
+    if distil.students.kind == "main" and not grouped:
+        raise ValueError("distil.students: 'main' is model 0 of several; set groups to 'random'")
+
+
+def _check_members(recipe: Recipe) -> None:
+    distil = recipe.distil
+    if distil is None:
+        return
+    if recipe.reads_scores and distil.members.kind != "clients":
+        raise ValueError("distil.weigh: odds and dafkd weigh clients; set distil.members to 'clients'")
+    if "samples" in weighting_kinds(distil.weigh) and distil.members.kind != "clients":
+        raise ValueError("distil.weigh: 'samples' counts clients' samples; set distil.members to 'clients'")
+    if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
+        raise ValueError("distil.data: noise lies between low and high; high must be above low")
+
+
+def discriminator_link(recipe: Recipe) -> Literal["double_sigmoid", "sigmoid"]:
+    """Return the link through which discriminators are trained."""
     weigh = recipe.distil.weigh if recipe.distil else None
-    return weigh.link if isinstance(weigh, parts.WeighOdds) else "sigmoid"
+    factors = weigh.factors if isinstance(weigh, parts.WeighProduct) else (weigh,)
+    links = [factor.link for factor in factors if isinstance(factor, parts.WeighOdds)]
+    return links[0] if links else "sigmoid"
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contract.recipes import presets
 from contract.recipes.parts import GeneratorWganGp
 from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile, write_file
+from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 from worker.parts import combine, weigh
 from worker.pipeline import run
@@ -351,7 +352,10 @@ def test_an_imported_model_passes_through_and_is_measured(world: World) -> None:
         output_dir=world.root / "import",
     )  # fmt: skip
     result = run(spec, ignore)
-    assert result.models["cnn"].read_bytes() == (world.root / "cnn-ward-1").read_bytes()
+    with TensorFile(result.models["cnn"]) as made, TensorFile(world.root / "cnn-ward-1") as given:
+        assert made.names == given.names
+        assert all(made.read(name).tobytes() == given.read(name).tobytes() for name in given.names)
+        assert made.header.metadata == given.header.metadata | {FEATURES_KEY: "4"}
     assert 0 <= result.metrics["accuracy"] <= 1
 
 

@@ -9,9 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from contract.local import Adam, Optimizer
+from contract.nn.codec import state_arrays
+from contract.recipes import parts
 from contract.recipes.recipe import Distillation
-from worker.parts.objectives import distillation_loss
-from worker.parts.schedules import Watch, batches_of, learning_rate, steps_of
+from worker.parts import fedet, objectives
+from worker.parts.schedules import Watch, batches_of, learning_rate, steps_of, swa_collects, swa_lr
+from worker.parts.swa import RunningMean
+from worker.pipeline.labels import Targets
+from worker.pipeline.networks import recalibrate
 from worker.specs import JobFailure
 
 _CURVE_POINTS = 50
@@ -23,23 +28,61 @@ class Lesson:
 
     Attributes:
         inputs: [U, ...], on the device.
-        teacher_logits: float32 [U, C], on the device.
+        targets: pseudo-labels [U, C], on the device.
         distil: objective, students and schedule of the recipe.
-        seed: of mini-batches and dropout.
+        seed: of mini-batches, augmentation and dropout.
         round_index: 1 for the first round.
         rounds_total: rounds of the federation.
+        augment: what the student sees of a batch.
         validate: accuracy of the student on the validation set, or None where there is no set.
     """
 
     inputs: Tensor
-    teacher_logits: Tensor
+    targets: Targets
     distil: Distillation
     seed: int
     round_index: int
     rounds_total: int
+    augment: Callable[[Tensor], Tensor]
     validate: Callable[[nn.Module], float] | None = None
 
+    @property
+    def batch_norm(self) -> str:
+        """What becomes of running statistics: 'train', 'frozen' or 'recalibrate'."""
+        students = self.distil.students
+        return "train" if isinstance(students, parts.StudentsNone) else students.batch_norm
 
+    def rate(self, step: int, total: int) -> float:
+        """Return the learning rate of a step, counted from 0; SWA's cycle replaces the schedule's curve."""
+        schedule = self.distil.schedule
+        if schedule.swa is not None:
+            return swa_lr(schedule.swa.lr_high, schedule.swa.lr_low, schedule.swa.cycle, step + 1)
+        return learning_rate(schedule, step, total, self.round_index, self.rounds_total)
+
+
+# ----------------------------------------------------------------------------------------------------------- objectives
+def _kl(objective: parts.ObjectiveKl, student_logits: Tensor, targets: Targets) -> Tensor:
+    return objectives.kl(student_logits, targets.logits, objective.temperature, objective.scale_t2)
+
+
+def _soft_ce(_: parts.ObjectiveSoftCe, student_logits: Tensor, targets: Targets) -> Tensor:
+    return objectives.soft_cross_entropy(student_logits, torch.softmax(targets.logits, dim=1))
+
+
+def _fedet(objective: parts.ObjectiveFedEt, student_logits: Tensor, targets: Targets) -> Tensor:
+    assert targets.labels is not None  # the recipe pairs this objective with 'consensus'
+    assert targets.diversity is not None
+    return fedet.loss(student_logits, targets.labels, targets.diversity, objective.diversity)
+
+
+OBJECTIVES: dict[type, Callable[[Any, Tensor, Targets], Tensor]] = {
+    parts.ObjectiveKl: _kl,
+    parts.ObjectiveSoftCe: _soft_ce,
+    parts.ObjectiveFedEt: _fedet,
+}
+
+
+# ------------------------------------------------------------------------------------------------------------- training
 @dataclass
 class _Curve:
     """Mean loss over at most fifty stretches of steps; the loss is fetched from the device once per stretch."""
@@ -94,8 +137,9 @@ def _copy_state(student: nn.Module) -> dict[str, Tensor]:
 def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) -> dict[str, Any]:
     """Train the student in place and return figures: loss curve, learning rates, steps, why it stopped.
 
-    With early stopping and a validation set the student ends as the best one that was evaluated (FedDF 4.1), without
-    as the last one.
+    With early stopping and a validation set the student ends as the best one that was evaluated (FedDF 4.1), with SWA
+    as the mean of its snapshots (FedBE 5.1), else as the last one. Running statistics are then computed anew where the
+    recipe says so, and after SWA unless they are frozen: they belong to no mean of weights.
 
     Raises:
         JobFailure: non_finite.
@@ -105,45 +149,104 @@ def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) ->
     devices = [lesson.inputs.device.index or 0] if lesson.inputs.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(lesson.seed)  # dropout
-        return _train(student, lesson, total, on_step)
+        figures = _train(student, lesson, total, on_step)
+    averaged = figures.get("snapshots", 0) > 0 and lesson.batch_norm == "train"
+    if lesson.batch_norm == "recalibrate" or averaged:
+        recalibrate(student, lesson.inputs, str(lesson.inputs.device))
+    return figures
 
 
 def _train(student: nn.Module, lesson: Lesson, total: int, on_step: Callable[[int], None]) -> dict[str, Any]:
-    schedule, frozen = lesson.distil.schedule, lesson.distil.students.batch_norm
+    schedule = lesson.distil.schedule
     optimizer = make_optimizer(schedule.optimizer, student)
     batches = _batches(len(lesson.inputs), schedule.batch_size, lesson.seed)
     curve = _Curve(every=max(1, math.ceil(total / _CURVE_POINTS)))
-    stop = schedule.early_stop if lesson.validate is not None else None
-    watch, best, step, reason = Watch(), None, 0, "length"
-    _train_mode(student, frozen)
-    while step < total:
-        lr = learning_rate(schedule, step, total, lesson.round_index, lesson.rounds_total)
+    keeper = _keeper(lesson)
+    _train_mode(student, lesson.batch_norm)
+    for step in range(1, total + 1):
+        lr = lesson.rate(step - 1, total)
         loss = _one_step(student, optimizer, lesson, next(batches).to(lesson.inputs.device), lr)
-        step += 1
         curve.add(step, step == total, loss, lr)
         on_step(step)
-        if stop is None or lesson.validate is None or step % stop.eval_every:
-            continue
-        seen = watch.seen(step, lesson.validate(student))
-        best = _copy_state(student) if seen is not watch else best
-        watch = seen
-        _train_mode(student, frozen)
-        if watch.exhausted(step, stop.patience):
-            reason = "no improvement"
+        if keeper.ends(student, step):
             break
-    if best is not None:
-        student.load_state_dict(best)
-    figures: dict[str, Any] = {"steps": step, "stop": reason, "curve": curve.points}
-    if best is not None:
-        figures |= {"best_step": watch.best_step, "best_validation_accuracy": watch.best}
-    return figures
+    return {"steps": step, "stop": keeper.reason, "curve": curve.points} | keeper.finish(student)
+
+
+class _Last:
+    """Keeps the last student."""
+
+    reason = "length"
+
+    def ends(self, student: nn.Module, step: int) -> bool:
+        """Look at the student after a step, counted from 1; return whether to stop."""
+        return False
+
+    def finish(self, student: nn.Module) -> dict[str, Any]:
+        """Make the student what it is to be, and return figures."""
+        return {}
+
+
+class _Best(_Last):
+    """Keeps the best student on the validation set, and stops when it has not changed for long (FedDF 4.1)."""
+
+    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], batch_norm: str):
+        self._stop, self._validate, self._batch_norm = stop, validate, batch_norm
+        self._watch, self._best = Watch(), dict[str, Tensor]()
+
+    def ends(self, student: nn.Module, step: int) -> bool:
+        if step % self._stop.eval_every:
+            return False
+        seen = self._watch.seen(step, self._validate(student))
+        if seen is not self._watch:
+            self._watch, self._best = seen, _copy_state(student)
+        _train_mode(student, self._batch_norm)
+        if not self._watch.exhausted(step, self._stop.patience):
+            return False
+        self.reason = "no improvement"
+        return True
+
+    def finish(self, student: nn.Module) -> dict[str, Any]:
+        if not self._best:
+            return {}
+        student.load_state_dict(self._best)
+        return {"best_step": self._watch.best_step, "best_validation_accuracy": self._watch.best}
+
+
+class _Mean(_Last):
+    """Keeps the mean of the students at the ends of cycles (SWA); without a cycle that counts, the last one."""
+
+    def __init__(self, swa: parts.Swa):
+        self._swa, self._mean = swa, RunningMean()
+
+    def ends(self, student: nn.Module, step: int) -> bool:
+        if swa_collects(self._swa.cycle, self._swa.start, step):
+            self._mean.add(state_arrays(student.state_dict()))
+        return False
+
+    def finish(self, student: nn.Module) -> dict[str, Any]:
+        if self._mean.count:
+            mean = self._mean.result()
+            student.load_state_dict({name: torch.from_numpy(array) for name, array in mean.items()})
+        return {"snapshots": self._mean.count}
+
+
+def _keeper(lesson: Lesson) -> _Last:
+    schedule = lesson.distil.schedule
+    if schedule.swa is not None:
+        return _Mean(schedule.swa)
+    if schedule.early_stop is not None and lesson.validate is not None:
+        return _Best(schedule.early_stop, lesson.validate, lesson.batch_norm)
+    return _Last()
 
 
 def _one_step(student: nn.Module, optimizer: torch.optim.Optimizer, lesson: Lesson, batch: Tensor, lr: float) -> Tensor:
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
-    loss = distillation_loss(lesson.distil.objective, student(lesson.inputs[batch]), lesson.teacher_logits[batch])
+    objective = lesson.distil.objective
+    logits = student(lesson.augment(lesson.inputs[batch]))
+    loss = OBJECTIVES[type(objective)](objective, logits, lesson.targets[batch])
     loss.backward()  # type: ignore[no-untyped-call]
     if lesson.distil.schedule.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(student.parameters(), lesson.distil.schedule.clip_norm)

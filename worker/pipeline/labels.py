@@ -1,31 +1,50 @@
 """Pseudo-labels: every teacher sees every server sample once, one teacher in memory at a time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from contract.tensors import TensorFile
 from contract.wire.federations import Task
-from worker.parts.combine import Stream, effective_teachers
+from worker.parts import combine, fedet
 from worker.parts.weigh import Float, entropy, log_weights, normalise
-from worker.pipeline.networks import BATCH, build_network, count_right, outputs
-from worker.specs import JobFailure, NetworkRef
+from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
+from worker.pipeline.teachers import Members, Teacher
+from worker.specs import JobFailure
 
 
 @dataclass(frozen=True)
-class Teacher:
-    """One client's model, and the discriminator scores that say where it is at home."""
+class Targets:
+    """What students learn from.
 
-    client: str
-    network: NetworkRef
-    num_samples: int
-    scores: Path | None = None
+    Attributes:
+        logits: float32 [S, C]; their softmax is the pseudo-label.
+        labels: the consensus's hard label, int64 [S] (Fed-ET).
+        diversity: what those say who disagree, float32 [S, C] (Fed-ET).
+    """
+
+    logits: Tensor
+    labels: Tensor | None = None
+    diversity: Tensor | None = None
+
+    def __getitem__(self, rows: Tensor) -> "Targets":
+        """Return those of some samples."""
+        return Targets(*(None if each is None else each[rows] for each in self._all()))  # type: ignore[arg-type]
+
+    def to(self, device: str) -> "Targets":
+        """Return them on a device."""
+        return Targets(*(None if each is None else each.to(device) for each in self._all()))  # type: ignore[arg-type]
+
+    def _all(self) -> tuple[Tensor | None, ...]:
+        return self.logits, self.labels, self.diversity
 
 
 @dataclass(frozen=True)
@@ -33,24 +52,125 @@ class Ensemble:
     """What the teachers say of one set of S samples.
 
     Attributes:
-        logits: float32 [S, C]; their softmax is the pseudo-label.
+        targets: pseudo-labels.
         weights: [m, S], float64, summing to 1 over the m teachers.
+        names: the m teachers' names.
         forwards: samples that went through a teacher: m S.
     """
 
-    logits: Tensor
+    targets: Targets
     weights: Float
+    names: list[str]
     forwards: int
 
 
+# -------------------------------------------------------------------------------------------------------------- combine
+class Combiner(Protocol):
+    """Takes teachers' outputs one after another."""
+
+    def add(self, start: int, logits: Float, log_weight: Float) -> None:
+        """Take a teacher's logits [b, C] and log weights [b] for the samples from `start` on."""
+
+    def result(self, weights: Float) -> Targets:
+        """Return the labels, given all teachers' weights [m, S]."""
+
+
+class _Logits:
+    """Softmax of the weighted mean of logits (FedDF AVGLOGITS, FedGO)."""
+
+    def __init__(self, _: parts.CombineLogits, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        self._stream = combine.Stream(samples, classes, "logits")
+        self.add = self._stream.add
+
+    def result(self, weights: Float) -> Targets:
+        return _soft(self._stream.logits())
+
+
+class _Probs:
+    """Weighted mean of probabilities, sharpened by p^s / sum p^s, which is s times the logarithm (FedBE)."""
+
+    def __init__(self, choice: parts.CombineProbs, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        self._stream = combine.Stream(samples, classes, "probs")
+        self._power = 1.0 if choice.sharpen is None else choice.sharpen
+        self.add = self._stream.add
+
+    def result(self, weights: Float) -> Targets:
+        return _soft(self._power * self._stream.logits())
+
+
+class _Era:
+    """Softmax of mean probabilities at a low temperature (DS-FL)."""
+
+    def __init__(self, choice: parts.CombineEra, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        self._stream = combine.Stream(samples, classes, "probs")
+        self._temperature = choice.temperature
+        self.add = self._stream.add
+
+    def result(self, weights: Float) -> Targets:
+        return _soft(self._stream.result() / self._temperature)
+
+
+class _Consensus:
+    """Fed-ET's hard label and diversity target.
+
+    Who disagrees is known only after the last teacher, so all outputs wait in a file: on disk [m, S, C] float32, in
+    memory a block of samples at a time.
+    """
+
+    def __init__(self, _: parts.CombineConsensus, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        self._samples, self._classes = samples, classes
+        stack.callback(scratch.unlink, missing_ok=True)
+        self._file: BinaryIO = stack.enter_context(scratch.open("w+b"))
+
+    def add(self, start: int, logits: Float, log_weight: Float) -> None:
+        """Append the outputs; they come teacher by teacher, sample by sample, and were float32 in the network."""
+        self._file.write(logits.astype(np.float32).tobytes())
+
+    def result(self, weights: Float) -> Targets:
+        means, labels, diverse = [], [], []
+        for start in range(0, self._samples, BATCH):
+            found = fedet.targets(self._block(len(weights), start), weights[:, start : start + BATCH])
+            means.append(np.log(np.maximum(found.consensus, np.finfo(np.float32).tiny)))
+            labels.append(found.label)
+            diverse.append(found.div_target)
+        diversity = torch.from_numpy(np.concatenate(diverse).astype(np.float32))
+        return Targets(_soft(np.concatenate(means)).logits, torch.from_numpy(np.concatenate(labels)), diversity)
+
+    def _block(self, teachers: int, start: int) -> Float:
+        count = min(BATCH, self._samples - start) * self._classes
+        block = np.empty((teachers, count))
+        for index in range(teachers):
+            self._file.seek(4 * self._classes * (index * self._samples + start))
+            block[index] = np.frombuffer(self._file.read(4 * count), np.float32)
+        return block.reshape(teachers, -1, self._classes)
+
+
+def _soft(logits: Float) -> Targets:
+    return Targets(torch.from_numpy(logits.astype(np.float32)))
+
+
+COMBINE: dict[type, Callable[[Any, int, int, Path, ExitStack], Combiner]] = {
+    parts.CombineLogits: _Logits,
+    parts.CombineProbs: _Probs,
+    parts.CombineEra: _Era,
+    parts.CombineConsensus: _Consensus,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- label
 @dataclass
 class _Tally:
     """One data set on its way through the teachers."""
 
     inputs: Tensor
-    stream: Stream
+    combiner: Combiner
     rows: list[Float] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     forwards: int = 0
+
+    def ensemble(self) -> Ensemble:
+        weights = normalise(np.stack(self.rows))
+        return Ensemble(self.combiner.result(weights), weights, self.names, self.forwards)
 
 
 def _scores(teacher: Teacher, name: str, size: int) -> Float | None:
@@ -62,74 +182,93 @@ def _scores(teacher: Teacher, name: str, size: int) -> Float | None:
         scores = file.read(name).astype(np.float64)
     if scores.shape != (size,):
         raise JobFailure(
-            "schema_mismatch", f"scores of {teacher.client!r} on the {name} set: {scores.shape}, wanted ({size},)"
+            "schema_mismatch", f"scores of {teacher.name!r} on the {name} set: {scores.shape}, wanted ({size},)"
         )
     return scores
 
 
-def _visit(teacher: Teacher, sets: Mapping[str, _Tally], distil: Distillation, task: Task, device: str) -> None:
-    owner = f"update of {teacher.client!r}"
-    module = build_network(teacher.network, task, device, owner=owner)
-    for name, tally in sets.items():
-        scores = _scores(teacher, name, len(tally.inputs))
-        row = np.empty(len(tally.inputs))
-        for start, logits in outputs(module, tally.inputs, device, owner=owner):
-            rows = slice(start, start + len(logits))
-            part = scores[rows] if scores is not None else None
-            row[rows] = log_weights(distil.weigh, teacher.num_samples, logits, part)
-            tally.stream.add(start, logits, row[rows])
-            tally.forwards += len(logits)
-        tally.rows.append(row)
+@dataclass(frozen=True)
+class Labeller:
+    """The ensemble's part of a recipe, ready to run.
 
-
-def label(
-    teachers: Sequence[Teacher],
-    sets: Mapping[str, Tensor],
-    distil: Distillation,
-    task: Task,
-    device: str,
-    on_teacher: Callable[[int], None],
-) -> dict[str, Ensemble]:
-    """Let every teacher look once at every sample of every set (FedDF Alg. 1; FedGO Alg. 2, labels once per round).
-
-    Memory: one teacher, [S, C] float64 per set, and [m, S] float64 for the weights.
-
-    Args:
-        teachers: in the order of their clients' names.
-        sets: 'unlabeled' and perhaps 'test' -> inputs [S, ...].
+    Attributes:
         distil: the recipe's weighting and combination.
         task: the federation's.
         device: torch device.
-        on_teacher: called with the number of teachers done.
-
-    Raises:
-        JobFailure: non_finite, naming the client; schema_mismatch; architecture_failed.
+        scratch: folder for what does not fit into memory.
+        calibration: inputs on which sampled models get their BatchNorm statistics; None: they keep their own.
     """
-    if not teachers:
-        raise JobFailure("no_participants", "no client of this round can be a teacher")
-    tallies = {
-        name: _Tally(inputs, Stream(len(inputs), task.num_classes, distil.combine.kind))
-        for name, inputs in sets.items()
-    }
-    for done, teacher in enumerate(teachers, start=1):
-        _visit(teacher, tallies, distil, task, device)
-        on_teacher(done)
-    return {
-        name: Ensemble(
-            torch.from_numpy(tally.stream.logits().astype(np.float32)), normalise(np.stack(tally.rows)), tally.forwards
-        )
-        for name, tally in tallies.items()
-    }
+
+    distil: Distillation
+    task: Task
+    device: str
+    scratch: Path
+    calibration: Tensor | None = None
+
+    def label(
+        self, members: Members, sets: Mapping[str, Tensor], on_teacher: Callable[[int], None]
+    ) -> dict[str, Ensemble]:
+        """Let every teacher look once at every sample of every set (FedDF Alg. 1; FedGO Alg. 2, labels once per round).
+
+        Memory: one teacher, [S, C] float64 per set, and [m, S] float64 for the weights.
+
+        Args:
+            members: the teachers.
+            sets: 'unlabeled', 'test' or both -> inputs [S, ...].
+            on_teacher: called with the number of teachers done.
+
+        Raises:
+            JobFailure: non_finite, naming the client; schema_mismatch; architecture_failed; no_participants.
+        """
+        if members.count == 0:
+            raise JobFailure("no_participants", "no client of this round can be a teacher")
+        make = COMBINE[type(self.distil.combine)]
+        with ExitStack() as stack:
+            tallies = {}
+            for name, inputs in sets.items():
+                scratch = self.scratch / f"outputs-{name}"
+                combiner = make(self.distil.combine, len(inputs), self.task.num_classes, scratch, stack)
+                tallies[name] = _Tally(inputs, combiner)
+            for done, teacher in enumerate(members.teachers, start=1):
+                self._visit(teacher, tallies)
+                on_teacher(done)
+            return {name: tally.ensemble() for name, tally in tallies.items()}
+
+    def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
+        owner = f"update of {teacher.name!r}"
+        module = build_network(teacher.network, self.task, self.device, owner=owner)
+        if teacher.recalibrate and self.calibration is not None:
+            recalibrate(module, self.calibration, self.device)
+        for name, tally in sets.items():
+            scores = _scores(teacher, name, len(tally.inputs))
+            row = np.empty(len(tally.inputs))
+            for start, logits in outputs(module, tally.inputs, self.device, owner=owner):
+                rows = slice(start, start + len(logits))
+                part = scores[rows] if scores is not None else None
+                row[rows] = log_weights(self.distil.weigh, teacher.num_samples, logits, part)
+                tally.combiner.add(start, logits, row[rows])
+                tally.forwards += len(logits)
+            tally.rows.append(row)
+            tally.names.append(teacher.name)
 
 
 def describe(ensemble: Ensemble) -> dict[str, Any]:
     """Return figures of an ensemble: mean entropy of its labels in nats, how many teachers it comes from in effect."""
-    effective = effective_teachers(ensemble.weights)
-    return {
+    effective = combine.effective_teachers(ensemble.weights)
+    figures = {
         "teachers": len(ensemble.weights),
-        "entropy": float(entropy(ensemble.logits.double().numpy()).mean()),
+        "entropy": float(entropy(ensemble.targets.logits.double().numpy()).mean()),
         "effective_teachers": {"mean": float(effective.mean()), "min": float(effective.min())},
     }
+    if ensemble.targets.diversity is not None:
+        figures["dissent"] = float(ensemble.targets.diversity.double().sum(dim=1).mean())
+    return figures
+
+
+def teacher_weights(ensemble: Ensemble) -> dict[str, float]:
+    """Return each teacher's mean weight."""
+    means = ensemble.weights.mean(axis=1)
+    return {name: float(mean) for name, mean in zip(ensemble.names, means, strict=True)}
 
 
 def ensemble_accuracy(ensemble: Ensemble, labels: Tensor) -> float:
@@ -137,5 +276,5 @@ def ensemble_accuracy(ensemble: Ensemble, labels: Tensor) -> float:
     right = 0
     for start in range(0, len(labels), BATCH):
         rows = slice(start, start + BATCH)
-        right += count_right(ensemble.logits[rows].double().numpy(), labels[rows].numpy())
+        right += count_right(ensemble.targets.logits[rows].double().numpy(), labels[rows].numpy())
     return right / len(labels)

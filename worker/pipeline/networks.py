@@ -11,6 +11,7 @@ from contract.nn.codec import load_state, read_tensor
 from contract.nn.registry import initialise
 from contract.tensors import TensorError, TensorFile
 from contract.wire.federations import Task
+from worker.parts.schedules import batches_of
 from worker.parts.weigh import Float
 from worker.specs import JobFailure, NetworkRef
 
@@ -97,6 +98,30 @@ def forward(module: nn.Module, batch: Tensor, owner: str) -> Float:
         if "allocate memory" in str(error):
             raise
         raise JobFailure("architecture_failed", f"{owner}: the forward pass failed: {error}") from error
+
+
+def recalibrate(module: nn.Module, inputs: Tensor, device: str) -> None:
+    """Compute BatchNorm statistics anew: one pass over inputs [N, ...], the mean over its batches (FedBE, for SWA).
+
+    Only BatchNorm is in train mode. A last batch of one sample, which has no variance, is left out.
+    """
+    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    norms = [each for each in norms if each.track_running_stats]
+    if not norms:
+        return
+    module.eval()
+    before = [(each.momentum, each.num_batches_tracked.clone()) for each in norms]  # type: ignore[union-attr]
+    for norm in norms:
+        norm.train()
+        norm.reset_running_stats()
+        norm.momentum = None  # the cumulative mean
+    with torch.no_grad():
+        for index in range(batches_of(len(inputs), BATCH)):
+            batch = inputs[index * BATCH : (index + 1) * BATCH].to(device)
+            module(batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch)
+    for norm, (momentum, tracked) in zip(norms, before, strict=True):
+        norm.momentum, norm.num_batches_tracked = momentum, tracked
+        norm.eval()
 
 
 def accuracy(module: nn.Module, inputs: Tensor, labels: Tensor, device: str, *, owner: str) -> float:

@@ -6,14 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from contract.architectures import find
+from contract.groups import is_main
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
+from contract.recipes import parts
 from contract.seeds import derive_seed
 from contract.tensors import check_file, write_file
-from worker.generators import wgan
+from contract.updates import FEATURES_KEY
+from contract.wire.federations import Task
+from worker.pipeline import generators
+from worker.pipeline.data import server_set
+from worker.pipeline.job import SERVER
 from worker.pipeline.networks import accuracy, build_network, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
 from worker.specs import (
@@ -23,7 +30,6 @@ from worker.specs import (
     JobResult,
     NetworkRef,
     Progress,
-    PrototypeSpec,
     ScoreSpec,
 )
 
@@ -34,30 +40,41 @@ Report = Callable[[Progress], None]
 def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> JobResult:
     """Make the first model of every prototype: from the seed, or the imported file as it is, once it is checked.
 
+    The server's model, where there is one, is among them under the name `server`. A model says in its metadata how
+    many features its network has, if it has any; an imported file is completed so.
+
     Figures: `accuracy` and `model` as in a round, where there is a test set.
 
     Raises:
         JobFailure: bad_option, schema_mismatch or non_finite, naming the prototype.
     """
     phases = Phases(report)
+    wanted = {each.name: each.network for each in spec.prototypes}
+    if spec.server_model is not None:
+        if SERVER in wanted:
+            raise JobFailure("bad_option", f"a prototype is named {SERVER!r}, which is the server model's; rename it")
+        wanted[SERVER] = spec.server_model.network
     models: dict[str, Path] = {}
-    with phases.phase("initialize", of=len(spec.prototypes)):
-        for index, prototype in enumerate(spec.prototypes):
-            models[prototype.name] = spec.output_dir / f"model-{index}.safetensors"
-            _first_model(spec, prototype, models[prototype.name])
+    with phases.phase("initialize", of=len(wanted)):
+        for index, (name, network) in enumerate(wanted.items()):
+            models[name] = spec.output_dir / f"model-{index}.safetensors"
+            _first_model(spec, name, network, models[name])
             phases.step(index + 1)
-    metrics = _first_accuracy(spec, models, phases, device)
+    metrics = _first_accuracy(spec, wanted, models, phases, device)
     return JobResult(models=models, metrics=metrics | {"seconds": phases.seconds}, device=device)
 
 
-def _first_model(spec: InitializeSpec, prototype: PrototypeSpec, target: Path) -> None:
-    owner, network = f"prototype {prototype.name!r}", prototype.network
+def _first_model(spec: InitializeSpec, name: str, network: NetworkRef, target: Path) -> None:
+    owner = f"prototype {name!r}"
     runnable = find(network.architecture).server_side
     if network.weights is not None:
-        check_file(network.weights)
-        if runnable:
-            build_network(network, spec.task, "cpu", owner=owner)
-        shutil.copyfile(network.weights, target)
+        header = check_file(network.weights)
+        module = build_network(network, spec.task, "cpu", owner=owner) if runnable else None
+        noted = module is None or FEATURES_KEY in header.metadata or not _features(module, spec.task)
+        if module is None or noted:
+            shutil.copyfile(network.weights, target)
+        else:
+            save_state(module, target, header.metadata | _features(module, spec.task))
         return
     if not runnable:
         raise JobFailure(
@@ -65,61 +82,75 @@ def _first_model(spec: InitializeSpec, prototype: PrototypeSpec, target: Path) -
             f"{owner}: architecture {network.architecture!r} cannot be built here; import a model and set "
             "initial_model",
         )
-    seed = derive_seed(spec.seed, "model", prototype.name)
-    save_state(build_network(network, spec.task, "cpu", seed=seed, owner=owner), target)
+    module = build_network(network, spec.task, "cpu", seed=derive_seed(spec.seed, "model", name), owner=owner)
+    save_state(module, target, _features(module, spec.task))
 
 
-def _first_accuracy(spec: InitializeSpec, models: dict[str, Path], phases: Phases, device: str) -> dict[str, Any]:
-    runnable = [each for each in spec.prototypes if find(each.network.architecture).server_side]
+def _features(module: nn.Module, task: Task) -> dict[str, str]:
+    """Return the metadata that tells the size of a network's features; empty where it has none."""
+    features = getattr(module, "features", None)
+    if not callable(features):
+        return {}
+    dtype = torch.int64 if task.input.dtype == "int64" else torch.float32
+    module.eval()
+    with torch.no_grad():
+        found = features(torch.zeros(1, *task.input.shape, dtype=dtype))
+    return {FEATURES_KEY: str(found.shape[1])} if found.ndim == 2 else {}
+
+
+def _first_accuracy(
+    spec: InitializeSpec, wanted: dict[str, NetworkRef], models: dict[str, Path], phases: Phases, device: str
+) -> dict[str, Any]:
+    runnable = [name for name in wanted if find(wanted[name].architecture).server_side]
     if spec.datasets.test is None or not runnable:
         return {}
     inputs, labels = read_inputs(spec.datasets.test, spec.task, "test"), read_labels(spec.datasets.test, "test")
     found: dict[str, float] = {}
     with phases.phase("evaluate", of=len(runnable)):
-        for done, prototype in enumerate(runnable, start=1):
-            owner = f"prototype {prototype.name!r}"
-            network = prototype.network.model_copy(update={"weights": models[prototype.name]})
+        for done, name in enumerate(runnable, start=1):
+            owner = f"prototype {name!r}"
+            network = wanted[name].model_copy(update={"weights": models[name]})
             module = build_network(network, spec.task, device, owner=owner)
-            found[prototype.name] = accuracy(module, inputs, labels, device, owner=owner)
+            found[name] = accuracy(module, inputs, labels, device, owner=owner)
             phases.step(done)
-    mean = sum(found.values()) / len(found)
-    return {"accuracy": mean, "model": {"accuracy": mean, "prototypes": found}}
+    main = [value for name, value in found.items() if is_main(name) and name != SERVER] or list(found.values())
+    mean = found.get(SERVER, sum(main) / len(main)) if spec.server_model is not None else sum(main) / len(main)
+    return {"accuracy": mean, "model": {"accuracy": sum(main) / len(main), "prototypes": found}}
 
 
 # ----------------------------------------------------------------------------------------------------------- generator
 def train_generator(spec: GeneratorSpec, report: Report, device: str = "cpu") -> JobResult:
-    """Train the generator on the unlabelled set, scaled to [-1, 1] by its own minimum and maximum.
+    """Make the generator, a fresh discriminator for clients to start from, and what the recipe draws from it.
 
-    Figures: `input_range` [lo, hi], `critic` curve of (step, loss), `steps`.
+    Figures: `input_range` [lo, hi], the data values that the generator's -1 and 1 stand for; where it is trained also
+    `critic`, a curve of (step, loss), and `steps`.
 
     Raises:
-        JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), non_finite.
+        JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), schema_mismatch, non_finite.
     """
-    phases, plan = Phases(report), spec.generator
-    images = read_inputs(spec.unlabeled, spec.task, "unlabeled")
-    span = _range(images)
-    seed = derive_seed(spec.seed, "generator")
-    ref = NetworkRef(architecture=plan.architecture, options=plan.options)
-    generator = build_network(ref, spec.task, device, seed=seed, owner="generator")
-    ref = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
-    critic = build_network(ref, spec.task, device, seed=derive_seed(seed, "critic"), owner="critic")
-    with phases.phase("generator", of=plan.steps):
-        try:
-            scaled = to_signed_unit(images, span).to(device)
-            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step)
-        except FloatingPointError as error:
-            raise JobFailure("non_finite", f"generator: {error}; lower generator.optimizer.lr") from error
-    target = spec.output_dir / "generator.safetensors"
-    save_state(generator, target)
-    check_file(target)
-    metrics = {
-        "input_range": list(span),
-        "steps": trained.steps,
-        "critic": [[step, loss] for step, loss in trained.critic_curve],
-        "seconds": phases.seconds,
-    }
-    models = {"generator": target, "discriminator": _first_discriminator(spec)}
+    phases = Phases(report)
+    made = generators.GENERATORS[type(spec.generator)](spec, spec.generator, phases, device)
+    models = {"generator": spec.output_dir / "generator.safetensors"}
+    save_state(made.module, models["generator"])
+    check_file(models["generator"])
+    models["discriminator"] = _first_discriminator(spec)
+    if isinstance(spec.data, parts.DataGenerated | parts.DataNoise):
+        models["samples"] = spec.output_dir / "samples.safetensors"
+        with phases.phase("samples"):
+            _samples(spec, made, models["samples"], device)
+    metrics = {"input_range": list(made.span), **made.figures, "seconds": phases.seconds}
     return JobResult(models=models, metrics=metrics, device=device)
+
+
+def _samples(spec: GeneratorSpec, made: generators.Made, target: Path, device: str) -> None:
+    """Write the set that teachers will label as a data set's file, drawn once for the whole federation."""
+    if isinstance(spec.data, parts.DataGenerated):
+        inputs = generators.draw(made, spec.data.count, derive_seed(spec.seed, "samples"), device)
+    else:
+        assert spec.data is not None
+        inputs = server_set(spec.data, spec.task, None, spec.seed)
+    write_file(target, {"inputs": inputs.numpy()})
+    check_file(target)
 
 
 def _first_discriminator(spec: GeneratorSpec) -> Path:
@@ -128,15 +159,6 @@ def _first_discriminator(spec: GeneratorSpec) -> Path:
     target = spec.output_dir / "discriminator.safetensors"
     save_state(build_network(spec.discriminator, spec.task, "cpu", seed=seed, owner="discriminator"), target)
     return target
-
-
-def _range(images: Tensor) -> tuple[float, float]:
-    if not images.is_floating_point():
-        raise JobFailure("bad_option", "a generator makes float32 samples; token ids (int64) have no range to scale")
-    low, high = float(images.min()), float(images.max())
-    if not (np.isfinite([low, high]).all() and high > low):
-        raise JobFailure("bad_option", f"unlabeled inputs lie within [{low}, {high}]; they must be finite and differ")
-    return low, high
 
 
 # --------------------------------------------------------------------------------------------------------------- score

@@ -1,16 +1,92 @@
-"""Students: how they are validated and written."""
+"""Students: who learns, one function per choice, and the lesson that each of them gets."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
+from contract.groups import is_main
 from contract.nn.codec import state_arrays
+from contract.recipes import parts
+from contract.seeds import derive_seed
 from contract.tensors import TensorFile, write_file
 from contract.wire.federations import Task
-from worker.pipeline.networks import accuracy, read_inputs, read_labels
+from worker.parts.schedules import steps_of
+from worker.pipeline import head
+from worker.pipeline.data import Augmenter
+from worker.pipeline.distil import Lesson, require_finite, teach
+from worker.pipeline.job import SERVER, Round
+from worker.pipeline.labels import Ensemble
+from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
+from worker.specs import NetworkRef
 
 
+@dataclass(frozen=True)
+class Student:
+    """A model that is to learn: its name among the job's models, and the network it starts as."""
+
+    name: str
+    network: NetworkRef
+
+    @property
+    def owner(self) -> str:
+        """Who it is, for errors."""
+        return f"student of prototype {self.name!r}"
+
+
+# ------------------------------------------------------------------------------------------------------------------ who
+def _own(job: Round, name: str) -> Student:
+    return Student(name, job.network(name, job.current(name)))
+
+
+def _prototypes(job: Round, _: parts.StudentsPrototypes) -> list[Student]:
+    return [_own(job, each.name) for each in job.present]
+
+
+def _main(job: Round, _: parts.StudentsMain) -> list[Student]:
+    """The main models, also where their group was empty this round (FedSDD)."""
+    return [_own(job, each.name) for each in job.spec.prototypes if is_main(each.name)]
+
+
+def _all(job: Round, choice: parts.StudentsAll) -> list[Student]:
+    """Every model, also those that nobody trained; nobody during the warm-up."""
+    if job.spec.round_index <= choice.warmup_rounds:
+        return []
+    return [_own(job, each.name) for each in job.spec.prototypes]
+
+
+def _server(job: Round, _: parts.StudentsServer) -> list[Student]:
+    """The server's model with the clients' mean head (Fed-ET eq. 2)."""
+    return [Student(SERVER, head.with_mean_head(job))]
+
+
+def _nobody(job: Round, _: parts.StudentsNone) -> list[Student]:
+    return []
+
+
+STUDENTS: dict[type, Callable[[Round, Any], list[Student]]] = {
+    parts.StudentsPrototypes: _prototypes,
+    parts.StudentsMain: _main,
+    parts.StudentsServer: _server,
+    parts.StudentsAll: _all,
+    parts.StudentsNone: _nobody,
+}
+
+
+def students_of(job: Round) -> list[Student]:
+    """Return who learns in this round.
+
+    Raises:
+        JobFailure: bad_option, when the recipe's student is not there.
+    """
+    assert job.spec.recipe.distil is not None
+    choice = job.spec.recipe.distil.students
+    return STUDENTS[type(choice)](job, choice)
+
+
+# ------------------------------------------------------------------------------------------------------------- learning
 def validator(path: Path | None, task: Task, device: str) -> Callable[[nn.Module], float] | None:
     """Return a function that gives a student's accuracy on the validation set, or None where there is no set."""
     if path is None:
@@ -21,6 +97,35 @@ def validator(path: Path | None, task: Task, device: str) -> Callable[[nn.Module
         return accuracy(student, inputs, labels, device, owner="student")
 
     return validate
+
+
+def teach_all(job: Round, students: list[Student], inputs: Any, ensemble: Ensemble) -> None:
+    """Let all students learn from the same labels; one student is in memory at a time.
+
+    Raises:
+        JobFailure: non_finite, naming the student.
+    """
+    spec, distil = job.spec, job.spec.recipe.distil
+    assert distil is not None
+    inputs, targets = inputs.to(job.device), ensemble.targets.to(job.device)
+    validate = validator(spec.datasets.validation, spec.task, job.device) if distil.schedule.early_stop else None
+    job.metrics["distil"] = {}
+    for student in students:
+        seed = derive_seed(spec.seed, "round", spec.round_index, "distil", student.name)
+        augment = Augmenter(distil.data.augment, spec.task, derive_seed(seed, "augment"))
+        lesson = Lesson(inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate)
+        _teach(job, student, lesson)
+
+
+def _teach(job: Round, student: Student, lesson: Lesson) -> None:
+    module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
+    with job.phases.phase(f"distil {student.name}", of=steps_of(lesson.distil.schedule, len(lesson.inputs))):
+        job.metrics["distil"][student.name] = teach(module, lesson, job.phases.step)
+    require_finite(module, student.owner)
+    target = job.file("student", student.name)
+    assert student.network.weights is not None
+    save_like(module, student.network.weights, target)
+    job.models[student.name] = target
 
 
 def save_like(student: nn.Module, base: Path, target: Path) -> None:

@@ -1,0 +1,64 @@
+"""Mixtures that are possible in themselves but not with a federation's local plan, data or networks."""
+
+from contract.local import FedTgpObjective, LocalPlan, ScaffoldObjective
+from contract.recipes import parts
+from contract.recipes.errors import RecipeError
+from contract.recipes.recipe import Recipe
+
+
+def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
+    """Refuse a recipe that does not go with what the clients run.
+
+    Raises:
+        RecipeError: names the part and the remedy.
+    """
+    fuses, corrects = isinstance(recipe.fuse, parts.FuseScaffold), isinstance(local.objective, ScaffoldObjective)
+    if fuses and not corrects:
+        raise RecipeError("fuse", "scaffold moves control variates that only the objective 'scaffold' sends; set local")
+    if corrects and not fuses:
+        raise RecipeError("fuse", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'")
+    if fuses and local.precision is not None:
+        raise RecipeError("fuse", "scaffold needs the exact change of every weight; leave local.precision out")
+    if isinstance(local.objective, FedTgpObjective) and local.privacy is not None:
+        raise RecipeError("local.privacy", "FedTGP sends class means without noise; do not combine it with DP-SGD")
+
+
+def check_with_data(
+    recipe: Recipe, *, has_validation: bool, has_unlabeled: bool, has_server_model: bool, is_image: bool = True
+) -> None:
+    """Refuse a recipe that the federation's data sets and networks cannot serve.
+
+    Args:
+        recipe: the composition.
+        has_validation: a labelled validation set is there.
+        has_unlabeled: an unlabelled server set is there.
+        has_server_model: the federation names a server_model.
+        is_image: inputs are [channels, height, width] in float32.
+
+    Raises:
+        RecipeError: names the part and the remedy.
+    """
+    _check_sets(recipe, has_validation, has_unlabeled)
+    distil = recipe.distil
+    wants_server = distil is not None and distil.students.kind == "server"
+    if wants_server and not has_server_model:
+        raise RecipeError("distil.students", "'server' trains a model of the server; name server_model")
+    if has_server_model and not wants_server:
+        raise RecipeError("distil.students", "server_model is trained by students 'server' alone; leave it out")
+    if distil is not None and not is_image and distil.data.augment != parts.Augment():
+        raise RecipeError("distil.data.augment", "mirrors and crops images [C, H, W]; this task has other inputs")
+    if recipe.discriminators is not None and recipe.discriminators.generator.kind == "fedgan":
+        raise RecipeError(
+            "discriminators.generator", "'fedgan' cannot be run by this version; take 'wgan_gp' or 'imported'"
+        )
+
+
+def _check_sets(recipe: Recipe, has_validation: bool, has_unlabeled: bool) -> None:
+    if recipe.needs_unlabeled and not has_unlabeled:
+        raise RecipeError("distil.data", "the recipe reads an unlabelled server set; name datasets.unlabeled")
+    if has_validation:
+        return
+    if recipe.drop_worst is not None:
+        raise RecipeError("drop_worst", "needs a validation set to tell who is no better than chance; name one")
+    if recipe.distil is not None and recipe.distil.schedule.early_stop is not None:
+        raise RecipeError("distil.schedule.early_stop", "needs a validation set: name datasets.validation")

@@ -1,0 +1,63 @@
+"""Choices of the stage before the first round: a generator, and a discriminator of every client (FedGO)."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from contract.local import Adam, DiscriminatorPlan
+from contract.recipes.parts.base import Part
+
+
+# generator: where the discriminators' fakes come from
+class GeneratorWganGp(Part):
+    """G1: a WGAN-GP that the worker trains on the unlabelled server set (FedGO E.2)."""
+
+    kind: Literal["wgan_gp"] = "wgan_gp"
+    architecture: str = "gen-mlp"
+    options: dict[str, Any] = Field(default_factory=dict)
+    critic_architecture: str = "disc-mlp"
+    critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
+    steps: int = Field(25_000, ge=0, le=1_000_000, description="generator steps; 0 leaves it as initialised (Table 12)")
+    critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
+    penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
+    optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
+    batch_size: int = Field(64, ge=1, le=65_536)
+
+
+class GeneratorImported(Part):
+    """G2: a generator trained elsewhere; its weights were uploaded with POST /v1/models."""
+
+    kind: Literal["imported"] = "imported"
+    model: str = Field(description="id of the imported model")
+    architecture: str = "gen-mlp"
+    options: dict[str, Any] = Field(default_factory=dict)
+    input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
+
+
+class GeneratorFedGan(Part):
+    """G3: clients train generator and discriminator over some rounds, averaged by n_k (FedGAN; FedGO E.2)."""
+
+    kind: Literal["fedgan"] = "fedgan"
+    architecture: str = "gen-mlp"
+    options: dict[str, Any] = Field(default_factory=dict)
+    critic_architecture: str = "disc-mlp"
+    critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
+    rounds: int = Field(5, ge=1, le=1000, description="T'")
+    epochs: int = Field(3, ge=1, le=1000, description="local epochs a round")
+    critic_steps: int = Field(5, ge=1, le=100)
+    penalty: float = Field(10.0, gt=0)
+    optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
+    batch_size: int = Field(64, ge=1, le=65_536)
+    input_range: tuple[float, float] = (0.0, 1.0)
+    deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="of one round")
+
+
+Generator = Annotated[GeneratorWganGp | GeneratorImported | GeneratorFedGan, Field(discriminator="kind")]
+
+
+class Discriminators(Part):
+    """Stage before the first round: a generator is made, then every client trains one discriminator (FedGO)."""
+
+    generator: Generator = GeneratorWganGp()
+    plan: DiscriminatorPlan = DiscriminatorPlan()
+    deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="go on with those who delivered")

@@ -1,0 +1,144 @@
+"""Choices of distillation: what students minimise, who they are, on which data, for how long."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contract.local import Adam, Optimizer
+from contract.recipes.parts.base import Part
+
+
+# objective: what the student minimises
+class ObjectiveKl(Part):
+    """T^2 KL(teacher_T || student_T), mean over the batch (FedDF; the T^2 of Hinton et al.)."""
+
+    kind: Literal["kl"] = "kl"
+    temperature: float = Field(1.0, gt=0, le=100)
+    scale_t2: bool = Field(True, description="multiply by T^2 so that gradients keep their size")
+
+
+class ObjectiveSoftCe(Part):
+    """Cross-entropy to the soft target; the same gradient as KL at T = 1 (FedBE)."""
+
+    kind: Literal["soft_ce"] = "soft_ce"
+
+
+class ObjectiveFedEt(Part):
+    """Cross-entropy to the consensus label + lambda times the divergence to the diversity target (Fed-ET eq. 9)."""
+
+    kind: Literal["fedet"] = "fedet"
+    diversity: float = Field(0.05, ge=0, le=10, description="lambda; 0.05 for images, 0.5 for text (Table 4)")
+
+
+DistilObjective = Annotated[ObjectiveKl | ObjectiveSoftCe | ObjectiveFedEt, Field(discriminator="kind")]
+
+
+# students: who learns
+class _Students(Part):
+    batch_norm: Literal["train", "frozen", "recalibrate"] = Field(
+        "train", description="running statistics follow the server set, stay, or are computed anew afterwards"
+    )
+
+
+class StudentsPrototypes(_Students):
+    """The average of every prototype that had participants (FedDF Alg. 3); with one prototype, the average."""
+
+    kind: Literal["prototypes"] = "prototypes"
+
+
+class StudentsMain(_Students):
+    """The main model only: model 0 of each prototype's groups (FedSDD)."""
+
+    kind: Literal["main"] = "main"
+
+
+class StudentsServer(_Students):
+    """A larger model that lives on the server; its head is shared with every prototype (Fed-ET)."""
+
+    kind: Literal["server"] = "server"
+
+
+class StudentsAll(_Students):
+    """Every group's model learns from the ensemble (basic distillation of FedSDD; codistillation)."""
+
+    kind: Literal["all"] = "all"
+    warmup_rounds: int = Field(0, ge=0, description="rounds without distillation at the start")
+
+
+class StudentsNone(Part):
+    """Nobody learns: the ensemble itself is the result (Fed-ensemble, one-shot ensemble)."""
+
+    kind: Literal["none"] = "none"
+
+
+Students = Annotated[
+    StudentsPrototypes | StudentsMain | StudentsServer | StudentsAll | StudentsNone, Field(discriminator="kind")
+]
+
+
+# data: what the teachers label
+class Augment(Part):
+    """What a student sees instead of the plain sample; teachers always see the plain one (FedBE B.1)."""
+
+    flip: bool = Field(False, description="mirror left to right at random")
+    pad: int = Field(0, ge=0, le=64, description="pad by so many pixels and crop at random")
+
+
+class DataUnlabeled(Part):
+    """The federation's unlabelled data set on the server."""
+
+    kind: Literal["unlabeled"] = "unlabeled"
+    augment: Augment = Augment()
+
+
+class DataGenerated(Part):
+    """Samples of the generator, drawn once for the whole federation (FedGO D2)."""
+
+    kind: Literal["generated"] = "generated"
+    count: int = Field(25_000, ge=1, le=10_000_000)
+    augment: Augment = Augment()
+
+
+class DataNoise(Part):
+    """Uniform noise within the task's range, drawn once: a lower bound for what data are worth."""
+
+    kind: Literal["noise"] = "noise"
+    count: int = Field(10_000, ge=1, le=10_000_000)
+    low: float = 0.0
+    high: float = 1.0
+    augment: Augment = Augment()
+
+
+Data = Annotated[DataUnlabeled | DataGenerated | DataNoise, Field(discriminator="kind")]
+
+
+# schedule: how long and how fast the student learns
+class EarlyStop(Part):
+    """Stop without improvement on the validation set; the best model is kept (FedDF 4.1)."""
+
+    eval_every: int = Field(100, ge=1, description="steps between evaluations")
+    patience: int = Field(1000, ge=1, description="steps without improvement")
+
+
+class Swa(Part):
+    """Cyclical learning rate and the mean of the models at the ends of cycles (FedBE section 5.1)."""
+
+    lr_high: float = Field(1e-3, gt=0, le=10)
+    lr_low: float = Field(4e-4, gt=0, le=10)
+    cycle: int = Field(25, ge=1, description="steps")
+    start: int = Field(250, ge=0, description="steps before the first cycle that counts")
+
+
+class Schedule(Part):
+    """Optimiser, length and learning-rate curve of one distillation job."""
+
+    optimizer: Optimizer = Adam()
+    batch_size: int = Field(64, ge=1, le=65_536)
+    epochs: int | None = Field(None, ge=1, le=10_000, description="passes over the server set; or give steps")
+    steps: int | None = Field(None, ge=1, le=1_000_000, description="mini-batches; or give epochs")
+    lr: Literal["constant", "cosine_per_job", "cosine_across_rounds"] = Field(
+        "constant", description="FedDF restarts its cosine every round, FedGO's reaches zero in the last round"
+    )
+    clip_norm: float | None = Field(None, gt=0)
+    early_stop: EarlyStop | None = None
+    swa: Swa | None = Field(None, description="replaces `lr`; the students' batch_norm should be 'recalibrate'")

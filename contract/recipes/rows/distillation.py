@@ -1,0 +1,220 @@
+"""Presets that distil: FedDF, FedBE, Fed-ET, FedSDD, FedGO and what they are compared with."""
+
+from contract.local import Adam, LocalPlan, Sgd
+from contract.recipes import parts
+from contract.recipes.recipe import Distillation, Recipe
+from contract.recipes.rows.objectives import FEDGKD_LOCAL, RING
+from contract.recipes.rows.row import Preset
+
+_FEDDF_SCHEDULE = parts.Schedule(
+    optimizer=Adam(lr=1e-3),
+    batch_size=128,
+    steps=10_000,
+    lr="cosine_per_job",
+    clip_norm=5.0,
+    early_stop=parts.EarlyStop(),
+)
+_FEDDF_CHOICES = (
+    "Gradient norm clipped at 5, as the authors' code does.",
+    "Pseudo-labels once per round, on images without augmentation.",
+    "Early stopping needs a validation set; a federation without one runs the fixed number of steps.",
+)
+_FEDGO_SCHEDULE = parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds")
+_FEDGO_LOCAL = LocalPlan(optimizer=Adam(lr=1e-3), epochs=30, batch_size=64)
+_FEDBE_SGD = Sgd(lr=1e-3, momentum=0.9, weight_decay=1e-5)
+_FEDBE_LOCAL = LocalPlan(optimizer=Sgd(lr=0.01, momentum=0.9, weight_decay=1e-4), epochs=20, batch_size=40)
+_FEDBE_CHOICES = (
+    "Weight decay 1e-5 of the authors' code; clients' 1e-4 is one of the two values the paper searched.",
+    "The paper divides the clients' rate by ten at 30 % and 60 % of the rounds: change the plan there if you want it.",
+    "The paper's student sees padded, cropped, mirrored images: set data.augment for photographs; wrong for digits.",
+)
+_FEDSDD_LOCAL = LocalPlan(optimizer=Sgd(lr=0.8), epochs=40, batch_size=64)
+_FEDSDD_SCHEDULE = parts.Schedule(optimizer=Sgd(lr=0.1), batch_size=256, steps=5000, lr="constant")
+_FEDSDD_CHOICES = (
+    "The clients' rate 0.8 is as printed; it looks high, and FedDF took 0.1.",
+    "Groups are drawn anew every round; one without participants keeps its model, which still teaches.",
+)
+_KL4 = parts.ObjectiveKl(temperature=4.0)
+
+ROWS = (
+    Preset(
+        Recipe(name="feddf", distil=Distillation(schedule=_FEDDF_SCHEDULE)),
+        LocalPlan(optimizer=Sgd(lr=0.1), epochs=40, batch_size=64),
+        "Lin et al. 2020 (FedDF), section 4.1, Algorithms 1 and 3, App. C.2",
+        "The average learns from the mean of the clients' logits on unlabelled server data.",
+        _FEDDF_CHOICES,
+    ),
+    Preset(
+        Recipe(
+            name="fedbe",
+            distil=Distillation(
+                members=parts.MembersPosterior(),
+                combine=parts.CombineProbs(sharpen=2.0),
+                objective=parts.ObjectiveSoftCe(),
+                students=parts.StudentsPrototypes(batch_norm="recalibrate"),
+                schedule=parts.Schedule(optimizer=_FEDBE_SGD, batch_size=128, epochs=20, swa=parts.Swa()),
+            ),
+        ),
+        _FEDBE_LOCAL,
+        "Chen & Chao 2021 (FedBE), Algorithm 1, sections 4 and 5.1, App. B",
+        "Clients, their mean and models sampled from a posterior over them teach the mean, by SWA.",
+        (
+            "Dirichlet 0.5, 10 samples: the better posterior, with the value for ResNet-20 (Table 7).",
+            "A Gaussian posterior has scale 0.1, as the authors' runs; eq. 5 means 1.",
+            "SWA as in the text (cycles from step 250), not as in the code; shorter jobs return their last model.",
+            *_FEDBE_CHOICES,
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="v-distillation",
+            distil=Distillation(
+                combine=parts.CombineProbs(sharpen=2.0),
+                objective=parts.ObjectiveSoftCe(),
+                schedule=parts.Schedule(optimizer=_FEDBE_SGD, batch_size=128, epochs=20),
+            ),
+        ),
+        _FEDBE_LOCAL,
+        "Chen & Chao 2021 (FedBE), section 5.1, vanilla distillation",
+        "FedBE with the clients as the only teachers, and without SWA.",
+        ("The rate is constant at 0.001, where FedBE's cycles begin.", *_FEDBE_CHOICES),
+    ),
+    Preset(
+        Recipe(
+            name="one-shot-ensemble",
+            distil=Distillation(combine=parts.CombineProbs(), students=parts.StudentsNone()),
+        ),
+        LocalPlan(optimizer=Sgd(lr=0.01, momentum=0.9, weight_decay=1e-4), epochs=200, batch_size=40),
+        "Guha et al. 2019; FedBE Table 8",
+        "One round of long local training; the clients' mean probabilities are the prediction.",
+        ("Meant for one round. The published model is the average; the ensemble's accuracy is in the figures.",),
+    ),
+    Preset(
+        Recipe(
+            name="fedet",
+            selection="samples",
+            fuse=parts.FuseUniformMean(),
+            distil=Distillation(
+                weigh=parts.WeighVariance(space="probs"),
+                combine=parts.CombineConsensus(),
+                objective=parts.ObjectiveFedEt(),
+                students=parts.StudentsServer(),
+                schedule=parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="constant"),
+            ),
+        ),
+        LocalPlan(optimizer=Sgd(lr=0.01, momentum=0.9), epochs=5, batch_size=32),
+        "Cho et al. 2022 (Fed-ET), section 3, eq. 2 to 12",
+        "Small models teach a larger one on the server and get its head back.",
+        (
+            "Optimisers, epochs and batch sizes are ours: the paper does not say.",
+            "Clients are drawn in proportion to their samples, one after another, so averages are unweighted.",
+            "All networks end in the same head behind an adapter of their own: give them common_head.",
+            "The divergence to the diversity target is not renormalised, as eq. 8 reads.",
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="fedsdd",
+            groups=parts.GroupsRandom(count=4),
+            distil=Distillation(
+                members=parts.MembersGroups(rounds=1),
+                objective=_KL4,
+                students=parts.StudentsMain(),
+                schedule=_FEDSDD_SCHEDULE,
+            ),
+        ),
+        _FEDSDD_LOCAL,
+        "Kwon et al. (FedSDD), Algorithm 1, eq. 4 and 5, section 4.1",
+        "K global models are averaged in random groups; the main one learns from all of them.",
+        (
+            "KL from teacher to student, although eq. 4 prints the student first.",
+            "The ensemble holds the models before distillation, as Algorithm 1.",
+            "rounds = 4 for strong heterogeneity.",
+            *_FEDSDD_CHOICES,
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="fed-ensemble",
+            groups=parts.GroupsRandom(count=4),
+            distil=Distillation(members=parts.MembersGroups(rounds=1), students=parts.StudentsNone()),
+        ),
+        _FEDSDD_LOCAL,
+        "Shi et al. 2021 (Fed-ensemble), as FedSDD without distillation",
+        "K global models that are never distilled; their mean logits are the prediction.",
+        ("Groups are random every round instead of a permutation of strata.", *_FEDSDD_CHOICES),
+    ),
+    Preset(
+        Recipe(
+            name="codistillation",
+            groups=parts.GroupsRandom(count=4),
+            distil=Distillation(
+                members=parts.MembersGroups(rounds=1),
+                objective=_KL4,
+                students=parts.StudentsAll(warmup_rounds=20),
+                schedule=_FEDSDD_SCHEDULE,
+            ),
+        ),
+        _FEDSDD_LOCAL,
+        "Anil et al. 2018, as FedSDD compares it (Table 6)",
+        "All K models learn from their ensemble, after rounds without distillation.",
+        ("The warm-up is 20 rounds; FedSDD took 20 and 40.", *_FEDSDD_CHOICES),
+    ),
+    Preset(
+        Recipe(
+            name="fedgo",
+            distil=Distillation(weigh=parts.WeighOdds(link="double_sigmoid"), schedule=_FEDGO_SCHEDULE),
+            discriminators=parts.Discriminators(),
+        ),
+        _FEDGO_LOCAL,
+        "FedGO, Algorithms 1-3, eq. 9, App. E.2",
+        "As FedDF, but each teacher counts, image by image, by the odds that its client owns such images.",
+        (
+            "The second sigmoid of the discriminator is part of its training.",
+            "Scores on the server set are computed once for the whole federation.",
+            "link = sigmoid gives plain odds; they are sharper and were better on small data.",
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="dafkd",
+            distil=Distillation(
+                weigh=parts.WeighDafkd(),
+                objective=parts.ObjectiveKl(temperature=10.0),
+                schedule=parts.Schedule(optimizer=Adam(lr=1e-5), batch_size=64, epochs=10, lr="constant"),
+            ),
+            discriminators=parts.Discriminators(),
+        ),
+        _FEDGO_LOCAL,
+        "Wang et al. 2023 (DaFKD), its weighting and distillation; FedGO section 4",
+        "Each teacher counts, image by image, by its discriminator's probability.",
+        (
+            "Discriminators are networks of their own, trained once as in FedGO; DaFKD trains them every round on a "
+            "trunk that they share with the classifier, and distils on generated images.",
+            "KL is summed over the classes; the authors' code divides it by their number as well.",
+            "Optimiser and epochs of the clients are those of FedGO's comparison.",
+        ),
+    ),
+    Preset(
+        Recipe(name="fedhkt", distil=Distillation(weigh=parts.WeighEntropy(tau=1.0), schedule=_FEDGO_SCHEDULE)),
+        _FEDGO_LOCAL,
+        "FedHKT and FedDS, as FedGO compares them (section 4)",
+        "Teachers that are surer of an image count more on it.",
+        (
+            "tau is inside the exponential; as printed it would cancel.",
+            "Everything else is FedGO's, as in its comparison: FedHKT's own text was not at hand.",
+        ),
+    ),
+    Preset(
+        Recipe(name="fedgkd+", distil=Distillation(schedule=_FEDDF_SCHEDULE)),
+        FEDGKD_LOCAL,
+        "Yao et al. 2021 (FedGKD); FedGO App. E.2",
+        "FedGKD's clients and FedDF's server.",
+        (
+            "No text defines FedGKD+; this is the reading that fits 'with ensemble distillation'.",
+            "The ring holds published models, which are distilled ones.",
+            RING,
+            *_FEDDF_CHOICES,
+        ),
+    ),
+)

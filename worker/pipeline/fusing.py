@@ -1,0 +1,211 @@
+"""Fuse: one function per choice, from a prototype's updates to its next model. numpy only, files in pieces."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.groups import copies, original
+from contract.recipes import parts
+from contract.tensors import Header
+from worker.parts import disco, robust, scaffold, server_optim
+from worker.parts.fuse import Source, average_files, shares
+from worker.pipeline.job import Round, Update, header_of
+from worker.pipeline.updates import rename_tensors
+from worker.specs import JobFailure, RoundSpec
+
+Fuser = Callable[[Round, str, Any, Path], dict[str, float]]
+"""(job, prototype, choice, file to make) -> what each client counted."""
+
+
+def fuse(job: Round) -> None:
+    """Average every prototype that has participants, by the recipe's rule; what the rule keeps goes into the state.
+
+    Raises:
+        PartError: see the rules.
+        JobFailure: bad_option, where the rule lacks what it reads.
+    """
+    choice = job.spec.recipe.fuse
+    weights: dict[str, float] = {}
+    what = "average" if job.spec.recipe.distil is not None else "model"
+    with job.phases.phase("average", of=len(job.present)):
+        for done, prototype in enumerate(job.present, start=1):
+            target = job.file(what, prototype.name)
+            weights |= FUSE[type(choice)](job, prototype.name, choice, target)
+            job.averages[prototype.name] = target
+            job.phases.step(done)
+    job.metrics["weights"] = weights
+
+
+def _sources(updates: Sequence[Update], weights: Mapping[str, float] | None = None) -> list[Source]:
+    """Return the updates with n_k, or with weights of one's own by client."""
+    return [
+        Source(each.client, each.weights, each.num_samples if weights is None else weights[each.client])
+        for each in updates
+    ]
+
+
+def _counted(sources: Sequence[Source]) -> dict[str, float]:
+    parts_ = shares([source.weight for source in sources])
+    return {source.name: part for source, part in zip(sources, parts_, strict=True)}
+
+
+def _average(job: Round, prototype: str, sources: Sequence[Source], target: Path) -> dict[str, float]:
+    average_files(sources, target, base=_header(job, prototype))
+    return _counted(sources)
+
+
+def _header(job: Round, prototype: str) -> Header | None:
+    weights = job.prototype(prototype).network.weights
+    return None if weights is None else header_of(weights)
+
+
+# ---------------------------------------------------------------------------------------------------------------- means
+def _weighted_mean(job: Round, prototype: str, _: parts.FuseWeightedMean, target: Path) -> dict[str, float]:
+    return _average(job, prototype, _sources(job.updates[prototype]), target)
+
+
+def _uniform_mean(job: Round, prototype: str, _: parts.FuseUniformMean, target: Path) -> dict[str, float]:
+    updates = job.updates[prototype]
+    return _average(job, prototype, _sources(updates, {each.client: 1 for each in updates}), target)
+
+
+def _disco(job: Round, prototype: str, choice: parts.FuseDisco, target: Path) -> dict[str, float]:
+    """FedDisco counts all tensors by its weights, buffers too, as the authors' code does."""
+    updates = job.updates[prototype]
+    silent = [each.client for each in updates if each.label_counts is None]
+    if silent:
+        raise JobFailure("bad_option", f"FedDisco reads label counts; {silent[0]!r} has none, enrol it with them")
+    counts = [each.label_counts or [] for each in updates]
+    num_samples = [each.num_samples for each in updates]
+    found = disco.weights(num_samples, counts, metric=choice.metric, a=choice.a, b=choice.b)
+    discrepancies = job.metrics.setdefault("discrepancy", {})
+    discrepancies |= {each.client: float(d) for each, d in zip(updates, found.discrepancy, strict=True)}
+    weights = {each.client: float(weight) for each, weight in zip(updates, found.weights, strict=True)}
+    return dict.fromkeys(weights, 0.0) | _average(job, prototype, _sources(updates, weights), target)
+
+
+# ---------------------------------------------------------------------------------------------------- server optimisers
+def _server_step(
+    job: Round, prototype: str, optimizer: server_optim.Optimizer, memory: str, target: Path
+) -> dict[str, float]:
+    mean = job.file("mean", prototype)
+    counted = _average(job, prototype, _sources(job.updates[prototype]), mean)
+    name, kept = f"{memory}.{prototype}", job.file(memory, prototype)
+    server_optim.step_files(optimizer, job.base(prototype), mean, job.state.get(name), target, kept)
+    mean.unlink()
+    job.state[name] = kept
+    return counted
+
+
+def _momentum(job: Round, prototype: str, choice: parts.FuseMomentum, target: Path) -> dict[str, float]:
+    optimizer = server_optim.Momentum(choice.beta, choice.lr, choice.form)
+    return _server_step(job, prototype, optimizer, "velocity", target)
+
+
+def _adaptive(
+    job: Round, prototype: str, choice: parts.FuseAdam | parts.FuseYogi | parts.FuseAdagrad, target: Path
+) -> dict[str, float]:
+    optimizer = server_optim.Adaptive(choice.kind, choice.lr, choice.beta1, choice.beta2, choice.tau)
+    return _server_step(job, prototype, optimizer, "adam", target)
+
+
+def _scaffold(job: Round, prototype: str, choice: parts.FuseScaffold, target: Path) -> dict[str, float]:
+    """Move x and c. All groups of a prototype share one c, so that it stays the mean of clients that change groups."""
+    updates = job.updates[prototype]
+    sources = [Source(each.client, each.sent, each.num_samples) for each in updates]
+    owner = original(prototype)
+    control, kept = job.state.get(f"control.{owner}"), job.file("control", prototype)
+    scaffold.server_step_files(
+        sources,
+        job.base(prototype),
+        control,
+        target,
+        kept,
+        clients_total=job.spec.clients_total,
+        lr=choice.lr,
+        n_weighted=choice.n_weighted,
+    )
+    job.state[f"control.{owner}"] = kept
+    sent = job.file("send-control", prototype)
+    prefix = scaffold.CONTROL
+    rename_tensors(kept, sent, {name.removeprefix(prefix): name for name in header_of(kept).tensors})
+    for name in group_of(job.spec, prototype):
+        job.state[f"send.control.{name}"] = sent
+    return _counted(sources if choice.n_weighted else [Source(each.name, each.path, 1) for each in sources])
+
+
+# --------------------------------------------------------------------------------------------------------------- robust
+def _median(job: Round, prototype: str, _: parts.FuseMedian, target: Path) -> dict[str, float]:
+    return _robust(robust.median_files, job, prototype, target)
+
+
+def _trimmed_mean(job: Round, prototype: str, choice: parts.FuseTrimmedMean, target: Path) -> dict[str, float]:
+    return _robust(robust.trimmed_mean_files, job, prototype, target, trim=choice.trim)
+
+
+def _robust(rule: Callable[..., Any], job: Round, prototype: str, target: Path, **options: Any) -> dict[str, float]:
+    sources = _sources(job.updates[prototype], {each.client: 1 for each in job.updates[prototype]})
+    rule(sources, target, base=_header(job, prototype), **options)
+    return _counted(sources)
+
+
+def _krum(job: Round, prototype: str, choice: parts.FuseKrum, target: Path) -> dict[str, float]:
+    sources = _sources(job.updates[prototype])
+    base = _header(job, prototype)
+    kept = robust.krum_files(sources, target, byzantine=choice.byzantine, keep=choice.keep, base=base).kept
+    return {each.name: 1 / len(kept) if each.name in kept else 0.0 for each in sources}
+
+
+def _clipped_mean(job: Round, prototype: str, choice: parts.FuseClippedMean, target: Path) -> dict[str, float]:
+    sources = _sources(job.updates[prototype])
+    norms = job.metrics.setdefault("norms", {})
+    norms |= robust.clipped_mean_files(sources, job.base(prototype), target, max_norm=choice.max_norm)
+    return _counted(sources)
+
+
+FUSE: dict[type, Fuser] = {
+    parts.FuseWeightedMean: _weighted_mean,
+    parts.FuseUniformMean: _uniform_mean,
+    parts.FuseMomentum: _momentum,
+    parts.FuseAdam: _adaptive,
+    parts.FuseYogi: _adaptive,
+    parts.FuseAdagrad: _adaptive,
+    parts.FuseScaffold: _scaffold,
+    parts.FuseDisco: _disco,
+    parts.FuseMedian: _median,
+    parts.FuseTrimmedMean: _trimmed_mean,
+    parts.FuseKrum: _krum,
+    parts.FuseClippedMean: _clipped_mean,
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+def _one_model(_: parts.GroupsPrototype, prototype: str) -> list[str]:
+    return [prototype]
+
+
+def _several_models(choice: parts.GroupsRandom, prototype: str) -> list[str]:
+    return copies(prototype, choice.count)
+
+
+GROUPS: dict[type, Callable[[Any, str], list[str]]] = {
+    parts.GroupsPrototype: _one_model,
+    parts.GroupsRandom: _several_models,
+}
+
+
+def group_of(spec: RoundSpec, prototype: str) -> list[str]:
+    """Return the models of the prototype that this one belongs to, the main one first."""
+    return GROUPS[type(spec.recipe.groups)](spec.recipe.groups, original(prototype))
+
+
+def check_groups(spec: RoundSpec) -> None:
+    """Refuse a round whose models are not the ones that the recipe's groups have.
+
+    Raises:
+        JobFailure: bad_option.
+    """
+    names = [each.name for each in spec.prototypes]
+    wanted = sorted({name for prototype in names for name in group_of(spec, prototype)})
+    if sorted(names) != wanted:
+        raise JobFailure("bad_option", f"the groups of this recipe are the models {wanted}, and the round has {names}")

@@ -1,0 +1,109 @@
+"""Where generators come from, one function per choice, and what is drawn from them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from contract.nn.scaling import to_signed_unit
+from contract.recipes import parts
+from contract.seeds import derive_seed
+from worker.generators import wgan
+from worker.pipeline.networks import BATCH, build_network, read_inputs
+from worker.pipeline.phases import Phases
+from worker.specs import GeneratorSpec, JobFailure, NetworkRef
+
+
+@dataclass(frozen=True)
+class Made:
+    """A generator that is ready.
+
+    Attributes:
+        module: z [B, latent] -> [B, ...] in [-1, 1].
+        span: the data values that -1 and 1 stand for.
+        figures: of its training.
+    """
+
+    module: nn.Module
+    span: tuple[float, float]
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def _trained(spec: GeneratorSpec, plan: parts.GeneratorWganGp, phases: Phases, device: str) -> Made:
+    """Train on the unlabelled set, scaled to [-1, 1] by its own minimum and maximum (FedGO, G1)."""
+    if spec.unlabeled is None:
+        raise JobFailure("bad_option", "a WGAN-GP is trained on unlabelled data: datasets.unlabeled")
+    images = read_inputs(spec.unlabeled, spec.task, "unlabeled")
+    span = _range(images)
+    seed = derive_seed(spec.seed, "generator")
+    ref = NetworkRef(architecture=plan.architecture, options=plan.options)
+    generator = build_network(ref, spec.task, device, seed=seed, owner="generator")
+    ref = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
+    critic = build_network(ref, spec.task, device, seed=derive_seed(seed, "critic"), owner="critic")
+    with phases.phase("generator", of=plan.steps):
+        try:
+            scaled = to_signed_unit(images, span).to(device)
+            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step)
+        except FloatingPointError as error:
+            raise JobFailure("non_finite", f"generator: {error}; lower generator.optimizer.lr") from error
+    figures = {"steps": trained.steps, "critic": [[step, loss] for step, loss in trained.critic_curve]}
+    return Made(generator, span, figures)
+
+
+def _range(images: Tensor) -> tuple[float, float]:
+    if not images.is_floating_point():
+        raise JobFailure("bad_option", "a generator makes float32 samples; token ids (int64) have no range to scale")
+    low, high = float(images.min()), float(images.max())
+    if not (np.isfinite([low, high]).all() and high > low):
+        raise JobFailure("bad_option", f"unlabeled inputs lie within [{low}, {high}]; they must be finite and differ")
+    return low, high
+
+
+def _imported(spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases, device: str) -> Made:
+    """Take the uploaded weights as they are (FedGO, G2)."""
+    if spec.weights is None:
+        raise JobFailure("bad_option", "an imported generator needs its weights: generator.model")
+    low, high = plan.input_range
+    if not high > low:
+        raise JobFailure("bad_option", f"generator.input_range [{low}, {high}]: the upper end must be above the lower")
+    ref = NetworkRef(architecture=plan.architecture, options=plan.options, weights=spec.weights)
+    with phases.phase("generator"):
+        return Made(build_network(ref, spec.task, device, owner="generator"), (low, high))
+
+
+def _federated(spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str) -> Made:
+    """Federations refuse this choice when they are created; a job that has it comes from elsewhere."""
+    raise JobFailure("bad_option", "generator 'fedgan' cannot be run by this version; take 'wgan_gp' or 'imported'")
+
+
+GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str], Made]] = {
+    parts.GeneratorWganGp: _trained,
+    parts.GeneratorImported: _imported,
+    parts.GeneratorFedGan: _federated,
+}
+
+
+def draw(made: Made, count: int, seed: int, device: str) -> Tensor:
+    """Return samples [count, ...] of a generator in the data's own range, float32 on the CPU (FedGO, D2).
+
+    Noise is drawn on the CPU, sample by sample, so that neither device nor batch size matters.
+
+    Raises:
+        JobFailure: non_finite.
+    """
+    random = torch.Generator().manual_seed(seed)
+    latent = int(made.module.latent)  # type: ignore[arg-type]
+    noise = torch.randn(count, latent, generator=random)
+    made.module.eval()
+    pieces = []
+    with torch.no_grad():
+        for start in range(0, count, BATCH):
+            pieces.append(made.module(noise[start : start + BATCH].to(device)).float().cpu())
+    low, high = made.span
+    samples = (torch.cat(pieces) + 1) * ((high - low) / 2) + low
+    if not bool(torch.isfinite(samples).all()):
+        raise JobFailure("non_finite", "the generator makes NaN or infinity")
+    return samples

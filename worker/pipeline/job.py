@@ -1,0 +1,115 @@
+"""The state of one round's job: whose updates count, where its files are, what was measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contract.tensors import Header, TensorFile
+from worker.pipeline.phases import Phases
+from worker.specs import JobFailure, NetworkRef, Progress, PrototypeSpec, RoundSpec
+
+SERVER = "server"
+"""Name of Fed-ET's server model among a job's models."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update that counts.
+
+    Attributes:
+        client: its name.
+        prototype: the model it trained.
+        weights: a file with exactly the model's tensors.
+        sent: the file as it was sent, with what it holds beside them.
+        num_samples: n_k > 0.
+        label_counts: samples per class [C], where the client shares them.
+    """
+
+    client: str
+    prototype: str
+    weights: Path
+    sent: Path
+    num_samples: int
+    label_counts: list[int] | None = None
+
+
+@dataclass
+class Round:
+    """One round on its way.
+
+    Attributes:
+        spec: what is asked.
+        phases: progress and times.
+        device: torch device.
+        updates: per prototype, in the order of the clients' names; prototypes without participants are not in it.
+        averages: what fusing made, per prototype of `updates`.
+        models: what is published.
+        state: what is kept for the next round.
+        metrics: figures.
+    """
+
+    spec: RoundSpec
+    phases: Phases
+    device: str
+    updates: dict[str, list[Update]] = field(default_factory=dict)
+    averages: dict[str, Path] = field(default_factory=dict)
+    models: dict[str, Path] = field(default_factory=dict)
+    state: dict[str, Path] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, spec: RoundSpec, report: Callable[[Progress], None], device: str) -> "Round":
+        """Return the job before anything is done."""
+        return cls(spec, Phases(report), device, state=dict(spec.state))
+
+    def file(self, what: str, prototype: str) -> Path:
+        """Return where a file of a prototype goes; names may hold any letters, so its position names the file."""
+        names = [each.name for each in self.spec.prototypes]
+        index = names.index(prototype) if prototype in names else prototype
+        return self.spec.output_dir / f"{what}-{index}.safetensors"
+
+    @property
+    def present(self) -> list[PrototypeSpec]:
+        """The prototypes that somebody trained; without a student of theirs the others stay byte for byte."""
+        return [each for each in self.spec.prototypes if each.name in self.updates]
+
+    @property
+    def participants(self) -> list[Update]:
+        """All updates that count, in the order of the clients' names."""
+        return sorted((each for group in self.updates.values() for each in group), key=lambda each: each.client)
+
+    def prototype(self, name: str) -> PrototypeSpec:
+        """Return a prototype by name."""
+        return next(each for each in self.spec.prototypes if each.name == name)
+
+    def network(self, name: str, weights: Path) -> NetworkRef:
+        """Return a prototype's network with weights of one's own."""
+        return self.prototype(name).network.model_copy(update={"weights": weights})
+
+    def current(self, name: str) -> Path:
+        """Return a prototype's model before distillation: this round's average, or the old one if nobody trained it.
+
+        Raises:
+            JobFailure: bad_option, when there is neither.
+        """
+        if name in self.averages:
+            return self.averages[name]
+        return self.base(name)
+
+    def base(self, name: str) -> Path:
+        """Return the model that a prototype's clients started from.
+
+        Raises:
+            JobFailure: bad_option, when the job was not told.
+        """
+        weights = self.prototype(name).network.weights
+        if weights is None:
+            raise JobFailure("bad_option", f"prototype {name!r}: the recipe needs the round's model: network.weights")
+        return weights
+
+
+def header_of(path: Path) -> Header:
+    """Return a file's header."""
+    with TensorFile(path) as file:
+        return file.header

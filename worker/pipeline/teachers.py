@@ -1,0 +1,189 @@
+"""Members: who the teachers are, one function per choice. They are made one at a time, as they are asked for."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.recipes import parts
+from contract.seeds import derive_seed
+from worker.parts import posterior_files
+from worker.parts.fuse import Source
+from worker.pipeline.job import Round, Update
+from worker.specs import NetworkRef
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that labels server data.
+
+    Attributes:
+        name: a client's, or what else it is; shown in errors and figures.
+        network: the model.
+        num_samples: n_k > 0; 1 for teachers that are no clients.
+        scores: file of the client's discriminator scores, where a weighting reads them.
+        recalibrate: compute its BatchNorm statistics anew on the server set first.
+    """
+
+    name: str
+    network: NetworkRef
+    num_samples: int = 1
+    scores: Path | None = None
+    recalibrate: bool = False
+
+
+@dataclass(frozen=True)
+class Members:
+    """How many teachers there are, and the teachers; the file of one is gone when the next is asked for."""
+
+    count: int
+    teachers: Iterator[Teacher]
+
+
+def members(job: Round) -> Members:
+    """Return the teachers of the recipe's choice, in an order that depends on names alone.
+
+    Raises:
+        PartError: while teachers are made; see `worker.parts.posterior_files`.
+    """
+    distil = job.spec.recipe.distil
+    assert distil is not None
+    return MEMBERS[type(distil.members)](job, distil.members)
+
+
+# -------------------------------------------------------------------------------------------------------------- clients
+def _client(job: Round, update: Update) -> Teacher:
+    scores = job.spec.scores[update.client] if job.spec.recipe.reads_scores else None
+    return Teacher(update.client, job.network(update.prototype, update.weights), update.num_samples, scores)
+
+
+def _clients(job: Round, _: parts.MembersClients) -> Members:
+    reads_scores = job.spec.recipe.reads_scores
+    left_out = [each.client for each in job.participants if reads_scores and each.client not in job.spec.scores]
+    if left_out:
+        job.metrics["not_teachers"] = left_out
+    found = [_client(job, each) for each in job.participants if each.client not in left_out]
+    return Members(len(found), iter(found))
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+def _past(job: Round, prototype: str) -> list[tuple[int, str]]:
+    """Return (round, name in the state) of a model's averages that are kept, newest first."""
+    prefix = f"past.{prototype}."
+    names = [name for name in job.state if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
+    return sorted(((int(name[len(prefix) :]), name) for name in names), reverse=True)
+
+
+def remember_groups(job: Round) -> None:
+    """Keep this round's models, as they are before distillation, and forget those of more than R rounds ago (FedSDD).
+
+    A model that nobody trained is kept as it was sent out (eq. 2 with an empty group).
+    """
+    distil = job.spec.recipe.distil
+    if distil is None or not isinstance(distil.members, parts.MembersGroups):
+        return
+    for prototype in job.spec.prototypes:
+        kept = job.file("past", prototype.name)
+        shutil.copyfile(job.current(prototype.name), kept)
+        job.state[f"past.{prototype.name}.{job.spec.round_index}"] = kept
+        for _, name in _past(job, prototype.name)[distil.members.rounds :]:
+            del job.state[name]
+
+
+def _groups(job: Round, _: parts.MembersGroups) -> Members:
+    """Every model of the last R rounds, before distillation: K R of them, for any number of clients (FedSDD eq. 5)."""
+    found = [
+        Teacher(f"{prototype.name} of round {index}", job.network(prototype.name, job.state[name]))
+        for prototype in job.spec.prototypes
+        for index, name in _past(job, prototype.name)
+    ]
+    return Members(len(found), iter(found))
+
+
+# ------------------------------------------------------------------------------------------------------------ posterior
+def _posterior(job: Round, choice: parts.MembersPosterior) -> Members:
+    """Clients, mean and samples of every prototype; one client alone is its own posterior and counts once."""
+    per_prototype = choice.samples + int(choice.mean)
+    count = 0
+    for updates in job.updates.values():
+        count += 1 if len(updates) == 1 else per_prototype + len(updates) * int(choice.clients)
+    return Members(count, _posterior_teachers(job, choice))
+
+
+def _posterior_teachers(job: Round, choice: parts.MembersPosterior) -> Iterator[Teacher]:
+    for prototype in job.present:
+        name, updates = prototype.name, job.updates[prototype.name]
+        if choice.clients or len(updates) == 1:
+            yield from (_client(job, update) for update in updates)
+        if len(updates) == 1:
+            continue
+        if choice.mean:
+            yield Teacher(f"mean of {name}", job.network(name, job.averages[name]))
+        yield from _samples(job, name, choice)
+
+
+def _samples(job: Round, prototype: str, choice: parts.MembersPosterior) -> Iterator[Teacher]:
+    draw = SAMPLES[type(choice.posterior)](job, prototype, choice)
+    target = job.file("sample", prototype)
+    for member in range(choice.samples):
+        draw(member, target)
+        network = job.network(prototype, target)
+        name = f"sample {member} of {prototype}"
+        yield Teacher(name, network, recalibrate=isinstance(choice.posterior, parts.SampleSwag))
+        target.unlink()
+
+
+Draw = Callable[[int, Path], object]
+"""(number of the sample, file to make)."""
+
+
+def _sources(job: Round, prototype: str) -> list[Source]:
+    return [Source(each.client, each.weights, each.num_samples) for each in job.updates[prototype]]
+
+
+def _gaussian(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
+    assert isinstance(choice.posterior, parts.SampleGaussian)
+    scale = choice.posterior.scale
+    mean, var, floor = (job.file(f"posterior-{what}", prototype) for what in ("mean", "var", "floor"))
+    posterior_files.posterior_files(_sources(job, prototype), mean, var, floor)
+    return lambda member, target: posterior_files.gaussian_sample_files(
+        mean, var, floor, target, scale=scale, **_drawn_from(job, prototype, member, choice)
+    )
+
+
+def _dirichlet(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
+    assert isinstance(choice.posterior, parts.SampleDirichlet)
+    sources, alpha = _sources(job, prototype), choice.posterior.alpha
+    return lambda member, target: posterior_files.dirichlet_sample_files(
+        sources, target, alpha=alpha, **_drawn_from(job, prototype, member, choice)
+    )
+
+
+def _swag(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
+    assert isinstance(choice.posterior, parts.SampleSwag)
+    sources, scale = _sources(job, prototype), choice.posterior.scale
+    return lambda member, target: posterior_files.swag_sample_files(
+        sources, target, scale=scale, **_drawn_from(job, prototype, member, choice)
+    )
+
+
+def _drawn_from(job: Round, prototype: str, member: int, choice: parts.MembersPosterior) -> dict[str, Any]:
+    return {
+        "seed": derive_seed(job.spec.seed, "prototype", prototype),
+        "round_index": job.spec.round_index,
+        "member": member,
+        "sample_buffers": choice.sample_batch_norm,
+    }
+
+
+SAMPLES: dict[type, Callable[[Round, str, parts.MembersPosterior], Draw]] = {
+    parts.SampleGaussian: _gaussian,
+    parts.SampleDirichlet: _dirichlet,
+    parts.SampleSwag: _swag,
+}
+MEMBERS: dict[type, Callable[[Round, Any], Members]] = {
+    parts.MembersClients: _clients,
+    parts.MembersGroups: _groups,
+    parts.MembersPosterior: _posterior,
+}

@@ -1,0 +1,114 @@
+"""Received files: checked to hold exactly what the local plan sends, and made ready to be averaged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from contract import lowbit
+from contract.errors import RuleError
+from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
+from contract.updates import manifest
+from worker.pipeline.job import Round, Update, header_of
+from worker.specs import JobFailure, RoundSpec, UpdateSpec
+
+_CONTROL = "control."
+
+
+def _counting(spec: RoundSpec) -> list[UpdateSpec]:
+    """Return the updates that count, in the order of the clients' names.
+
+    Raises:
+        JobFailure: no_participants, no_positive_weight, or bad_option for a prototype that the round does not have.
+    """
+    if not spec.updates:
+        raise JobFailure("no_participants", "the round has no update; it should have been skipped")
+    known = {each.name for each in spec.prototypes}
+    ordered = sorted(spec.updates, key=lambda each: each.client)
+    for update in ordered:
+        if update.prototype not in known:
+            raise JobFailure("bad_option", f"update of {update.client!r}: no prototype {update.prototype!r} here")
+    kept = [update for update in ordered if update.num_samples > 0]
+    if not kept:
+        raise JobFailure("no_positive_weight", "every update has num_samples 0; nobody can be averaged")
+    return kept
+
+
+def receive(job: Round) -> None:
+    """Check every update that counts and put it into `job.updates`; those without samples are not even opened.
+
+    What a plan sends as bits, or beside the model's tensors, is taken apart into a file under output_dir.
+
+    Raises:
+        JobFailure: no_participants, no_positive_weight, bad_option; schema_mismatch or non_finite, naming the client.
+    """
+    for index, update in enumerate(_counting(job.spec)):
+        ready = _ready(job, update, index)
+        job.updates.setdefault(update.prototype, []).append(ready)
+
+
+def _ready(job: Round, update: UpdateSpec, index: int) -> Update:
+    base = _base(job, update)
+    wanted = manifest(job.spec.local, base, job.spec.task.num_classes)
+    try:
+        compare(header_of(update.weights), wanted)
+    except TensorError as error:
+        raise JobFailure("schema_mismatch", f"update of {update.client!r}: {error.detail}") from error
+    weights = sent = update.weights
+    if set(wanted.tensors) != set(base.tensors):
+        weights = job.spec.output_dir / f"update-{index}.safetensors"
+        _take_apart(update, weights, base)
+    if update.control_reset:
+        sent = job.spec.output_dir / f"sent-{index}.safetensors"
+        _without_control(update.weights, sent)
+        job.metrics.setdefault("control_reset", []).append(update.client)
+    return Update(update.client, update.prototype, weights, sent, update.num_samples, update.label_counts)
+
+
+def _base(job: Round, update: UpdateSpec) -> Header:
+    """Return the header of the model that was sent out; without one, that of the first update."""
+    weights = job.prototype(update.prototype).network.weights
+    if weights is not None:
+        return header_of(weights)
+    earlier = job.updates.get(update.prototype)
+    return header_of(earlier[0].weights if earlier else update.weights)
+
+
+def _take_apart(update: UpdateSpec, target: Path, base: Header) -> None:
+    try:
+        lowbit.unpack_file(update.weights, target, base)
+    except RuleError as error:
+        code = "non_finite" if error.code == "non_finite" else "schema_mismatch"
+        raise JobFailure(code, f"update of {update.client!r}: {error.detail}") from error
+
+
+def _without_control(path: Path, target: Path) -> None:
+    """Copy a SCAFFOLD update with no change of its control variate.
+
+    A client that lost its variate starts at zero. What it sends is then not the change of the c_i that the server has
+    counted, so c is left as it is for this round.
+    """
+    with TensorFile(path) as file:
+        infos = {name: (info.dtype, info.shape) for name, info in file.header.tensors.items()}
+        with TensorWriter(target, infos, file.header.metadata) as writer:
+            for name in file.names:
+                info = file.info(name)
+                lost = name.startswith(_CONTROL)
+                writer.write(name, np.zeros(info.shape, DTYPES[info.dtype]) if lost else file.read(name))
+
+
+def rename_tensors(path: Path, target: Path, names: dict[str, str]) -> None:
+    """Write some tensors of a file under other names, one in memory at a time: new name -> old name, in this order."""
+    with TensorFile(path) as file:
+        infos = {new: (file.info(old).dtype, file.info(old).shape) for new, old in names.items()}
+        with TensorWriter(target, infos, {}) as writer:
+            for new, old in names.items():
+                writer.write(new, file.read(old))
+
+
+def temporary(job: Round) -> Iterator[Path]:
+    """Yield the files that `receive` made."""
+    for update in job.participants:
+        for path in {update.weights, update.sent}:
+            if path.parent == job.spec.output_dir:
+                yield path
