@@ -149,7 +149,6 @@ def run(options: UpOptions) -> int:
     listener = bind(host, settings.port if options.port is None else options.port)
     url, port = _address(listener, host)
     os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
-    os.environ.setdefault("POTSTILL_PUBLIC_URL", url)
     settings = config.load()
 
     migrate.upgrade(settings)

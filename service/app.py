@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 
+from contract.architectures import CATALOGUE
 from contract.wire.problems import Problem
 from service import config
 from service.api import problems
@@ -104,6 +105,7 @@ def _leave_at_once(services: Services) -> Any:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
+    log.info("%d architectures", len(CATALOGUE))  # a broken plug-in ends the start, not a request
     migrate.check(services.settings)
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()

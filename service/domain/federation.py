@@ -8,7 +8,15 @@ from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.recipes.parts import GeneratorImported, GroupsRandom
 from contract.recipes.recipe import Recipe
-from contract.wire.federations import DatasetRefs, FederationCreate, Prototype, RecipeChoice, RoundsPlan, Task
+from contract.wire.federations import (
+    TERMINAL_STATES,
+    DatasetRefs,
+    FederationCreate,
+    Prototype,
+    RecipeChoice,
+    RoundsPlan,
+    Task,
+)
 from service.domain.errors import DomainError, invalid_field
 
 SERVER = "server"
@@ -159,5 +167,5 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
 
 def check_not_over(state: str) -> None:
     """Refuse what makes no sense in a federation that has ended."""
-    if state in ("finished", "cancelled", "failed"):
+    if state in TERMINAL_STATES:
         raise DomainError("invalid-transition", f"the federation is {state}", state=state)

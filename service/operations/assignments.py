@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
-from contract.wire.federations import ModelRef
+from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.domain.federation import FederationConfig
 from service.operations import clients, lifecycle, models
 from service.operations.clock import now
@@ -44,7 +44,7 @@ def _decide(
     session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
 ) -> wire.Assignment:
     current = lifecycle.current_models(session, federation.id)
-    if federation.state in ("finished", "cancelled", "failed"):
+    if federation.state in TERMINAL_STATES:
         return _done(session, federation, current.get(lifecycle.prototype_key(client.prototype)), common)
     generator = current.get(lifecycle.GENERATOR)
     if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):

@@ -10,6 +10,7 @@ from contract.ids import new_id
 from contract.tensors import Header, TensorError, TensorFile
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
+from service.domain.states import LIVE
 from service.operations import effects
 from service.operations.clock import now
 from service.operations.paging import page
@@ -112,7 +113,7 @@ def _uses(config: dict[str, Any], dataset_id: str) -> bool:
 def delete(session: Session, dataset_id: str) -> None:
     """Remove a data set that no live federation uses."""
     row = get(session, dataset_id)
-    live = session.scalars(select(FederationRow).where(FederationRow.state.not_in(("finished", "cancelled", "failed"))))
+    live = session.scalars(select(FederationRow).where(FederationRow.state.in_(LIVE)))
     users = [federation.name for federation in live if _uses(federation.config, row.id)]
     if users:
         raise DomainError("in-use", f"the data set is used by {', '.join(users[:5])}; cancel or finish them first")

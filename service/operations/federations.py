@@ -151,7 +151,7 @@ def start(session: Session, federation_id: str, max_attempts: int) -> Federation
 
 
 def pause(session: Session, federation_id: str) -> FederationRow:
-    """Hold: a round that is being fused is still published, but no round closes or opens."""
+    """Hold: a round that is being fused is still published, but no round closes or opens. Deadlines go on."""
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "pause")
     return row

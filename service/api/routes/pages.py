@@ -50,7 +50,7 @@ def readyz(
     response: Response,
     worker: Annotated[bool, Query(description="also ask for a live worker")] = True,
 ) -> Readiness:
-    """Readiness by dependency: database, blobs, workers, queue."""
+    """Readiness by dependency: database, worker, queue, disk."""
     checks = {
         name: Check(ok=ok, detail=detail)
         for name, (ok, detail) in health.checks(services.database, services.blobs, services.settings, worker).items()
