@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from client_sdk.objectives import feduv, moon, scaffold
+from client_sdk.objectives import checks, feduv, moon, scaffold
 from client_sdk.objectives.fedprox import fedprox
 from contract import grouping, lowbit
 from contract.errors import RuleError
@@ -91,6 +91,11 @@ def floats(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) else float(value)
 
 
+def number(inputs: Inputs, name: str, default: float) -> float:
+    """Return an option as a number; the product's own default stands for one that is not given."""
+    return default if inputs.get(name) is None else float(inputs[name])
+
+
 def array(value: Any, dtype: str = "float64") -> Any:
     """Turn nested lists into an array.
 
@@ -100,8 +105,9 @@ def array(value: Any, dtype: str = "float64") -> Any:
     kind = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
     whole = dtype.startswith(("int", "uint", "bool"))
     try:
-        return np.asarray(value if whole else floats(value), dtype=kind)
-    except ValueError as error:
+        with np.errstate(over="ignore"):
+            return np.asarray(value if whole else floats(value), dtype=kind)
+    except (ValueError, OverflowError) as error:
         raise RuleError("schema_mismatch", "the rows differ in length") from error
 
 
@@ -120,7 +126,7 @@ def _states(inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def _scores(inputs: Inputs) -> Any:
-    return floats(inputs["D"] if inputs["link"] == "prob" else inputs["a"])
+    return floats(inputs["D"] if inputs["link"] == "prob" or "a" not in inputs else inputs["a"])
 
 
 # ------------------------------------------------------------------------------------------------------ fuse, schedules
@@ -132,7 +138,7 @@ def weighted_average(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def cosine_lr(inputs: Inputs) -> dict[str, Any]:
-    return {"lr": [schedules.cosine_lr(inputs["lr0"], step, inputs["total"]) for step in inputs["steps"]]}
+    return {"lr": [schedules.cosine_lr(floats(inputs["lr0"]), step, inputs["total"]) for step in inputs["steps"]]}
 
 
 @register
@@ -156,7 +162,7 @@ def weights_variance(inputs: Inputs) -> dict[str, Any]:
 @register
 def weights_entropy(inputs: Inputs) -> dict[str, Any]:
     logits = floats(inputs["logits"])
-    return {"weights": weigh.entropy_softmax(logits, inputs.get("tau", 1.0)), "entropy": weigh.entropy(logits)}
+    return {"weights": weigh.entropy_softmax(logits, number(inputs, "tau", 1.0)), "entropy": weigh.entropy(logits)}
 
 
 @register
@@ -173,19 +179,19 @@ def weights_fedgo(inputs: Inputs) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------- combinations
 @register
 def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
-    return {"target": combine.average_logits(floats(inputs["logits"]), None, inputs.get("temperature", 1.0))}
+    return {"target": combine.average_logits(floats(inputs["logits"]), None, number(inputs, "temperature", 1.0))}
 
 
 @register
 def weighted_pseudo_label(inputs: Inputs) -> dict[str, Any]:
     logits, weights = floats(inputs["logits"]), floats(inputs["weights"])
-    return {"target": combine.average_logits(logits, weights, inputs.get("temperature", 1.0))}
+    return {"target": combine.average_logits(logits, weights, number(inputs, "temperature", 1.0))}
 
 
 @register
 def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
     weights = weigh.odds(floats(inputs["n"]), _scores(inputs), inputs["link"])
-    target = combine.average_logits(floats(inputs["logits"]), weights, inputs.get("temperature", 1.0))
+    target = combine.average_logits(floats(inputs["logits"]), weights, number(inputs, "temperature", 1.0))
     return {"weights": weights, "target": target}
 
 
@@ -197,22 +203,26 @@ def avg_probs(inputs: Inputs) -> dict[str, Any]:
 @register
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
     mean = combine.average_probs(floats(inputs["logits"]))
-    return {"mean": mean, "target": combine.sharpen(mean, inputs.get("sharpen_power", 2.0))}
+    return {"mean": mean, "target": combine.sharpen(mean, number(inputs, "sharpen_power", 2.0))}
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
 @register
 def kd_kl(inputs: Inputs) -> dict[str, Any]:
     student = tensor(inputs["student_logits"]).requires_grad_(True)
+    objectives.require_finite(student, tensor(inputs["teacher_logits"]))
     options = {"scale_t2": inputs["scale_t2"]} if "scale_t2" in inputs else {}
-    loss = objectives.kl(student, tensor(inputs["teacher_logits"]), inputs.get("temperature", 1.0), **options)
+    loss = objectives.kl(student, tensor(inputs["teacher_logits"]), number(inputs, "temperature", 1.0), **options)
     loss.backward()
     return {"loss": loss, "grad": student.grad}
 
 
 @register
 def soft_cross_entropy(inputs: Inputs) -> dict[str, Any]:
-    return {"loss": objectives.soft_cross_entropy(tensor(inputs["student_logits"]), tensor(inputs["target"]))}
+    student, target = tensor(inputs["student_logits"]), tensor(inputs["target"])
+    objectives.require_finite(student)
+    objectives.require_probabilities(target)
+    return {"loss": objectives.soft_cross_entropy(student, target)}
 
 
 class _OneParameter(nn.Module):
@@ -224,8 +234,11 @@ class _OneParameter(nn.Module):
 @register
 def fedprox_term(inputs: Inputs) -> dict[str, Any]:
     """The task's loss is that of a single class, which is 0; its gradient is the one given, to which mu's is added."""
+    given = [tensor(inputs[name]) for name in ("w", "w0", "grad")]
+    checks.same_shape("w, w0 and gradient", *given)
+    checks.finite("w, w0 and gradient", *given)
     module = _OneParameter(inputs["w0"])
-    loss_of = fedprox(FedProxObjective(mu=inputs["mu"]), module)
+    loss_of = fedprox(FedProxObjective(mu=floats(inputs["mu"])), module)
     with torch.no_grad():
         module.w.copy_(tensor(inputs["w"]))
     module.w.grad = tensor(inputs["grad"])
@@ -238,7 +251,7 @@ def fedprox_term(inputs: Inputs) -> dict[str, Any]:
 @register
 def fedavgm_step(inputs: Inputs) -> dict[str, Any]:
     optimizer = server_optim.Momentum(
-        inputs["beta"], inputs.get("server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
+        inputs["beta"], number(inputs, "server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
     )
     previous, average = _state(inputs, inputs["prev"]), _state(inputs, inputs["avg"])
     velocity = None if inputs.get("velocity") is None else _state(inputs, inputs["velocity"])
@@ -256,7 +269,7 @@ def scaffold_server(inputs: Inputs) -> dict[str, Any]:
         floats(inputs["delta_y"]),
         floats(inputs["delta_c"]),
         inputs["num_clients_total"],
-        inputs.get("server_lr", 1.0),
+        number(inputs, "server_lr", 1.0),
         floats(inputs["n"]) if inputs.get("n") is not None else None,
     )
     return {"x": state.x, "c": state.c}
@@ -266,13 +279,13 @@ def scaffold_server(inputs: Inputs) -> dict[str, Any]:
 def scaffold_client(inputs: Inputs) -> dict[str, Any]:
     gradient = None if inputs.get("grad_at_x") is None else tensor(inputs["grad_at_x"])
     tensors = [tensor(inputs[name]) for name in ("x", "y", "c", "c_i")]
-    made = scaffold.new_variate(*tensors, inputs["lr"], inputs["steps"], inputs.get("option", 2), gradient)
+    made = scaffold.new_variate(*tensors, floats(inputs["lr"]), inputs["steps"], inputs.get("option", 2), gradient)
     return {"c_i_new": made.new, "delta_c": made.delta_c, "delta_y": made.delta_y}
 
 
 @register
 def feddisco_weights(inputs: Inputs) -> dict[str, Any]:
-    counts, options = floats(inputs["n"]), {key: inputs[key] for key in ("a", "b") if key in inputs}
+    counts, options = floats(inputs["n"]), {key: floats(inputs[key]) for key in ("a", "b") if key in inputs}
     if inputs.get("d") is not None:
         result = disco.weights_from(counts, floats(inputs["d"]), **options)
     else:
@@ -284,7 +297,7 @@ def feddisco_weights(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def drop_worst(inputs: Inputs) -> dict[str, Any]:
-    options = {"factor": inputs["factor"]} if "factor" in inputs else {}
+    options = {"factor": floats(inputs["factor"])} if "factor" in inputs else {}
     result = filters.drop_worst(floats(inputs["val_acc"]), inputs["num_classes"], **options)
     return {"kept": result.kept, "threshold": result.threshold, "all_dropped": result.all_dropped}
 
@@ -307,7 +320,7 @@ def gaussian_posterior(inputs: Inputs) -> dict[str, Any]:
 def gaussian_sample(inputs: Inputs) -> dict[str, Any]:
     floor = None if inputs.get("floor") is None else floats(inputs["floor"])
     mean, var, noise = (floats(inputs[name]) for name in ("mean", "var", "eps"))
-    return {"w": posterior.gaussian_sample(mean, var, noise, inputs.get("scale", 1.0), floor)}
+    return {"w": posterior.gaussian_sample(mean, var, noise, number(inputs, "scale", 1.0), floor)}
 
 
 @register
@@ -318,7 +331,7 @@ def dirichlet_combination(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def swa_schedule(inputs: Inputs) -> dict[str, Any]:
-    rates = inputs["lr_hi"], inputs["lr_lo"]
+    rates = floats(inputs["lr_hi"]), floats(inputs["lr_lo"])
     plan = schedules.swa_schedule(*rates, inputs["cycle"], inputs["start"], inputs["total"])
     return {"lr": plan.lr, "collect": plan.collect}
 
@@ -344,7 +357,7 @@ def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
 def fedet_targets(inputs: Inputs) -> dict[str, Any]:
     targets = fedet.targets(floats(inputs["logits"]))
     server, label, diverse = tensor(inputs["server_logits"]), torch.from_numpy(targets.label), targets.div_target
-    options = {"diversity": inputs["lam"]} if "lam" in inputs else {}
+    options = {"diversity": floats(inputs["lam"])} if "lam" in inputs else {}
     loss = fedet.loss(server, label, torch.from_numpy(diverse), **options)
     cross_entropy, divergence = fedet.terms(server, label, torch.from_numpy(diverse))
     return {
@@ -373,14 +386,14 @@ def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
-    result = combine.ring_ensemble(floats(inputs["logits"]), inputs.get("temperature", 4.0))
+    result = combine.ring_ensemble(floats(inputs["logits"]), number(inputs, "temperature", 4.0))
     return {"target": result.target, "members": result.members}
 
 
 # ------------------------------------------------------------------------------------------------------ other baselines
 @register
 def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
-    temperature = inputs.get("temperature", 0.1)
+    temperature = number(inputs, "temperature", 0.1)
     if inputs.get("probs") is not None:
         result = combine.ds_fl_target(floats(inputs["probs"]), temperature)
     else:
@@ -391,14 +404,14 @@ def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
 @register
 def moon_loss(inputs: Inputs) -> dict[str, Any]:
     z, z_global, z_previous = (tensor(inputs[name]) for name in ("z", "z_glob", "z_prev"))
-    tau = inputs.get("tau", inputs.get("temperature", 0.5))
-    return {"loss": moon.contrast(z, z_global, z_previous, inputs.get("mu", 1.0), tau)}
+    tau = number(inputs, "tau", number(inputs, "temperature", 0.5))
+    return {"loss": moon.contrast(z, z_global, z_previous, number(inputs, "mu", 1.0), tau)}
 
 
 @register
 def feduv_reg(inputs: Inputs) -> dict[str, Any]:
     names = {"std_coeff": "std_weight", "unif_coeff": "unif_weight"}
-    options = {ours: inputs[theirs] for theirs, ours in names.items() if theirs in inputs}
+    options = {ours: floats(inputs[theirs]) for theirs, ours in names.items() if theirs in inputs}
     result = feduv.spread(tensor(inputs["logits"]), tensor(inputs["features"]), **options)
     return {"std": result.std, "unif": result.unif, "loss": result.loss, "gamma": result.gamma}
 
@@ -406,6 +419,6 @@ def feduv_reg(inputs: Inputs) -> dict[str, Any]:
 @register
 def fedtgp_margin(inputs: Inputs) -> dict[str, Any]:
     means = [{int(label): floats(mean) for label, mean in client.items()} for client in inputs["client_protos"]]
-    options = {"threshold": inputs["threshold"]} if "threshold" in inputs else {}
+    options = {"threshold": floats(inputs["threshold"])} if "threshold" in inputs else {}
     result = fedtgp.margin(means, inputs["num_classes"], **options)
     return {"gap": result.gap, "margin": result.margin}

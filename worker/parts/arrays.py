@@ -52,6 +52,8 @@ def stacked(name: str, rows: Sequence[ArrayLike], kept: Sequence[int] | None = N
     Raises:
         PartError: no_participants (nobody), schema_mismatch, non_finite.
     """
+    if not hasattr(rows, "__len__"):
+        raise PartError("schema_mismatch", f"{name}: a single number, not one array a client")
     if len(rows) == 0:
         raise PartError("no_participants", f"{name}: there is nobody; at least one client is needed")
     arrays = [floats(f"{name} of client {index}", row) for index, row in enumerate(rows)]

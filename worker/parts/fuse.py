@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from contract.tensors import (
-    BUFFERS_KEY,
     DTYPES,
     FLOATS,
     Array,
@@ -22,6 +21,8 @@ from contract.tensors import (
     compare,
     dtype_name,
 )
+from contract.updates import MODEL_KEYS
+from worker.parts.arrays import floats
 from worker.parts.errors import PartError
 
 IntRule = Literal["max", "round_mean"]
@@ -51,7 +52,7 @@ def contributors(weights: Sequence[float]) -> list[int]:
     Raises:
         PartError: bad_weight (negative or not finite), no_positive_weight.
     """
-    values = np.asarray(weights, dtype=np.float64)
+    values = floats("weights", weights, 1)
     if not np.isfinite(values).all() or (values < 0).any():
         raise PartError("bad_weight", "a weight is negative or not finite; weights are numbers of samples")
     kept = [int(i) for i in np.flatnonzero(values > 0)]
@@ -230,7 +231,7 @@ def average_files(
     for source in ordered:
         _check_schema(source, base)
     infos = {name: (info.dtype, info.shape) for name, info in base.tensors.items()}
-    metadata = {key: value for key, value in base.metadata.items() if key == BUFFERS_KEY}
+    metadata = {key: value for key, value in base.metadata.items() if key in MODEL_KEYS}
     with TensorWriter(output, infos, metadata) as writer:
         for pieces in _passes(base):
             for piece, values in zip(pieces, _one_pass(pieces, ordered, int_rule), strict=True):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contract.recipes.parts import Schedule
+from worker.parts.arrays import option
 from worker.parts.errors import PartError
 
 
@@ -12,8 +13,10 @@ def cosine_lr(lr0: float, step: int, total: int) -> float:
     """Return lr0/2 (1 + cos(pi step / total)) for the step with that 0-based index (FedDF 4.1); 0 at the end.
 
     Raises:
-        PartError: no_steps (total below 1), out_of_range (step outside 0 to total).
+        PartError: no_steps (total below 1), out_of_range (step outside 0 to total), bad_option (lr0 not finite or
+            negative).
     """
+    option("lr0", lr0)
     if total < 1:
         raise PartError("no_steps", f"a cosine over {total} steps has no value; give at least 1")
     if not 0 <= step <= total:
@@ -93,12 +96,14 @@ def replay_early_stop(accuracies: Sequence[float], eval_every: int, patience: in
     """Return where a job would have stopped, given its accuracy at each evaluation (at eval_every, 2 eval_every, ...).
 
     Raises:
-        PartError: bad_option (eval_every or patience below 1), no_steps (total below 1).
+        PartError: bad_option (eval_every or patience below 1), no_steps (total below 1), non_finite (an accuracy).
     """
     if eval_every < 1 or patience < 1:
         raise PartError("bad_option", "eval_every and patience are at least 1")
     if total < 1:
         raise PartError("no_steps", f"a job of {total} steps cannot be watched")
+    if not all(math.isfinite(accuracy) for accuracy in accuracies):
+        raise PartError("non_finite", "an accuracy is NaN or infinite")
     watch = Watch()
     for index, accuracy in enumerate(accuracies, start=1):
         step = index * eval_every
@@ -119,8 +124,8 @@ def swa_lr(lr_high: float, lr_low: float, cycle: int, step: int) -> float:
     Raises:
         PartError: bad_option (a rate negative or not finite, cycle below 1), out_of_range (step below 1).
     """
-    if not (math.isfinite(lr_high) and math.isfinite(lr_low) and lr_high >= 0 and lr_low >= 0):
-        raise PartError("bad_option", f"learning rates {lr_high} and {lr_low}: both must be finite and at least 0")
+    option("lr_high", lr_high)
+    option("lr_low", lr_low)
     if cycle < 1:
         raise PartError("bad_option", f"a cycle of {cycle} steps; at least 1 is needed")
     if step < 1:

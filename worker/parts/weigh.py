@@ -78,8 +78,10 @@ def log_variance(logits: Float, space: str = "probs") -> Float:
     if space not in ("probs", "logits"):
         raise PartError("bad_option", f"space {space!r} is not known; use 'probs' or 'logits'")
     values = softmax(logits) if space == "probs" else logits - logits.max(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values.var(axis=-1)))
+    width = np.abs(values).max(axis=-1, keepdims=True)  # taken off first: the square of a large logit overflows
+    with np.errstate(divide="ignore", under="ignore"):
+        spread = (values / np.where(width > 0, width, 1.0)).var(axis=-1)
+        return np.asarray(np.log(spread) + 2.0 * np.log(np.where(width > 0, width, 1.0)[..., 0]))
 
 
 def entropy(logits: ArrayLike) -> Float:
@@ -151,7 +153,7 @@ def uniform(teachers: int, samples: int) -> Float:
     Raises:
         PartError: no_participants.
     """
-    return normalise(np.zeros((teachers, samples)))
+    return normalise(np.zeros((max(teachers, 0), max(samples, 0))))
 
 
 def log_counts(num_samples: Sequence[float] | NDArray[Any]) -> Float:
@@ -160,7 +162,7 @@ def log_counts(num_samples: Sequence[float] | NDArray[Any]) -> Float:
     Raises:
         PartError: no_participants, bad_weight (negative or not finite), no_positive_weight.
     """
-    counts = np.asarray(num_samples, dtype=np.float64)
+    counts = arrays.floats("numbers of samples", num_samples, 1)
     if counts.size == 0:
         raise PartError("no_participants", "there is no teacher; at least one is needed")
     if not np.isfinite(counts).all() or (counts < 0).any():
