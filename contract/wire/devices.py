@@ -76,6 +76,11 @@ class TrainAssignment(_Assignment):
     action: Literal["train"] = "train"
     round: AssignedRound
     model: ModelRef
+    extras: dict[str, ModelRef] = Field(
+        default_factory=dict,
+        description="what the objective reads beside the model: `control` (SCAFFOLD), `teacher` (FedGKD), "
+        "`prototypes` (FedTGP)",
+    )
     local: LocalPlan
     upload_url: str
 
@@ -117,6 +122,9 @@ class UpdateMetrics(Request):
     accuracy: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
     steps: int | None = Field(None, ge=0)
     seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
+    epsilon: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="differential privacy spent so far, at the plan's delta"
+    )
 
 
 class UpdateMetadata(Request):
@@ -125,12 +133,13 @@ class UpdateMetadata(Request):
     num_samples: int = Field(ge=1)
     base_model: str
     metrics: UpdateMetrics | None = None
+    control_reset: bool = Field(False, description="SCAFFOLD: the control variate was lost and starts at zeros again")
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys_only(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Keep the keys that are ours: a safetensors writer may add its own, such as ``format``."""
-        return {key: value for key, value in data.items() if key in ("num_samples", "base_model", "metrics")}
+        return {key: value for key, value in data.items() if key in cls.model_fields}
 
 
 class UpdateReceipt(Response):

@@ -1,9 +1,10 @@
 """Federations: what an operator creates and everybody's rounds belong to."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from contract.groups import SEPARATOR
 from contract.local import LocalPlan
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
@@ -52,12 +53,18 @@ class Task(BaseModel):
     input: InputSpec
 
 
+def _no_separator(name: str) -> str:
+    if SEPARATOR in name:
+        raise ValueError(f"{SEPARATOR!r} is not allowed: it marks the models of groups")
+    return name
+
+
 class Prototype(BaseModel):
     """One network that clients train; a federation may have several."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    name: Name = "main"
+    name: Annotated[Name, AfterValidator(_no_separator)] = "main"
     architecture: str = Field(max_length=100, examples=["cnn-digits"])
     options: dict[str, Any] = Field(default_factory=dict)
     initial_model: str | None = Field(None, description="id of an imported model to start from; else from the seed")
@@ -70,7 +77,7 @@ class RoundsPlan(BaseModel):
 
     total: int = Field(10, ge=1, le=100_000)
     clients_per_round: int | float | None = Field(
-        None, gt=0, description="a count, a fraction below 1 of the enrolled clients, or null for all of them"
+        None, gt=0, description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all"
     )
     min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: the round is skipped")
     min_clients: int | None = Field(
@@ -128,6 +135,7 @@ class FederationCreate(Request):
     name: Name = Field(examples=["digits"])
     task: Task
     prototypes: list[Prototype] = Field(min_length=1, max_length=32)
+    server_model: Prototype | None = Field(None, description="the larger model that Fed-ET trains on the server")
     recipe: RecipeChoice | Recipe = Field(examples=[{"name": "fedavg"}])
     local: LocalPlan | None = Field(None, description="local training; null for the recipe's own")
     rounds: RoundsPlan = RoundsPlan()
@@ -167,6 +175,7 @@ class Federation(FederationSummary):
 
     task: Task
     prototypes: list[Prototype]
+    server_model: Prototype | None = None
     composition: Recipe = Field(description="the recipe, resolved to its parts")
     local: LocalPlan
     rounds: RoundsPlan
