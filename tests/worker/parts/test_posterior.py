@@ -1,0 +1,203 @@
+"""Posteriors: what is exact, what is reproducible, files against arrays, refusals."""
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.parts import posterior, posterior_files
+from worker.parts.errors import PartError
+
+FLOATS = st.floats(-1e6, 1e6)
+KEY = {"seed": 7, "round_index": 3, "member": 2}
+
+
+@given(st.lists(st.tuples(st.lists(FLOATS, min_size=3, max_size=3), st.integers(0, 50)), min_size=1, max_size=6))
+def test_gaussian_is_that_of_each_sample_counted_once(clients: list[tuple[list[float], int]]) -> None:
+    """n_k copies of client k with weight 1 have the same mean and variance."""
+    models, counts = [values for values, _ in clients], [n for _, n in clients]
+    if not any(counts):
+        counts[0] = 1
+    made = posterior.gaussian_posterior(models, counts)
+    repeated = np.repeat(np.asarray(models), counts, axis=0)
+    np.testing.assert_allclose(made.mean, repeated.mean(axis=0), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(made.var, repeated.var(axis=0), rtol=1e-6, atol=1e-3)
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=4), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 9))
+def test_equal_clients_have_variance_exactly_zero(model: list[float], counts: list[int], seed: int) -> None:
+    made = posterior.gaussian_posterior([model] * len(counts), counts)
+    assert made.mean.tolist() == model
+    assert not made.var.any()
+    noise = np.random.default_rng(seed).normal(size=len(model))
+    assert posterior.gaussian_sample(made.mean, made.var, noise).tolist() == model
+
+
+def test_two_passes_survive_a_large_mean() -> None:
+    """E[w^2] - E[w]^2 would be off by more than the variance itself."""
+    made = posterior.gaussian_posterior([[1e8], [1e8 + 1]], [1, 1])
+    np.testing.assert_allclose(made.var, [0.25], rtol=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(1e-300, 1.0), st.integers(1, 9), FLOATS), min_size=1, max_size=6), st.randoms())
+def test_dirichlet_combination_is_convex_and_ignores_order_and_scale(clients: list[Any], random: Any) -> None:
+    gamma, counts, values = (list(part) for part in zip(*clients, strict=True))
+    made = posterior.dirichlet_combination([[value] for value in values], counts, gamma)
+    assert made.coefficients.sum() == pytest.approx(1.0)
+    assert min(values) - 1e-6 <= made.model[0] <= max(values) + 1e-6
+    order = random.sample(range(len(clients)), len(clients))
+    other = posterior.dirichlet_combination(
+        [[values[i]] for i in order], [counts[i] for i in order], [gamma[i] * 0.5 for i in order]
+    )
+    np.testing.assert_allclose(other.coefficients, made.coefficients[order], rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(other.model, made.model, rtol=1e-6, atol=1e-6)
+
+
+def test_tiny_gammas_keep_their_ratio_and_zeros_are_not_looked_at() -> None:
+    made = posterior.dirichlet_combination([[1.0], [5.0], [np.nan], [np.nan]], [1, 1, 0, 2], [3e-310, 1e-310, 1.0, 0.0])
+    np.testing.assert_allclose(made.coefficients, [0.75, 0.25, 0, 0], rtol=1e-9)
+    np.testing.assert_allclose(made.model, [2.0])
+
+
+def test_draws_depend_on_the_name_alone() -> None:
+    one = posterior.draw_log_gamma(7, 3, 0, ["a", "b", "c"], 0.5)
+    assert posterior.draw_log_gamma(7, 3, 0, ["c", "a"], 0.5).tolist() == [one[2], one[0]]
+    assert len({posterior.draws(*key).random() for key in [(7, 3, 0, "w"), (7, 3, 1, "w"), (7, 4, 0, "w")]}) == 3
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.5, 2.0])
+def test_drawn_coefficients_have_the_moments_of_a_dirichlet(alpha: float) -> None:
+    """Mean 1/m and variance (1/m)(1 - 1/m)/(m alpha + 1), m = 3; 4000 draws, five standard errors of the mean."""
+    drawn = np.stack(
+        [
+            posterior.coefficients([1, 1, 1], posterior.draw_log_gamma(1, 0, member, ["a", "b", "c"], alpha))
+            for member in range(4000)
+        ]
+    )
+    var = (1 / 3) * (2 / 3) / (3 * alpha + 1)
+    np.testing.assert_allclose(drawn.mean(axis=0), 1 / 3, atol=5 * np.sqrt(var / 4000))
+    np.testing.assert_allclose(drawn.var(axis=0), var, rtol=0.15)
+
+
+def test_swag_by_hand() -> None:
+    """Models 0 and 2: mean 1, variance 1; running means 0 and 1, so deviations 0 and 1."""
+    swag = posterior.swag_moments(np.array([[0.0], [2.0]]))
+    assert (swag.mean, swag.var) == (np.array([1.0]), np.array([1.0]))
+    assert swag.deviations.tolist() == [[0.0], [1.0]]
+    sample = posterior.swag_sample(swag, np.array([0.5]), np.array([9.0, 3.0]), scale=4.0)
+    assert sample.tolist() == [1.0 + 2.0 * (0.5 + 3.0)]
+    alone = posterior.swag_moments(np.array([[4.0]]))
+    assert posterior.swag_sample(alone, np.array([2.0]), np.array([2.0])).tolist() == [4.0]
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+def test_moments_of_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
+    states, counts = [make_state(seed) for seed in range(3)], [2.0, 5.0, 1.0]
+    given = sources(states, counts)[::-1]
+    paths = [tmp_path / name for name in ("mean", "var", "floor")]
+    assert posterior_files.posterior_files(given, *paths) == ["client-0", "client-1", "client-2"]
+    mean, var, floor = (read_state(path) for path in paths)
+    assert list(floor) == ["bn.running_var"]
+    assert (floor["bn.running_var"] == np.min([state["bn.running_var"] for state in states], axis=0)).all()
+    assert mean["bn.num_batches_tracked"] == 7
+    for name in var:
+        expected = posterior.gaussian_posterior([state[name] for state in states], counts)
+        np.testing.assert_allclose(mean[name], expected.mean, rtol=1e-6)
+        np.testing.assert_allclose(var[name], expected.var, rtol=1e-6)
+
+
+def test_a_member_is_the_same_every_time_and_no_other(
+    make_state: Any, read_state: Any, sources: Any, tmp_path: Path
+) -> None:
+    moments = [tmp_path / name for name in ("mean", "var", "floor")]
+    posterior_files.posterior_files(sources([make_state(seed) for seed in range(3)]), *moments)
+    for name, member in (("a", 2), ("b", 2), ("c", 3)):
+        posterior_files.gaussian_sample_files(*moments, tmp_path / name, **KEY | {"member": member}, scale=1.0)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
+    mean, var, floor, made = (read_state(path) for path in [*moments, tmp_path / "a"])
+    noise = posterior.draws(*KEY.values(), "conv.weight").standard_normal(made["conv.weight"].size)
+    expected = posterior.gaussian_sample(
+        mean["conv.weight"], var["conv.weight"], noise.reshape(mean["conv.weight"].shape)
+    )
+    np.testing.assert_allclose(made["conv.weight"], expected, rtol=1e-6)
+    assert (made["bn.running_var"] >= floor["bn.running_var"]).all()
+
+
+def test_scale_zero_is_the_mean_and_buffers_can_be_left(
+    make_state: Any, read_state: Any, sources: Any, tmp_path: Path
+) -> None:
+    moments = [tmp_path / name for name in ("mean", "var", "floor")]
+    posterior_files.posterior_files(sources([make_state(seed) for seed in range(3)]), *moments)
+    posterior_files.gaussian_sample_files(*moments, tmp_path / "zero", **KEY, scale=0.0)
+    assert (tmp_path / "zero").read_bytes() == moments[0].read_bytes()
+    posterior_files.gaussian_sample_files(*moments, tmp_path / "kept", **KEY, sample_buffers=False)
+    mean, made = read_state(moments[0]), read_state(tmp_path / "kept")
+    assert (made["bn.running_mean"] == mean["bn.running_mean"]).all()
+    assert (made["bn.weight"] != mean["bn.weight"]).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("buffers", [True, False])
+def test_dirichlet_member_is_the_combination(
+    make_state: Any, read_state: Any, sources: Any, tmp_path: Path, dtype: Any, buffers: bool
+) -> None:
+    states, counts = [make_state(seed, dtype) for seed in range(3)], [1.0, 4.0, 2.0]
+    parts = posterior_files.dirichlet_sample_files(
+        sources(states, counts)[::-1], tmp_path / "out", **KEY, sample_buffers=buffers
+    )
+    made = read_state(tmp_path / "out")
+    expected = np.tensordot(parts, np.stack([state["conv.weight"].astype(np.float64) for state in states]), 1)
+    assert made["conv.weight"].dtype == dtype
+    np.testing.assert_allclose(made["conv.weight"].astype(np.float64), expected, rtol=1e-2, atol=1e-2)
+    mean = np.tensordot(np.array(counts) / 7, np.stack([state["bn.running_var"] for state in states]).astype(float), 1)
+    close = np.allclose(made["bn.running_var"].astype(np.float64), mean, rtol=1e-2)
+    assert close is not buffers
+
+
+def test_swag_member_of_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
+    states = [make_state(seed) for seed in range(3)]
+    for name in ("a", "b"):
+        posterior_files.swag_sample_files(sources(states), tmp_path / name, **KEY, scale=0.5)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    made, values = read_state(tmp_path / "a"), np.stack([state["conv.weight"].astype(np.float64) for state in states])
+    noise = (
+        posterior.draws(*KEY.values(), "tensor conv.weight").standard_normal(values[0].size).reshape(values[0].shape)
+    )
+    low_rank = posterior.draws(*KEY.values(), "low rank").standard_normal(3)
+    expected = posterior.swag_sample(posterior.swag_moments(values), noise, low_rank, 0.5)
+    np.testing.assert_allclose(made["conv.weight"], expected, rtol=1e-5, atol=1e-6)
+    assert (made["bn.running_var"] >= np.min([state["bn.running_var"] for state in states], axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: posterior.gaussian_posterior([], []), "no_positive_weight"),
+        (lambda: posterior.gaussian_posterior([[1.0]], [1, 2]), "schema_mismatch"),
+        (lambda: posterior.gaussian_posterior([[1.0], [1.0, 2.0]], [1, 2]), "schema_mismatch"),
+        (lambda: posterior.gaussian_posterior([[np.nan]], [1]), "non_finite"),
+        (lambda: posterior.gaussian_posterior([[-1e300], [1e300]], [1, 1]), "non_finite"),
+        (lambda: posterior.gaussian_posterior([[1.0]], [-1]), "bad_weight"),
+        (lambda: posterior.gaussian_sample([0.0], [-1.0], [0.0]), "bad_variance"),
+        (lambda: posterior.gaussian_sample([0.0], [np.nan], [0.0]), "non_finite"),
+        (lambda: posterior.gaussian_sample([0.0], [1.0], [0.0, 0.0]), "schema_mismatch"),
+        (lambda: posterior.gaussian_sample([0.0], [1.0], [0.0], floor=[0.0, 0.0]), "schema_mismatch"),
+        (lambda: posterior.gaussian_sample([0.0], [1.0], [0.0], scale=-1.0), "bad_option"),
+        (lambda: posterior.dirichlet_combination([[1.0]], [1], [-1.0]), "bad_weight"),
+        (lambda: posterior.dirichlet_combination([[1.0]], [1], [np.inf]), "bad_weight"),
+        (lambda: posterior.dirichlet_combination([[1.0]], [1], [0.0]), "no_positive_weight"),
+        (lambda: posterior.dirichlet_combination([[1.0], [2.0]], [1, 0], [0.0, 1.0]), "no_positive_weight"),
+        (lambda: posterior.dirichlet_combination([[1.0]], [1], [1.0, 1.0]), "schema_mismatch"),
+        (lambda: posterior.draw_log_gamma(0, 0, 0, ["a"], 0.0), "bad_option"),
+        (lambda: posterior.swag_moments(np.zeros((0, 2))), "no_participants"),
+    ],
+)
+def test_refusals(call: Any, code: str) -> None:
+    with pytest.raises(PartError) as caught:
+        call()
+    assert caught.value.code == code
