@@ -1,0 +1,125 @@
+"""What a simulation is told: the body that would create the federation, its devices' data and the server's data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contract.recipes.checks import check_with_data, check_with_local
+from contract.recipes.errors import RecipeError
+from contract.wire.federations import DatasetRefs, FederationCreate
+from potstill.console import CliError
+from service.domain import federation as rules
+from service.domain.errors import DomainError
+from service.domain.federation import FederationConfig
+
+ROLES = ("unlabeled", "validation", "test")
+
+
+class SimulationError(CliError):
+    """A simulation that cannot be run as it was described; the message names the field and the remedy."""
+
+
+@dataclass(frozen=True)
+class SimulatedClient:
+    """One device.
+
+    Attributes:
+        name: decides seeds and orders, as in the service.
+        dataset: whatever `client_sdk.train_and_push` takes: a pair of arrays (x, y), a path, a torch Dataset.
+        prototype: what it trains; None for the federation's first.
+        model: its own module, for architecture `custom`.
+    """
+
+    name: str
+    dataset: Any
+    prototype: str | None = None
+    model: Any = None
+
+
+@dataclass(frozen=True)
+class SimulationConfig:
+    """A whole simulation.
+
+    Attributes:
+        federation: what `POST /v1/federations` would be sent; `datasets` is not read, `server` takes its place.
+        clients: the devices; all of them are there from the start.
+        server: the server's data by role (`unlabeled`, `validation`, `test`): a pair (x, y), x alone for `unlabeled`,
+            or the path of a safetensors file with `inputs` and `labels`.
+        folder: holds everything that is made; a simulation that is run again there goes on where it was.
+        device: torch device of the devices' training and of the server's jobs.
+        threads: torch's threads; None leaves them as they are. Sums depend on them, and so do results.
+        initial_models: safetensors files that prototypes start from, by name; the others start from the seed.
+        generator: weights of the recipe's imported generator.
+        keep_updates: keep all clients' models; else each round's are removed when it is over.
+    """
+
+    federation: FederationCreate
+    clients: Sequence[SimulatedClient]
+    server: Mapping[str, Any]
+    folder: Path
+    device: str = "cpu"
+    threads: int | None = None
+    initial_models: Mapping[str, Path] = field(default_factory=dict)
+    generator: Path | None = None
+    keep_updates: bool = False
+
+
+def resolve(config: SimulationConfig) -> FederationConfig:
+    """Return the configuration as the service resolves it, after the service's own checks.
+
+    Raises:
+        SimulationError: an impossible mixture, or names that do not go together.
+    """
+    _check_names(config)
+    request = config.federation
+    try:
+        recipe = rules.resolve_recipe(request.recipe, "validation" in config.server)
+        local = rules.resolve_local(request, recipe)
+        check_with_local(recipe, local)
+        check_with_data(
+            recipe,
+            has_validation="validation" in config.server,
+            has_unlabeled="unlabeled" in config.server,
+            has_server_model=request.server_model is not None,
+            is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
+        )
+        prototypes = [
+            each.model_copy(update={"initial_model": each.name}) if each.name in config.initial_models else each
+            for each in request.prototypes
+        ]
+        rules.check_architectures(prototypes, recipe, request.task, "test" in config.server)
+        rules.check_groups(recipe, request.rounds)
+        rules.check_server_model(request.server_model)
+    except DomainError as error:
+        raise SimulationError(error.detail) from error
+    except RecipeError as error:
+        raise SimulationError(f"{error.field}: {error}") from error
+    return FederationConfig(
+        task=request.task,
+        prototypes=request.prototypes,
+        server_model=request.server_model,
+        recipe=recipe,
+        local=local,
+        rounds=request.rounds,
+        datasets=DatasetRefs(),
+    )
+
+
+def _check_names(config: SimulationConfig) -> None:
+    names = [client.name for client in config.clients]
+    if not names:
+        raise SimulationError("clients: there is none; a simulation needs at least one")
+    if len(set(names)) != len(names):
+        raise SimulationError("clients: a name appears twice; every client needs its own")
+    if config.federation.rounds.quorum > len(names):
+        raise SimulationError(
+            f"rounds: {config.federation.rounds.quorum} clients are needed for the first round, there are {len(names)}"
+        )
+    prototypes = {prototype.name for prototype in config.federation.prototypes}
+    for client in config.clients:
+        if client.prototype is not None and client.prototype not in prototypes:
+            raise SimulationError(f"client {client.name!r}: there is no prototype {client.prototype!r}")
+    unknown = sorted(set(config.server) - set(ROLES))
+    if unknown:
+        raise SimulationError(f"server: {unknown[0]!r} is not one of {', '.join(ROLES)}")

@@ -1,0 +1,222 @@
+"""The SDK's own device loop behind a door that is no network: it hands out assignments and takes in files."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from client_sdk import data
+from client_sdk.client import Client
+from client_sdk.progress import Progress
+from client_sdk.runner import DeviceRun
+from client_sdk.state import Identity, StateFolder
+from client_sdk.training import choose_device
+from contract.recipes.recipe import discriminator_link
+from contract.tensors import TensorFile
+from contract.wire.devices import (
+    AssignedRound,
+    Assignment,
+    DiscriminatorAssignment,
+    DoneAssignment,
+    GeneratorRef,
+    TrainAssignment,
+    UpdateMetadata,
+)
+from contract.wire.federations import ModelRef
+from potstill.simulate.config import SimulatedClient
+from potstill.simulate.history import Participation, digest_of
+from service.domain.federation import FederationConfig
+
+FEDERATION = "fed_simulation"
+_NEVER = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class LocalRound:
+    """What all participants of a round are told: the models by prototype and the state, of which 'send.' goes out."""
+
+    index: int
+    models: Mapping[str, Path]
+    state: Mapping[str, Path]
+    folder: Path
+
+
+def reference(path: Path) -> ModelRef:
+    """Return an assignment's reference to a file; its digest serves as its id."""
+    digest = digest_of(path)
+    return ModelRef(id=digest, digest=digest, size=path.stat().st_size, url=path.absolute().as_uri())
+
+
+def sent(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
+    """Return what goes out beside a model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
+    found = {}
+    for name, path in state.items():
+        marker, _, rest = name.partition(".")
+        what, _, owner = rest.partition(".")
+        if marker == "send" and owner in ("", prototype):
+            found[what] = path
+    return found
+
+
+def _take(file: str | Path, target: Path) -> None:
+    """Copy a delivery; it is there whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    shutil.copyfile(file, part)
+    os.replace(part, target)
+
+
+class Door:
+    """Stands where a device has its `Client`: one assignment, and a place for what is delivered.
+
+    Args:
+        assignment: what the device is to do.
+        over: what it is told when it has delivered and asks again.
+        files: digest -> path of what it may fetch.
+        target: where its delivery goes.
+    """
+
+    def __init__(self, assignment: Assignment, over: Assignment, files: Mapping[str, Path], target: Path):
+        self._next: Assignment = assignment
+        self._over, self._files, self._target = over, files, target
+
+    def assignment(self, wait: float) -> Assignment:
+        """Return what is to be done."""
+        return self._next
+
+    def download(self, model: ModelRef, target: Path) -> Path:
+        """Return the file itself; it is read only."""
+        return self._files[model.digest]
+
+    def push_update(self, round_id: str, file: str | Path, *, url: str | None = None) -> None:
+        """Take an update."""
+        self._deliver(file)
+
+    def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> None:
+        """Take a discriminator."""
+        self._deliver(file)
+
+    def _deliver(self, file: str | Path) -> None:
+        _take(file, self._target)
+        self._next = self._over
+
+
+class Device:
+    """One device with its data and its state folder.
+
+    Args:
+        client: who it is.
+        config: the federation's.
+        seed: the federation's.
+        folder: for its state.
+        device: torch device.
+
+    Raises:
+        DatasetError: its data do not fit the task.
+    """
+
+    def __init__(self, client: SimulatedClient, config: FederationConfig, seed: int, folder: Path, device: str):
+        self.name = client.name
+        self.prototype = client.prototype or config.prototypes[0].name
+        self.samples = data.load(client.dataset)
+        self.samples.check(config.task)
+        self._model, self._config, self._seed = client.model, config, seed
+        self._device = choose_device(device)
+        self._folder = StateFolder(folder)
+
+    @property
+    def label_counts(self) -> list[int] | None:
+        """Samples per class [C], where the data are in memory."""
+        if self.samples.labels is None:
+            return None
+        return [int(n) for n in self.samples.labels.bincount(minlength=self._config.task.num_classes)]
+
+    def train(self, round_: LocalRound, copy: str) -> Participation:
+        """Train the round's model `copy` and deliver; a delivery that is there already is not made again."""
+        target = round_.folder / f"{self._number}.safetensors"
+        note = target.with_suffix(".json")
+        if not target.exists() or self._folder.pending() is not None:
+            extras = sent(round_.state, copy)
+            assignment = TrainAssignment(
+                **self._common("running"),
+                round=AssignedRound(
+                    id=f"round-{round_.index}",
+                    index=round_.index,
+                    total=self._config.rounds.total,
+                    deadline_at=_NEVER,
+                ),
+                model=reference(round_.models[copy]),
+                extras={what: reference(path) for what, path in extras.items()},
+                local=self._config.local,
+                upload_url="simulation",
+            )
+            self._work(assignment, [round_.models[copy], *extras.values()], target, rounds=1)
+        part = note.with_suffix(".json.part")
+        found = _participation(self.name, copy, target)
+        part.write_text(found.model_dump_json(exclude={"update"}))
+        os.replace(part, note)
+        return found
+
+    def train_discriminator(self, generator: Path, input_range: tuple[float, float], target: Path) -> Path:
+        """Train the discriminator against the generator's images, once; return its file."""
+        if target.exists():
+            return target
+        stage = self._config.recipe.discriminators
+        assert stage is not None
+        assignment = DiscriminatorAssignment(
+            **self._common("collecting_discriminators"),
+            generator=GeneratorRef(
+                model=reference(generator),
+                architecture=stage.generator.architecture,
+                options=stage.generator.options,
+                input_range=input_range,
+            ),
+            plan=stage.plan,
+            link=discriminator_link(self._config.recipe),
+            upload_url="simulation",
+        )
+        self._work(assignment, [generator], target, rounds=None)
+        return target
+
+    @property
+    def _number(self) -> str:
+        return self._folder.path.name
+
+    def _work(self, assignment: Assignment, files: list[Path], target: Path, rounds: int | None) -> None:
+        over = DoneAssignment(**self._common("finished"))
+        door = Door(assignment, over, {digest_of(path): path for path in files}, target)
+        with self._folder.locked():
+            if self._folder.identity() is None:
+                self._folder.remember(
+                    Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)
+                )
+            run = DeviceRun(
+                cast(Client, door), self._folder, self.samples, self._device, Progress(False), self._model, None
+            )
+            run.run(rounds, self.name)
+
+    def _common(self, state: str) -> dict[str, Any]:
+        return {
+            "federation_id": FEDERATION,
+            "federation_name": "simulation",
+            "state": state,
+            "task": self._config.task,
+            "prototype": self._config.prototype(self.prototype),
+            "seed": self._seed,
+            "client_name": self.name,
+        }
+
+
+def _participation(name: str, prototype: str, update: Path) -> Participation:
+    with TensorFile(update) as file:
+        values: dict[str, Any] = dict(file.header.metadata)
+    parsed = UpdateMetadata.model_validate(values | {"metrics": json.loads(values["metrics"])})
+    metrics = parsed.metrics.model_dump(exclude={"seconds"}) if parsed.metrics else {}
+    return Participation(
+        client=name, prototype=prototype, num_samples=parsed.num_samples, control_reset=parsed.control_reset,
+        update=update, **metrics,
+    )  # fmt: skip

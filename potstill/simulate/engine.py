@@ -1,0 +1,350 @@
+"""One federation in one process: what the service decides, what its worker makes, what its devices train.
+
+Rounds equal the service's bit for bit: the same functions draw who takes part, who is in which group and which seed
+is whose; `worker.pipeline.run` and the SDK's `DeviceRun` do the work. What is done is on the disk after each step, so
+that a simulation that was stopped goes on with the same result.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from client_sdk import data
+from contract.grouping import split
+from contract.groups import copies
+from contract.recipes.parts import GeneratorImported
+from contract.tensors import write_file
+from contract.wire.federations import Prototype
+from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
+from potstill.simulate.devices import Device, LocalRound
+from potstill.simulate.history import History, Participation, RoundRecord
+from potstill.simulate.jobs import Jobs, OnProgress, threads
+from service.domain import rounds as rules
+from service.domain import selection
+from service.domain.federation import SERVER, FederationConfig
+from worker.specs import (
+    Datasets,
+    GeneratorSpec,
+    InitializeSpec,
+    JobResult,
+    NetworkRef,
+    PrototypeSpec,
+    RoundSpec,
+    ScoreSpec,
+    UpdateSpec,
+)
+
+
+class Simulation:
+    """One federation.
+
+    Args:
+        config: what to run.
+        on_progress: called with (what, step, of) as devices and jobs go on.
+
+    Raises:
+        SimulationError: the configuration is impossible, or the folder holds another simulation.
+        DatasetError: a client's data do not fit the task.
+    """
+
+    def __init__(self, config: SimulationConfig, on_progress: OnProgress | None = None):
+        self.config = resolve(config)
+        self.seed = config.federation.seed
+        self._given = config
+        self._folder = config.folder.absolute()
+        self._report: OnProgress = on_progress or (lambda what, step, of: None)
+        self._jobs = Jobs(self._folder, config.device, self._report)
+        ordered = sorted(config.clients, key=lambda client: client.name)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._devices = {
+            client.name: Device(
+                client, self.config, self.seed, self._folder / "devices" / f"{number:04}", config.device
+            )
+            for number, client in enumerate(ordered)
+        }
+        self._claim_folder()
+        self._datasets = self._server_data()
+
+    def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> History:
+        """Run to the end; rounds that are done already are read from the folder.
+
+        Args:
+            on_round: called after each round that is run now, while its clients' models are still there.
+
+        Raises:
+            JobFailure: the service would have failed this job; its code is stable.
+            TrainingError: a client's training is not finite.
+        """
+        with threads(self._given.threads):
+            history = self._prepared()
+            record = history.initial
+            while not self._is_over(record):
+                record, fresh = self._round(record.index + 1, record, history)
+                history.rounds.append(record)
+                if fresh and on_round is not None:
+                    on_round(record)
+                if fresh:
+                    self._tidy(record)
+        return history
+
+    def _is_over(self, record: RoundRecord) -> bool:
+        plan = self.config.rounds
+        return record.index > 0 and rules.is_over(record.index, plan.total, record.accuracy, plan.target_accuracy)
+
+    # ------------------------------------------------------------------------------------------- before the rounds
+    def _prepared(self) -> History:
+        """Make the first models and, where the recipe reads discriminators, all that they need."""
+        result = self._jobs.run("initialize", self._initialize)
+        history = History(_record(0, {}, result, []))
+        stage = self.config.recipe.discriminators
+        if stage is None:
+            return history
+        made = self._jobs.run("generator", self._generator)
+        history.generator = dict(made.models)
+        low, high = made.metrics["input_range"]
+        for step, (name, device) in enumerate(self._devices.items()):
+            self._report("discriminators", step, len(self._devices))
+            target = self._folder / "discriminators" / f"{step:04}.safetensors"
+            history.discriminators[name] = device.train_discriminator(made.models["generator"], (low, high), target)
+        self._report("discriminators", len(self._devices), len(self._devices))
+        if "samples" in made.models:
+            self._datasets = self._datasets.model_copy(update={"unlabeled": made.models["samples"]})
+        scored = self._jobs.run("score", lambda folder: self._score(folder, history, (low, high)))
+        history.scores = dict(scored.models)
+        return history
+
+    def _spec_of(self, prototype: Prototype, weights: Path | None) -> PrototypeSpec:
+        network = NetworkRef(architecture=prototype.architecture, options=prototype.options, weights=weights)
+        return PrototypeSpec(name=prototype.name, network=network)
+
+    def _initialize(self, folder: Path) -> InitializeSpec:
+        given = self._given.initial_models
+        made = {each.name: self._spec_of(each, given.get(each.name)) for each in self.config.published}
+        return InitializeSpec(
+            seed=self.seed,
+            task=self.config.task,
+            server_model=made.pop(SERVER, None) if self.config.server_model else None,
+            prototypes=list(made.values()),
+            datasets=self._datasets,
+            output_dir=folder,
+        )
+
+    def _generator(self, folder: Path) -> GeneratorSpec:
+        recipe = self.config.recipe
+        stage = recipe.discriminators
+        assert stage is not None
+        imported = isinstance(stage.generator, GeneratorImported)
+        if imported and self._given.generator is None:
+            raise SimulationError("generator: the recipe imports one; give its weights")
+        return GeneratorSpec(
+            seed=self.seed,
+            task=self.config.task,
+            generator=stage.generator,
+            weights=self._given.generator if imported else None,
+            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
+            unlabeled=self._datasets.unlabeled,
+            data=recipe.distil.data if recipe.distil else None,
+            output_dir=folder,
+        )
+
+    def _score(self, folder: Path, history: History, input_range: tuple[float, float]) -> ScoreSpec:
+        stage = self.config.recipe.discriminators
+        assert stage is not None
+        return ScoreSpec(
+            task=self.config.task,
+            architecture=stage.plan.architecture,
+            options=stage.plan.options,
+            discriminators=history.discriminators,
+            input_range=input_range,
+            datasets=self._datasets,
+            output_dir=folder,
+        )
+
+    # ---------------------------------------------------------------------------------------------------- one round
+    def participants(self, index: int, eligible: list[str]) -> dict[str, str]:
+        """Return who is asked in a round, by name, and the model that each trains: a prototype or a group's copy."""
+        sizes = {name: len(self._devices[name].samples) for name in eligible}
+        asked = selection.choose(self.config.rounds, self.seed, index, sizes, self.config.recipe.selection)
+        found: dict[str, str] = {}
+        for prototype in self.config.prototypes:
+            names = [name for name in asked if self._devices[name].prototype == prototype.name]
+            groups = split(names, self.config.group_count, seed=self.seed, round_index=index)
+            for copy, members in zip(copies(prototype.name, self.config.group_count), groups, strict=True):
+                found |= dict.fromkeys(members, copy)
+        return dict(sorted(found.items()))
+
+    def _eligible(self, history: History) -> list[str]:
+        reads = self.config.recipe.discriminators is not None
+        return [name for name in self._devices if name in history.scores or not reads]
+
+    def _round(self, index: int, before: RoundRecord, history: History) -> tuple[RoundRecord, bool]:
+        """Run a round, or read it; return its record and whether it was run now."""
+        name = f"rounds/{index:05}"
+        known = self._jobs.done(name)
+        if known is not None:
+            parts = [self._known(part) for part in known.note["participants"]]
+            seconds = known.note["device_seconds"] + known.note["job_seconds"]
+            return _record(index, before.models, known.result, parts, before.state, seconds), False
+        started = time.monotonic()
+        parts = self._train(index, before, history, self._folder / name / "updates")
+        seconds = time.monotonic() - started
+        note = {"participants": [self._noted(part) for part in parts], "device_seconds": seconds}
+        result = self._jobs.run(name, lambda folder: self._fuse(folder, index, before, parts, history), note)
+        return _record(index, before.models, result, parts, before.state, time.monotonic() - started), True
+
+    def _noted(self, part: Participation) -> dict[str, Any]:
+        assert part.update is not None
+        return part.model_dump() | {"update": str(part.update.relative_to(self._folder))}
+
+    def _known(self, noted: dict[str, Any]) -> Participation:
+        path = self._folder / noted["update"]
+        return Participation.model_validate(noted | {"update": path if path.exists() else None})
+
+    def _train(self, index: int, before: RoundRecord, history: History, folder: Path) -> list[Participation]:
+        asked = self.participants(index, self._eligible(history))
+        if not asked:
+            raise SimulationError(f"round {index}: nobody can take part; every discriminator was rejected")
+        round_ = LocalRound(index, before.models, before.state, folder)
+        done = []
+        for step, (name, copy) in enumerate(asked.items()):
+            self._report("train", step, len(asked))
+            done.append(self._devices[name].train(round_, copy))
+        self._report("train", len(asked), len(asked))
+        return done
+
+    def _fuse(
+        self, folder: Path, index: int, before: RoundRecord, parts: list[Participation], history: History
+    ) -> RoundSpec:
+        config = self.config
+        prototypes = {each.name: self._spec_of(each, before.models[each.name]) for each in config.published}
+        asked = {part.client for part in parts}
+        scores = {name: path for name, path in history.scores.items() if name in asked}
+        return RoundSpec(
+            seed=self.seed,
+            round_index=index,
+            rounds_total=config.rounds.total,
+            task=config.task,
+            recipe=config.recipe,
+            local=config.local,
+            clients_total=len(self._devices),
+            server_model=prototypes.pop(SERVER, None) if config.server_model else None,
+            prototypes=list(prototypes.values()),
+            updates=[self._update(part) for part in parts],
+            datasets=self._datasets,
+            scores=scores if config.recipe.reads_scores else {},
+            state=before.state,
+            output_dir=folder,
+        )
+
+    def _update(self, part: Participation) -> UpdateSpec:
+        assert part.update is not None
+        return UpdateSpec(
+            client=part.client,
+            prototype=part.prototype,
+            weights=part.update,
+            num_samples=part.num_samples,
+            label_counts=self._devices[part.client].label_counts,
+            control_reset=part.control_reset,
+        )
+
+    # -------------------------------------------------------------------------------------------------- the folder
+    def _tidy(self, record: RoundRecord) -> None:
+        """Remove what nobody reads any more: the round's updates, and what the state no longer names."""
+        rounds = self._folder / "rounds"
+        if not self._given.keep_updates:
+            shutil.rmtree(rounds / f"{record.index:05}" / "updates", ignore_errors=True)
+            for part in record.participants:
+                part.update = None
+        for index in range(max(1, record.index - 1), record.index + 1):
+            self._prune(rounds / f"{index:05}", {path.absolute() for path in record.state.values()})
+
+    def _prune(self, folder: Path, named: set[Path]) -> None:
+        tree = json.loads((folder / "result.json").read_text())["result"]
+        models = {(self._folder / path).absolute() for path in tree["models"].values()}
+        for path in (folder / "job").iterdir():
+            if path.absolute() not in named | models and path.is_file():
+                path.unlink()
+
+    def _claim_folder(self) -> None:
+        """Note whose folder this is.
+
+        Raises:
+            SimulationError: it holds another simulation.
+        """
+        mark = {"simulation": self._fingerprint()}
+        path = self._folder / "simulation.json"
+        if path.exists():
+            if json.loads(path.read_text()) != mark:
+                raise SimulationError(
+                    f"{self._folder}: holds a simulation with other data or settings; choose another folder"
+                )
+            return
+        if (self._folder / "initialize").exists():
+            raise SimulationError(f"{self._folder}: is no simulation's folder; choose another")
+        path.write_text(json.dumps(mark))
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(_canonical(self.config, self.seed).encode())
+        for name, device in self._devices.items():
+            digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
+            if device.samples.inputs is not None and device.samples.labels is not None:
+                digest.update(device.samples.inputs.numpy().data)
+                digest.update(device.samples.labels.numpy().data)
+        return digest.hexdigest()
+
+    def _server_data(self) -> Datasets:
+        paths: dict[str, Path] = {}
+        for role in ROLES:
+            given = self._given.server.get(role)
+            if given is None:
+                continue
+            if isinstance(given, (str, Path)):
+                paths[role] = Path(given).absolute()
+                continue
+            paths[role] = self._folder / "data" / f"{role}.safetensors"
+            paths[role].parent.mkdir(exist_ok=True)
+            write_file(paths[role], _arrays(given, role, self.config))
+        return Datasets(**paths)
+
+
+def _canonical(config: FederationConfig, seed: int) -> str:
+    """Return the configuration as text; the number of rounds is part of it, since learning rates may fall with it."""
+    return json.dumps([config.model_dump(mode="json"), seed], sort_keys=True)
+
+
+def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
+    """Return a server set's tensors, checked as a client's would be."""
+    labelled = isinstance(given, (tuple, list))
+    if role != "unlabeled" and not labelled:
+        raise SimulationError(f"server: {role} needs labels; give a pair (x, y)")
+    inputs = given[0] if labelled else given
+    labels = given[1] if labelled else [0] * len(inputs)
+    samples = data.load((inputs, labels))
+    samples.check(config.task)
+    assert samples.inputs is not None and samples.labels is not None
+    arrays = {"inputs": samples.inputs.numpy()}
+    return arrays | ({"labels": samples.labels.numpy()} if role != "unlabeled" else {})
+
+
+def _record(
+    index: int,
+    before: dict[str, Path],
+    result: JobResult,
+    parts: list[Participation],
+    state: dict[str, Path] | None = None,
+    seconds: float = 0.0,
+) -> RoundRecord:
+    return RoundRecord(
+        index=index,
+        accuracy=result.metrics.get("accuracy"),
+        models={**before, **result.models},
+        published=sorted(result.models),
+        participants=parts,
+        state=dict(state or {}) if result.state is None else dict(result.state),
+        metrics=result.metrics,
+        seconds=seconds,
+    )

@@ -1,0 +1,96 @@
+"""What a simulation leaves: a record a round, with its files."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class Participation(BaseModel):
+    """One client's part in a round. `update` is its file as it was sent, None once it is removed."""
+
+    client: str
+    prototype: str
+    num_samples: int
+    loss: float | None = None
+    accuracy: float | None = None
+    steps: int | None = None
+    epsilon: float | None = None
+    control_reset: bool = False
+    update: Path | None = None
+
+
+class RoundRecord(BaseModel):
+    """One round; index 0 stands for the first models.
+
+    Attributes:
+        accuracy: mean test accuracy over the prototypes, in [0, 1]; None without a test set.
+        models: the global model files after the round, by prototype (`server` is Fed-ET's larger one).
+        published: those of them that this round made.
+        participants: who trained, sorted by name.
+        state: what the recipe keeps for the next round, by name.
+        metrics: the worker's figures; see `worker.pipeline.rounds.fuse_round`.
+        seconds: wall-clock time of the devices and of the server, one after the other.
+    """
+
+    index: int
+    accuracy: float | None = None
+    models: dict[str, Path]
+    published: list[str] = []
+    participants: list[Participation] = []
+    state: dict[str, Path] = {}
+    metrics: dict[str, Any] = {}
+    seconds: float = 0.0
+
+    @property
+    def ensemble_accuracy(self) -> float | None:
+        """Test accuracy of the teachers' ensemble, where the recipe has one."""
+        found = (self.metrics.get("ensemble") or {}).get("accuracy")
+        return None if found is None else float(found)
+
+    @property
+    def client_models(self) -> dict[str, Path]:
+        """The clients' files by name; empty once they are removed (`SimulationConfig.keep_updates`)."""
+        return {each.client: each.update for each in self.participants if each.update is not None}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each global model's file, as the service names its models."""
+        return {name: digest_of(path) for name, path in self.models.items()}
+
+
+@dataclass
+class History:
+    """A simulation's rounds.
+
+    Attributes:
+        initial: the first models.
+        rounds: the rounds from 1 on.
+        generator: files of FedGO's stage: `generator`, `discriminator`, `samples`.
+        discriminators: every client's, by name.
+        scores: the server sets' scores by each client's discriminator, by name.
+    """
+
+    initial: RoundRecord
+    rounds: list[RoundRecord] = field(default_factory=list)
+    generator: dict[str, Path] = field(default_factory=dict)
+    discriminators: dict[str, Path] = field(default_factory=dict)
+    scores: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """The newest global models by prototype."""
+        return (self.rounds[-1] if self.rounds else self.initial).models
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Test accuracy after each round, in [0, 1]; rounds without one are left out."""
+        return [record.accuracy for record in self.rounds if record.accuracy is not None]
+
+
+def digest_of(path: Path) -> str:
+    """Return a file's digest as the service writes it."""
+    with path.open("rb") as file:
+        return f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"

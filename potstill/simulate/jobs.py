@@ -1,0 +1,113 @@
+"""The worker's jobs in this process: as its child process runs them, each once, its result kept on the disk."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from worker.pipeline import run
+from worker.specs import JobResult, JobSpec, Progress
+
+OnProgress = Callable[[str, int, int], None]
+"""(phase, step, of)"""
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Make torch repeat itself bit for bit, as the worker's child process does; settings are restored."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = benchmark
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Run with so many of torch's threads; None leaves them as they are."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job's result, and what else was noted with it."""
+
+    result: JobResult
+    note: dict[str, Any]
+
+
+class Jobs:
+    """Runs jobs below a folder; one that is done already is read instead.
+
+    Args:
+        root: the simulation's folder; paths are noted relative to it, so that it can be moved.
+        device: torch device.
+    """
+
+    def __init__(self, root: Path, device: str, report: OnProgress):
+        self._root, self._device, self._report = root.absolute(), device, report
+
+    def done(self, name: str) -> Done | None:
+        """Return a job's result if it is done."""
+        try:
+            tree = json.loads((self._root / name / "result.json").read_text())
+        except FileNotFoundError:
+            return None
+        result = tree["result"]
+        for field in ("models", "state"):
+            if result[field] is not None:
+                result[field] = {key: str(self._root / path) for key, path in result[field].items()}
+        return Done(JobResult.model_validate(result), tree["note"])
+
+    def run(self, name: str, spec: Callable[[Path], JobSpec], note: dict[str, Any] | None = None) -> JobResult:
+        """Do the job that `spec` describes for an output folder, unless it is done; return its result.
+
+        Raises:
+            JobFailure: as the service would report it.
+        """
+        known = self.done(name)
+        if known is not None:
+            return known.result
+        folder = self._root / name / "job"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        started = time.monotonic()
+        with deterministic():
+            result = run(spec(folder), self._tell, device=self._device)
+        self._write(name, result, {**(note or {}), "job_seconds": time.monotonic() - started})
+        return result
+
+    def _tell(self, progress: Progress) -> None:
+        self._report(progress.phase, progress.step, progress.of)
+
+    def _write(self, name: str, result: JobResult, note: dict[str, Any]) -> None:
+        tree = result.model_dump(mode="json")
+        for field in ("models", "state"):
+            paths = getattr(result, field)
+            if paths is not None:
+                tree[field] = {key: os.path.relpath(path.absolute(), self._root) for key, path in paths.items()}
+        target = self._root / name / "result.json"
+        part = target.with_suffix(".part")
+        with part.open("w") as file:
+            json.dump({"result": tree, "note": note}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
