@@ -1,0 +1,148 @@
+"""Robust aggregation: what liars cannot do, slow references, files against arrays, refusals."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.parts import robust
+from worker.parts.errors import PartError
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(SEEDS, st.integers(1, 7))
+def test_median_is_numpys_and_ignores_order(seed: int, clients: int) -> None:
+    values = np.random.default_rng(seed).normal(size=(clients, 4))
+    np.testing.assert_allclose(robust.coordinate_median(list(values)), np.median(values, axis=0))
+    assert (robust.coordinate_median(list(values[::-1])) == robust.coordinate_median(list(values))).all()
+
+
+@given(SEEDS, st.integers(1, 4), st.floats(-1e300, 1e300))
+def test_a_minority_cannot_leave_the_honest_range(seed: int, liars: int, lie: float) -> None:
+    honest = np.random.default_rng(seed).normal(size=(liars + 1, 3))
+    everybody = [*honest, *np.full((liars, 3), lie)]
+    made = robust.coordinate_median(everybody)
+    assert (made >= honest.min(axis=0)).all() and (made <= honest.max(axis=0)).all()
+    few = [*honest, *honest, *np.full((liars, 3), lie)]
+    trimmed = robust.trimmed_mean(few, liars / len(few))
+    assert (trimmed >= honest.min(axis=0) - 1e-12).all() and (trimmed <= honest.max(axis=0) + 1e-12).all()
+
+
+def test_trimmed_mean_by_hand() -> None:
+    assert robust.trimmed_mean([[1.0], [2.0], [100.0], [3.0], [-50.0]], 0.2).tolist() == [2.0]
+    assert robust.trimmed_mean([[1.0], [3.0]], 0.0).tolist() == [2.0]
+    assert [robust.trimmed_count(m, 0.1) for m in (1, 2, 3, 5, 10, 11)] == [0, 0, 1, 1, 1, 2]
+
+
+def slow_krum(values: Any, byzantine: int) -> int:
+    scores = []
+    for i, mine in enumerate(values):
+        distances = sorted(((mine - other) ** 2).sum() for j, other in enumerate(values) if j != i)
+        scores.append(sum(distances[: len(values) - byzantine - 2]))
+    return scores.index(min(scores))
+
+
+@given(SEEDS, st.integers(0, 2), st.integers(0, 3))
+def test_krum_is_the_slow_one(seed: int, byzantine: int, more: int) -> None:
+    values = np.random.default_rng(seed).normal(size=(2 * byzantine + 3 + more, 5)) + 1e3
+    made, chosen = robust.krum(list(values), byzantine)
+    assert chosen == [slow_krum(values, byzantine)]
+    np.testing.assert_allclose(made, values[chosen[0]])
+
+
+@given(SEEDS, st.integers(1, 2))
+def test_krum_never_takes_far_liars(seed: int, liars: int) -> None:
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(size=(liars + 3, 4))
+    values = np.concatenate([honest, 1e4 + rng.normal(size=(liars, 4))])
+    _, chosen = robust.krum(list(values), liars, keep=3)
+    assert max(chosen) < len(honest)
+
+
+@given(SEEDS, st.floats(0.01, 10))
+def test_clipping_bounds_every_clients_pull(seed: int, bound: float) -> None:
+    rng = np.random.default_rng(seed)
+    start, models, counts = rng.normal(size=3), rng.normal(size=(4, 3)) * 100, rng.integers(1, 9, 4)
+    made = robust.clipped_mean(list(models), start, list(counts), bound)
+    assert np.linalg.norm(made - start) <= bound * (1 + 1e-9)
+    free = robust.clipped_mean(list(models), start, list(counts), 1e9)
+    np.testing.assert_allclose(free, np.average(models, axis=0, weights=counts))
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+def test_median_and_trimmed_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
+    states = [make_state(seed) for seed in range(6)]
+    given = sources(states, [1.0, 9.0, 1.0, 1.0, 1.0, 0.0])
+    names = [f"client-{index}" for index in range(5)]
+    assert robust.median_files(given[::-1], tmp_path / "median") == names
+    assert robust.trimmed_mean_files(given, tmp_path / "trimmed", 0.2) == names
+    for path, rule in (("median", robust.coordinate_median), ("trimmed", lambda v: robust.trimmed_mean(v, 0.2))):
+        made = read_state(tmp_path / path)
+        for name in ("conv.weight", "bn.weight", "bn.running_var"):
+            np.testing.assert_allclose(made[name], rule([state[name] for state in states[:5]]), rtol=1e-6)
+        assert made["bn.num_batches_tracked"] == 13
+
+
+def test_krum_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
+    """Buffers differ wildly and do not count; the liar's parameters do."""
+    base, rng = make_state(0), np.random.default_rng(1)
+    states = []
+    for index in range(5):
+        state = {name: array.copy() for name, array in base.items()}
+        state["conv.weight"] += (0.01 * rng.normal(size=state["conv.weight"].shape)).astype(np.float32)
+        state["bn.running_mean"] += np.float32(1000 * index)
+        states.append(state)
+    states[1]["conv.weight"] += np.float32(5.0)
+    flat = [np.concatenate([state["conv.weight"].ravel(), state["bn.weight"]]) for state in states]
+    chosen = robust.krum_files(sources(states), tmp_path / "out", byzantine=1, keep=3)
+    assert chosen.kept == [f"client-{index}" for index in robust.krum(flat, 1, keep=3)[1]]
+    assert chosen.order[-1] == "client-1"
+    kept = [states[int(name[-1])] for name in chosen.kept]
+    made = read_state(tmp_path / "out")
+    np.testing.assert_allclose(made["bn.running_mean"], np.mean([state["bn.running_mean"] for state in kept], axis=0))
+
+
+def test_clipped_files(make_state: Any, read_state: Any, write: Any, sources: Any, tmp_path: Path) -> None:
+    base, states, counts = make_state(0), [make_state(seed) for seed in (1, 2)], [1.0, 3.0]
+    norms = robust.clipped_mean_files(sources(states, counts), write("base", base), tmp_path / "out", 2.0)
+
+    def flat(state: Any) -> Any:
+        return np.concatenate([state["conv.weight"].ravel(), state["bn.weight"]]).astype(np.float64)
+
+    assert norms == {
+        f"client-{i}": pytest.approx(float(np.linalg.norm(flat(state) - flat(base)))) for i, state in enumerate(states)
+    }
+    made = read_state(tmp_path / "out")
+    expected = robust.clipped_mean([flat(state) for state in states], flat(base), counts, 2.0)
+    np.testing.assert_allclose(flat(made), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        made["bn.running_var"], np.average([state["bn.running_var"] for state in states], axis=0, weights=counts), 1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: robust.coordinate_median([]), "no_participants"),
+        (lambda: robust.coordinate_median([[1.0], [np.nan]]), "non_finite"),
+        (lambda: robust.coordinate_median([[1.0], [1.0, 2.0]]), "schema_mismatch"),
+        (lambda: robust.trimmed_mean([[1.0]], 0.5), "bad_option"),
+        (lambda: robust.trimmed_mean([[1.0]], -0.1), "bad_option"),
+        (lambda: robust.krum([[1.0]] * 4, 1), "bad_option"),
+        (lambda: robust.krum([[1.0]] * 5, -1), "bad_option"),
+        (lambda: robust.krum([[1.0]] * 5, 1, keep=0), "bad_option"),
+        (lambda: robust.krum([[1.0]] * 5, 1, keep=6), "bad_option"),
+        (lambda: robust.krum([], 0), "no_participants"),
+        (lambda: robust.clipped_mean([[1.0]], [0.0], [1], 0.0), "bad_option"),
+        (lambda: robust.clipped_mean([[1.0]], [0.0, 0.0], [1], 1.0), "schema_mismatch"),
+        (lambda: robust.clipped_mean([[1.0]], [0.0], [0], 1.0), "no_positive_weight"),
+    ],
+)
+def test_refusals(call: Any, code: str) -> None:
+    with pytest.raises(PartError) as caught:
+        call()
+    assert caught.value.code == code
