@@ -251,7 +251,7 @@ def fedprox_term(inputs: Inputs) -> dict[str, Any]:
 @register
 def fedavgm_step(inputs: Inputs) -> dict[str, Any]:
     optimizer = server_optim.Momentum(
-        inputs["beta"], number(inputs, "server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
+        floats(inputs["beta"]), number(inputs, "server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
     )
     previous, average = _state(inputs, inputs["prev"]), _state(inputs, inputs["avg"])
     velocity = None if inputs.get("velocity") is None else _state(inputs, inputs["velocity"])
