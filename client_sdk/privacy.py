@@ -73,12 +73,14 @@ class PrivateSteps:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield one epoch of batches, each with every sample at the same chance; a batch can be empty."""
-        for _ in range(self.steps_per_epoch):
-            row = torch.rand(len(self.samples), generator=self._order).lt(self.rate).nonzero().flatten()
-            if len(row):
-                yield from self.samples.read([row], self.device)
-            else:
-                yield torch.empty(0), torch.empty(0, dtype=torch.int64)
+        count = len(self.samples)
+        rows = [
+            torch.rand(count, generator=self._order).lt(self.rate).nonzero().flatten()
+            for _ in range(self.steps_per_epoch)
+        ]
+        drawn = self.samples.read([row for row in rows if len(row)], self.device)
+        for row in rows:
+            yield next(drawn) if len(row) else (torch.empty(0), torch.empty(0, dtype=torch.int64))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, those per sample included."""

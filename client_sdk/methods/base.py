@@ -159,7 +159,7 @@ def require_features(work: Work) -> None:
     inputs = next(work.samples.read([torch.zeros(1, dtype=torch.int64)], work.device))[0]
     module.eval()
     with torch.no_grad():
-        whole, parts = module(inputs), work.forward(inputs, True)[0]
+        parts, whole = work.forward(inputs, True)[0], module(inputs)
     module.train()
     if whole.shape != parts.shape or not torch.allclose(whole, parts, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise ModelMismatch(

@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from client_sdk import train_and_push
 from contract.nn import codec, registry
 from contract.tensors import parse_header
+from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
 
@@ -35,7 +37,7 @@ def problem(
 
 
 class FakeService:
-    """One federation with one client; each update becomes the next round's model.
+    """One federation with one client; each update becomes the next round's model, if it holds a model and no more.
 
     `faults` holds (method, path pattern, function of the request): used once each, in order, before anything else.
     """
@@ -51,6 +53,7 @@ class FakeService:
         self.updates: list[bytes] = []
         self.discriminator: bytes | None = None
         self.want_discriminator = False
+        self.extras: dict[str, str] = {}
         self.plan: dict[str, Any] = {"optimizer": {"kind": "sgd", "lr": 0.1}, "epochs": 2, "batch_size": 8}
         self.state, self.round, self.current = "running", 1, "mdl_0"
         self.task = Task.model_validate(TASK)
@@ -61,7 +64,10 @@ class FakeService:
     def add_model(self, model_id: str, architecture: str, options: dict[str, Any]) -> None:
         """Store a freshly initialised network."""
         path = self.folder / f"{model_id}.safetensors"
-        codec.save_state(registry.initialise(architecture, options, self.task, 7), path)
+        module, notes = registry.initialise(architecture, options, self.task, 7), {}
+        if callable(getattr(module, "features", None)):
+            notes[FEATURES_KEY] = str(module.features(torch.zeros(1, *self.task.input.shape)).shape[1])
+        codec.save_state(module, path, notes)
         self.models[model_id] = path.read_bytes()
 
     def fault(self, method: str, pattern: str, answer: Callable[[httpx.Request], httpx.Response]) -> None:
@@ -144,6 +150,7 @@ class FakeService:
                 "action": "train",
                 "round": {"id": f"rnd_{self.round}", "index": self.round, "total": self.rounds, "deadline_at": NOW},
                 "model": self.ref(self.current),
+                "extras": {name: self.ref(model_id) for name, model_id in self.extras.items()},
                 "local": self.plan,
                 "upload_url": f"/v1/rounds/rnd_{self.round}/update",
             }
@@ -160,15 +167,20 @@ class FakeService:
         return httpx.Response(200, content=data, headers={"ETag": etag})
 
     def _update(self, request: httpx.Request) -> httpx.Response:
-        header = parse_header(request.content, len(request.content))
+        number = int(request.url.path.split("/")[3].removeprefix("rnd_"))
+        answer = self._receipt(request) | {"round_id": f"rnd_{number}", "round": number}
+        if request.content in self.updates:
+            return httpx.Response(200, json=answer)
+        if number != self.round:
+            return problem("round-closed")
+        header, base = (parse_header(data, len(data)) for data in (request.content, self.models[self.current]))
         assert header.metadata["base_model"] == self.current
         self.updates.append(request.content)
-        self.current = f"mdl_{self.round}"
-        self.models[self.current] = request.content
+        if header.tensors.keys() == base.tensors.keys():  # a method's other tensors are no model
+            self.current = f"mdl_{self.round}"
+            self.models[self.current] = request.content
         self.round += 1
-        return httpx.Response(
-            201, json=self._receipt(request) | {"round_id": f"rnd_{self.round - 1}", "round": self.round - 1}
-        )
+        return httpx.Response(201, json=answer)
 
     def _discriminator(self, request: httpx.Request) -> httpx.Response:
         self.discriminator = request.content
