@@ -108,8 +108,9 @@ def weights_from(num_samples: Sequence[float], distance: ArrayLike, a: float = 0
     if (gaps < 0).any():
         raise PartError("out_of_range", "a discrepancy is negative")
     raw = np.where(fractions > 0, np.maximum(fractions - a * gaps + b, 0.0), 0.0)
-    if not raw.sum() > 0:
+    if not raw.max() > 0:
         return Weights(fractions, gaps, fallback=True)
+    raw /= raw.max()  # so that no sum overflows
     return Weights(np.asarray(raw / raw.sum()), gaps, fallback=False)
 
 
