@@ -1,6 +1,9 @@
 """Mixtures that are possible in themselves but not with a federation's local plan, data or networks."""
 
-from contract.local import FedTgpObjective, LocalPlan, ScaffoldObjective
+from collections.abc import Mapping
+from typing import Any
+
+from contract.local import LocalPlan, ScaffoldObjective
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
@@ -19,8 +22,6 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
         raise RecipeError("fuse", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'")
     if fuses and local.precision is not None:
         raise RecipeError("fuse", "scaffold needs the exact change of every weight; leave local.precision out")
-    if isinstance(local.objective, FedTgpObjective) and local.privacy is not None:
-        raise RecipeError("local.privacy", "FedTGP sends class means without noise; do not combine it with DP-SGD")
 
 
 def check_with_data(
@@ -51,6 +52,38 @@ def check_with_data(
         raise RecipeError(
             "discriminators.generator", "'fedgan' cannot be run by this version; take 'wgan_gp' or 'imported'"
         )
+
+
+def check_with_networks(recipe: Recipe, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse networks without the head that Fed-ET shares.
+
+    Args:
+        recipe: the composition.
+        options: name of each prototype, and of the server's model, -> options of its architecture.
+
+    Raises:
+        RecipeError: names the network and the remedy.
+    """
+    if recipe.distil is None or recipe.distil.students.kind != "server":
+        return
+    without = [name for name, given in options.items() if not given.get("common_head")]
+    if without:
+        raise RecipeError(
+            "distil.students",
+            f"'server' shares its head with every prototype; give {without[0]!r} the option common_head",
+        )
+
+
+def check_with_rounds(recipe: Recipe, min_updates: int) -> None:
+    """Refuse a rule that needs more updates than a round may close with.
+
+    Raises:
+        RecipeError: names the part and the remedy.
+    """
+    if isinstance(recipe.fuse, parts.FuseKrum):
+        needed = max(2 * recipe.fuse.byzantine + 3, recipe.fuse.keep)
+        if min_updates < needed:
+            raise RecipeError("fuse", f"krum needs {needed} updates of every model; set rounds.min_updates to that")
 
 
 def _check_sets(recipe: Recipe, has_validation: bool, has_unlabeled: bool) -> None:

@@ -35,7 +35,7 @@ def _place(tree: dict[str, Any], option: str, value: Any) -> dict[str, Any]:
     """Turn one option, nested, dotted or bare, into a nested change of `tree`."""
     if option in _SECTIONS:
         return {option: value}
-    distil = tree.get("distil") or {}
+    distil = tree["distil"] if isinstance(tree.get("distil"), dict) else {}
     parts_of = option.split(".")
     if parts_of[0] in distil:
         return _nested(("distil", *parts_of), value)

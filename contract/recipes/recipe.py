@@ -58,6 +58,8 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _mixture_is_possible(self) -> "Recipe":
+        if self.drop_worst is not None and isinstance(self.fuse, parts.FuseScaffold):
+            raise ValueError("drop_worst: a client that is left out has changed its control variate; not with scaffold")
         for check in (_check_discriminators, _check_schedule, _check_fed_et, _check_groups, _check_members):
             check(self)
         return self

@@ -1,0 +1,117 @@
+"""Mixtures that cannot be: refused with the part, the reason and the remedy."""
+
+from typing import Any
+
+import pytest
+
+from contract.local import (
+    Adam,
+    BinaryPrecision,
+    LocalPlan,
+    ScaffoldObjective,
+    Sgd,
+)
+from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
+from contract.recipes.presets import PRESETS, RecipeError, build
+
+SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
+GROUPS = {"kind": "random", "count": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("feddf", {"members": {"kind": "groups"}}, "set groups to 'random'"),
+        ("feddf", {"students": {"kind": "main"}}, "set groups to 'random'"),
+        ("feddf", {"combine": {"kind": "consensus"}}, "go together"),
+        ("feddf", {"objective": {"kind": "fedet"}}, "go together"),
+        ("feddf", {"schedule": {"swa": {}}}, "take one of them"),
+        ("feddf", {"data": {"kind": "generated"}}, "add the part 'discriminators'"),
+        ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
+        ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
+        ("fedgo", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
+        (
+            "feddf",
+            {"weigh": {"kind": "product", "factors": [{"kind": "odds"}, {"kind": "uniform"}]}},
+            "read discriminators",
+        ),
+        ("feddf", {"weigh": {"kind": "product", "factors": [{"kind": "uniform"}]}}, "at least 2"),
+        ("scaffold", {"drop_worst": {}}, "not with scaffold"),
+    ],
+)
+def test_parts_that_do_not_go_together(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        build(name, options)
+    assert said in str(caught.value)
+
+
+def test_sections_without_a_place_in_the_preset_can_be_given() -> None:
+    recipe = build("fedavg", {"drop_worst": {"factor": 1.5}, "selection": "samples", "groups": GROUPS})
+    assert recipe.drop_worst is not None
+    assert (recipe.drop_worst.factor, recipe.selection, recipe.groups.kind) == (1.5, "samples", "random")
+    assert recipe.needs_networks
+
+
+@pytest.mark.parametrize(
+    ("name", "local", "field"),
+    [
+        ("scaffold", LocalPlan(), "fuse"),
+        ("fedavg", SCAFFOLD, "fuse"),
+        ("scaffold", LocalPlan(objective=ScaffoldObjective(), precision=BinaryPrecision()), "fuse"),
+    ],
+)
+def test_recipes_that_do_not_go_with_the_local_plan(name: str, local: LocalPlan, field: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check_with_local(build(name), local)
+    assert caught.value.field == field
+
+
+def test_scaffolds_second_option_needs_plain_sgd() -> None:
+    with pytest.raises(ValueError, match="plain SGD"):
+        LocalPlan(objective=ScaffoldObjective(), optimizer=Adam())
+
+
+ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "missing", "field"),
+    [
+        ("feddf", {}, {"has_unlabeled": False}, "distil.data"),
+        ("fedgo", {"data": {"kind": "generated"}}, {"has_unlabeled": False}, "distil.data"),
+        ("feddf", {}, {"has_validation": False}, "distil.schedule.early_stop"),
+        ("fedavg", {"drop_worst": {}}, {"has_validation": False}, "drop_worst"),
+        ("fedet", {}, {}, "distil.students"),
+        ("fedavg", {}, {"has_server_model": True}, "distil.students"),
+        ("feddf", {"data": {"kind": "unlabeled", "augment": {"pad": 2}}}, {"is_image": False}, "distil.data.augment"),
+        ("fedgo", {"discriminators": {"generator": {"kind": "fedgan"}}}, {}, "discriminators.generator"),
+    ],
+)
+def test_recipes_that_lack_data_or_networks(
+    name: str, options: dict[str, Any], missing: dict[str, bool], field: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check_with_data(build(name, options), **(ALL | missing))
+    assert caught.value.field == field
+
+
+def test_an_imported_generator_needs_no_unlabelled_data() -> None:
+    generator = {"kind": "imported", "model": "mdl_1"}
+    recipe = build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
+    assert not recipe.needs_unlabeled
+    check_with_data(recipe, **(ALL | {"has_unlabeled": False}))
+
+
+def test_fed_et_needs_the_common_head_everywhere() -> None:
+    recipe = PRESETS["fedet"].recipe
+    check_with_networks(recipe, {"main": {"common_head": True}, "server": {"common_head": True}})
+    with pytest.raises(RecipeError, match="'main'"):
+        check_with_networks(recipe, {"main": {}, "server": {"common_head": True}})
+    check_with_networks(build("feddf"), {"main": {}})
+
+
+def test_krum_needs_its_number_of_updates() -> None:
+    recipe = build("fedavg", {"fuse": {"kind": "krum", "byzantine": 2}})
+    check_with_rounds(recipe, 7)
+    with pytest.raises(RecipeError, match="7 updates"):
+        check_with_rounds(recipe, 6)

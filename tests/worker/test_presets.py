@@ -1,0 +1,80 @@
+"""Every preset: two rounds through the pipeline, with a schedule shortened to a few steps."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.recipes.checks import check_with_data, check_with_local
+from contract.recipes.presets import PRESETS, build
+from contract.tensors import TensorFile
+
+HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
+AVERAGING = {
+    "fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad", "scaffold", "feddisco", "fedgkd", "moon",
+    "feduv", "fedtgp",
+}  # fmt: skip
+SENDS = {
+    "scaffold": {"send.control.main"},
+    "fedgkd": {"send.teacher.main"},
+    "fedgkd+": {"send.teacher.main"},
+    "fedtgp": {"send.prototypes"},
+}
+MEMORY = {"fedavgm": {"velocity.main"}, "fedadam": {"adam.main"}, "fedyogi": {"adam.main"}, "fedadagrad": {"adam.main"}}
+
+
+def short(name: str) -> Any:
+    """Return the preset with two steps of distillation and no warm-up."""
+    distil = PRESETS[name].recipe.distil
+    if distil is None or distil.students.kind == "none":
+        return PRESETS[name].recipe
+    options: dict[str, Any] = {"schedule": {"steps": 2, "batch_size": 8}}
+    if name == "codistillation":
+        options["warmup_rounds"] = 0
+    return build(name, options)
+
+
+def test_the_table_is_complete() -> None:
+    assert set(PRESETS) == AVERAGING | {
+        "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
+        "fedgo", "dafkd", "fedhkt", "fedgkd+",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_two_rounds_of_every_preset(name: str, tmp_path: Path, federation: Any) -> None:
+    recipe, local = short(name), PRESETS[name].local
+    networks = ({"main": HEAD}, HEAD) if name == "fedet" else (None, None)
+    world = federation(tmp_path, recipe, local, *networks)
+    results = [world.round(), world.round()]
+    for result in results:
+        assert 0 <= result.metrics["accuracy"] <= 1
+        assert set(result.models) == set(world.models)
+    for path in world.models.values():
+        with TensorFile(path) as file:
+            assert all(np.isfinite(file.read(each).astype(np.float64)).all() for each in file.names)
+    assert {each for each in world.state if each.startswith("send.")} == SENDS.get(name, set())
+    assert MEMORY.get(name, set()) <= set(world.state)
+    students = results[0].metrics.get("distil", {})
+    wanted = {
+        "fedet": {"server"}, "codistillation": {"main", "main~1", "main~2", "main~3"}, "fed-ensemble": set(),
+        "one-shot-ensemble": set(),
+    }.get(name, set() if name in AVERAGING else {"main"})  # fmt: skip
+    assert set(students) == wanted
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_goes_with_its_plan_and_says_what_it_needs(name: str) -> None:
+    row = PRESETS[name]
+    check_with_local(row.recipe, row.local)
+    check_with_data(
+        row.recipe,
+        has_validation=True,
+        has_unlabeled=row.recipe.needs_unlabeled,
+        has_server_model=name == "fedet",
+        is_image=False,
+    )
+    assert row.recipe.needs_networks == (name not in AVERAGING)
+    assert row.recipe.needs_unlabeled == (name not in AVERAGING | {"fed-ensemble", "one-shot-ensemble"})
+    assert all(choice.endswith((".", ";")) for choice in (row.summary, *row.choices))
