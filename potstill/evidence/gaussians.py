@@ -56,7 +56,7 @@ SHARED = Variant(shared=10, epochs=2, discriminator=10, distillation=20)
 APART = Variant(shared=0, epochs=50, discriminator=50, distillation=30)
 
 
-# ------------------------------------------------------------------------------------------------------------------ data
+# ----------------------------------------------------------------------------------------------------------------- data
 def quadrant_rule(points: Array) -> Array:
     """Return the class [N] that each point [N, 2] belongs to."""
     right, upper = points[:, 0] > 0, points[:, 1] > 0
@@ -91,7 +91,7 @@ def densities(points: Array, shared: int) -> Array:
     return np.asarray((1 - 4 * part) * gaussians + part * gaussians.sum(0))
 
 
-# ------------------------------------------------------------------------------------------------------------ federation
+# ----------------------------------------------------------------------------------------------------------- federation
 @dataclass
 class World:
     """One seed's federation after its clients have trained."""
@@ -131,7 +131,7 @@ def world(folder: Path, seed: int, variant: Variant, test: Array, test_labels: A
     made = World(bench, variant, prototype, data, updates, datasets, {}, server, test)
     for link in ("sigmoid", "double_sigmoid"):
         trained = {
-            client: bench.discriminator(client, mine, fakes_from(server, seed), variant.plan, link)  # type: ignore[arg-type]
+            client: bench.discriminator(client, mine, fakes_from(server, seed), variant.plan, link)
             for client, mine in zip(CLIENTS, samples, strict=True)
         }
         made.scores[link] = bench.score(trained, variant.plan, datasets)
@@ -141,7 +141,8 @@ def world(folder: Path, seed: int, variant: Variant, test: Array, test_labels: A
 
 def _true_scores(world: World) -> dict[str, Path]:
     """Write ln p_k as scores: weights are then n_k p_k / sum n p. The largest of each sample is taken off first, which
-    changes no weight and keeps the clip of the odds away from those that count."""
+    changes no weight and keeps the clip of the odds away from those that count.
+    """
     found = {}
     logs = {
         name: np.log(np.maximum(densities(points, world.variant.shared), 1e-300))
@@ -154,7 +155,7 @@ def _true_scores(world: World) -> dict[str, Path]:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------- methods
+# -------------------------------------------------------------------------------------------------------------- methods
 def _recipe(name: str, weigh: Mapping[str, Any]) -> Any:
     def make(variant: Variant) -> Recipe:
         schedule = {

@@ -22,6 +22,7 @@ from client_sdk.training import LocalResult, train_local
 from contract.local import DiscriminatorPlan, LocalPlan
 from contract.nn import codec
 from contract.nn.registry import initialise
+from contract.nn.scaling import to_signed_unit
 from contract.recipes.recipe import Recipe
 from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, TensorFile, write_file
@@ -73,7 +74,7 @@ def fakes_from(inputs: Array, seed: int, input_range: tuple[float, float] = IDEN
         while len(waiting) < number:
             waiting = torch.cat([waiting, torch.randperm(len(pool), generator=order)])
         rows, waiting = waiting[:number], waiting[number:]
-        return device_discriminator.to_signed_unit(pool[rows], input_range)
+        return to_signed_unit(pool[rows], input_range)
 
     return draw
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.colors import ListedColormap  # noqa: E402
+from matplotlib import pyplot as plt
+from matplotlib.colors import ListedColormap
 
 Array = NDArray[Any]
 CLASS_COLOURS = ("#d62728", "#1f77b4", "#2ca02c")

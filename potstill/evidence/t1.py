@@ -51,7 +51,7 @@ def measure(made: World, methods: Sequence[str], runs: Runs) -> None:
     runs.setdefault("average", []).append(metrics["average"]["accuracy"])
 
 
-# ---------------------------------------------------------------------------------------------------- a little is shared
+# -------------------------------------------------------------------------------------------------- a little is shared
 def run_shared(setting: Setting) -> Section:
     """T1 as the paper draws it, with a little data shared."""
     points, runs, pictures = gaussians.grid(), Runs(), {}
@@ -107,7 +107,7 @@ def gaussians_average() -> Any:
     return presets.build("fedavg")
 
 
-# ------------------------------------------------------------------------------------------------------ nothing is shared
+# --------------------------------------------------------------------------------------------------- nothing is shared
 def run_apart(setting: Setting) -> Section:
     """T1 without shared data."""
     runs, exact = Runs(), list[float]()
