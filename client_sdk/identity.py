@@ -4,6 +4,7 @@ import re
 import secrets
 import socket
 import uuid
+from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,6 +31,7 @@ def establish(
     join_token: str | None,
     token: str | None,
     name: str | None,
+    label_counts: Sequence[int] | None = None,
 ) -> Identity:
     """Return who this device is and let `client` use its token.
 
@@ -59,7 +61,9 @@ def establish(
                 "federation's join_token, or the device's own token"
             )
         folder.remember(identity)
-        identity = _enrol(client, identity, num_samples, join_token)
+        counts = None if label_counts is None else [int(count) for count in label_counts]
+        enrolment = Enrolment(name=identity.name, num_samples=num_samples, label_counts=counts)
+        identity = _enrol(client, identity, enrolment, join_token)
         folder.remember(identity)
     client.use_token(identity.token)
     return identity
@@ -94,8 +98,7 @@ def _check_same(known: Identity, folder: StateFolder, url: str, federation: str,
         raise StateError(f"state_dir: {folder.path} belongs to client {known.name!r}, not {name!r}; use another one")
 
 
-def _enrol(client: Client, identity: Identity, num_samples: int, join_token: str) -> Identity:
-    enrolment = Enrolment(name=identity.name, num_samples=num_samples)
+def _enrol(client: Client, identity: Identity, enrolment: Enrolment, join_token: str) -> Identity:
     try:
         enrolled = client.enrol(identity.federation, enrolment, join_token=join_token, key=identity.key)
     except InvalidTransition as error:

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ def train_and_push(
     progress: bool = True,
     on_round: Callable[[RoundReport], None] | None = None,
     model: models.UserModel | None = None,
+    label_counts: Sequence[int] | None = None,
     http_client: httpx.Client | None = None,
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
@@ -81,6 +82,8 @@ def train_and_push(
         on_round: called after each round.
         model: your own module, or a function that makes it; its tensors must be the federation's. On return it has
             the final model's weights.
+        label_counts: samples per class [C], to be told to the service when enrolling; only for federations that weigh
+            clients by their labels (FedDisco). They say something about your data, so nothing is told by default.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
 
     Raises:
@@ -89,7 +92,7 @@ def train_and_push(
         PotstillError: anything else; see `client_sdk.errors`.
     """
     samples = data.load(dataset)
-    _check_arguments(federation, rounds)
+    _check_arguments(federation, rounds, label_counts, len(samples))
     _set_threads()
     folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
     with Client(url, http_client=http_client, retries=RETRIES) as client, folder.locked():
@@ -101,16 +104,22 @@ def train_and_push(
             join_token=join_token,
             token=token,
             name=name,
+            label_counts=label_counts,
         )
         worker = DeviceRun(client, folder, samples, choose_device(device), Progress(progress), model, on_round)
         return worker.run(rounds, who.client_id)
 
 
-def _check_arguments(federation: str, rounds: int | None) -> None:
+def _check_arguments(federation: str, rounds: int | None, label_counts: Sequence[int] | None, num_samples: int) -> None:
     if not federation.startswith("fed_"):
         raise UsageError(f"federation: expected an id such as fed_01…, got {federation!r}; the operator knows it")
     if rounds is not None and rounds < 1:
         raise UsageError(f"rounds: expected at least 1, or None for all of them, got {rounds}")
+    if label_counts is not None and (min(label_counts, default=-1) < 0 or sum(label_counts) != num_samples):
+        raise UsageError(
+            f"label_counts: expected one count per class that sum to the {num_samples} samples, such as "
+            "numpy.bincount(y, minlength=C)"
+        )
 
 
 def _set_threads() -> None:

@@ -63,6 +63,11 @@ def test_the_same_device_uploads_the_same_bytes(service: Any, take_part: Run, tm
     assert service.updates.pop() != first
 
 
+def test_label_counts_are_told_when_enrolling_and_only_if_given(service: Any, take_part: Run, blobs: Any) -> None:
+    take_part(label_counts=np.bincount(blobs[1]), rounds=1)
+    assert json.loads(service.sent("POST", ".*/clients")[0].content)["label_counts"] == [20, 20]
+
+
 def test_rounds_limits_the_run_and_the_next_run_goes_on_without_enrolling(service: Any, take_part: Run) -> None:
     assert take_part(rounds=1).state == "running"
     report = take_part(join_token=None)
@@ -288,6 +293,9 @@ def test_an_empty_data_set_is_refused_before_any_request(
         ({"federation": "digits"}, "federation: expected an id such as fed_"),
         ({"name": "ward/7"}, "name: 'ward/7': the characters"),
         ({"rounds": 0}, "rounds: expected at least 1"),
+        ({"label_counts": [20, 19]}, r"label_counts: expected one count per class that sum to the 40 samples"),
+        ({"label_counts": [41, -1]}, "label_counts"),
+        ({"label_counts": []}, "label_counts"),
         ({"join_token": None}, "join_token: this device is not enrolled"),
     ],
 )
