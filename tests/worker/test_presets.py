@@ -1,13 +1,16 @@
 """Every preset: two rounds through the pipeline, with a schedule shortened to a few steps."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from contract.recipes import parts
 from contract.recipes.checks import check_with_data, check_with_local
-from contract.recipes.presets import PRESETS, build
+from contract.recipes.presets import PRESETS, build, parse
 from contract.tensors import TensorFile
 
 HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
@@ -40,6 +43,19 @@ def test_the_table_is_complete() -> None:
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
         "fedgo", "dafkd", "fedhkt", "fedgkd+",
     }  # fmt: skip
+
+
+def test_the_page_shows_every_preset_and_every_choice() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    kinds = {
+        each.model_fields["kind"].default
+        for each in vars(parts).values()
+        if isinstance(each, type) and issubclass(each, parts.Part) and "kind" in each.model_fields
+    } - {"fedgan"}
+    assert [name for name in sorted({*PRESETS, *kinds}) if f"`{name}`" not in page] == []
+    example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
+    assert example
+    assert parse(json.loads(example.group(1))).needs_networks
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -90,7 +90,10 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
     if not sets:
         return None, None
     teachers = members(job)
-    labeller = labels.Labeller(distil, spec.task, job.device, spec.output_dir, next(iter(sets.values())))
+    calibration = sets.get("unlabeled")
+    if isinstance(distil.members, parts.MembersPosterior) and not learns and spec.datasets.unlabeled is not None:
+        calibration = read_inputs(spec.datasets.unlabeled, spec.task, "unlabeled")
+    labeller = labels.Labeller(distil, spec.task, job.device, spec.output_dir, calibration)
     with job.phases.phase("label", of=teachers.count):
         ensembles = labeller.label(teachers, sets, job.phases.step)
     main = ensembles["unlabeled" if learns else "test"]
