@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from potstill import __version__
-from potstill.commands import client, config, dataset, demo, federation, token
+from potstill.commands import client, config, dataset, demo, federation, simulate, token
 from potstill.console import Group
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("migrate")(config.migrate)
 app.command("demo")(demo.demo)
 app.command("evidence")(demo.evidence)
 app.command("bench")(demo.bench)
+app.command("simulate")(simulate.simulate)
 
 
 def _version(asked: bool) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contract.recipes.checks import check_with_data, check_with_local
+from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
 from contract.wire.federations import DatasetRefs, FederationCreate
 from potstill.console import CliError
@@ -52,6 +52,7 @@ class SimulationConfig:
         initial_models: safetensors files that prototypes start from, by name; the others start from the seed.
         generator: weights of the recipe's imported generator.
         keep_updates: keep all clients' models; else each round's are removed when it is over.
+        keep_models: keep every round's global models; else only the newest.
     """
 
     federation: FederationCreate
@@ -63,6 +64,7 @@ class SimulationConfig:
     initial_models: Mapping[str, Path] = field(default_factory=dict)
     generator: Path | None = None
     keep_updates: bool = False
+    keep_models: bool = True
 
 
 def resolve(config: SimulationConfig) -> FederationConfig:
@@ -84,13 +86,16 @@ def resolve(config: SimulationConfig) -> FederationConfig:
             has_server_model=request.server_model is not None,
             is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
         )
+        networks = [*request.prototypes, *([request.server_model] if request.server_model else [])]
+        check_with_networks(recipe, {each.name: each.options for each in networks})
+        check_with_rounds(recipe, request.rounds.min_updates)
         prototypes = [
             each.model_copy(update={"initial_model": each.name}) if each.name in config.initial_models else each
             for each in request.prototypes
         ]
         rules.check_architectures(prototypes, recipe, request.task, "test" in config.server)
         rules.check_groups(recipe, request.rounds)
-        rules.check_server_model(request.server_model)
+        rules.check_server_model(request.server_model, request.task)
     except DomainError as error:
         raise SimulationError(error.detail) from error
     except RecipeError as error:

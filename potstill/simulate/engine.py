@@ -259,14 +259,16 @@ class Simulation:
             shutil.rmtree(rounds / f"{record.index:05}" / "updates", ignore_errors=True)
             for part in record.participants:
                 part.update = None
-        for index in range(max(1, record.index - 1), record.index + 1):
-            self._prune(rounds / f"{index:05}", {path.absolute() for path in record.state.values()})
+        named = {path.absolute() for path in (*record.state.values(), *record.models.values())}
+        for folder in sorted(rounds.iterdir()):
+            self._prune(folder, named)
 
     def _prune(self, folder: Path, named: set[Path]) -> None:
         tree = json.loads((folder / "result.json").read_text())["result"]
-        models = {(self._folder / path).absolute() for path in tree["models"].values()}
+        if self._given.keep_models:
+            named = named | {(self._folder / path).absolute() for path in tree["models"].values()}
         for path in (folder / "job").iterdir():
-            if path.absolute() not in named | models and path.is_file():
+            if path.absolute() not in named and path.is_file():
                 path.unlink()
 
     def _claim_folder(self) -> None:

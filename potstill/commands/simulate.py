@@ -1,0 +1,154 @@
+"""`potstill simulate`: recipes compared in one process, without a service."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potstill.console import CliError, nest, parse_options
+
+
+def simulate(
+    recipe: Annotated[
+        list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="digits, mnist, fashion-mnist, cifar10, sst2, agnews, or a .npz or .safetensors.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not digits.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Devices. [default: 20]")] = None,
+    partition: Annotated[str | None, typer.Option(help="dirichlet, step or iid. [default: dirichlet]")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Of Dirichlet; small is skewed. [default: 0.1]")] = None,
+    balanced: Annotated[str | None, typer.Option(help="feddf: even sizes, as FedDF's code.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 10]")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each recipe. [default: 3]")] = None,
+    clients_per_round: Annotated[
+        float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")
+    ] = None,
+    architecture: Annotated[str | None, typer.Option(help="Network; default: one that suits the data.")] = None,
+    architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
+    server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
+    local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples of all clients together; default all.")] = None,
+    server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
+    validation_samples: Annotated[int | None, typer.Option(min=0, help="For early stopping. [default: 0]")] = None,
+    test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
+    config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what --out holds.")] = False,
+) -> None:
+    """Compare recipes on the same partitions in this process, with the service's own pipeline."""
+    given = {
+        "data": data, "data_dir": None if data_dir is None else str(data_dir), "clients": clients,
+        "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds, "seeds": seeds,
+        "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
+        "server_samples": server_samples, "validation_samples": validation_samples, "test_samples": test_samples,
+        "device": device,
+    }  # fmt: skip
+    tree = _read(_base(config, out, resume)) | {key: value for key, value in given.items() if value is not None}
+    if architecture or architecture_option:
+        options = parse_options(architecture_option or [], "--architecture-option")
+        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": options}]
+    if server_architecture:
+        tree["server_model"] = {"architecture": server_architecture}
+    if local:
+        tree["local"] = nest(parse_options(local, "--local"))
+    _recipes(tree, recipe or [], option or [])
+    try:
+        from potstill.simulate.show import run
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error.name} is not installed; pip install 'potstill[worker,client,demo]'") from error
+    raise typer.Exit(run(_experiment(tree), out, resume))
+
+
+def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
+    note = out / "experiment.json"
+    return note if config is None and resume and note.exists() else config
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        tree = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(tree, dict):
+        raise CliError(f"{path}: holds no JSON object")
+    return tree
+
+
+def _number(value: float | None) -> int | float | None:
+    return int(value) if value is not None and value >= 1 and value.is_integer() else value
+
+
+def _named(architecture: str | None, tree: dict[str, Any]) -> str:
+    known = [each.get("architecture") for each in tree.get("prototypes") or []]
+    if architecture is None and not known:
+        raise CliError("--architecture-option: name the network too, with --architecture")
+    return architecture or str(known[0])
+
+
+def _recipes(tree: dict[str, Any], names: list[str], options: list[str]) -> None:
+    """Put the recipes and their options into the tree.
+
+    Raises:
+        CliError: an option for a recipe that is not compared, or one that no recipe has.
+    """
+    entries = [each if isinstance(each, dict) else {"name": each} for each in tree.get("recipes") or []]
+    if names:
+        known = {each["name"]: each for each in entries if "name" in each}
+        entries = [known.get(name, {"name": name}) for name in names]
+    tree["recipes"] = entries or [{"name": "fedavg"}]
+    for text in options:
+        owner, sign, rest = text.partition(":")
+        if sign and "=" not in owner:
+            _give(tree["recipes"], owner, parse_options([rest]))
+        else:
+            _give_all(tree["recipes"], parse_options([text]))
+
+
+def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> None:
+    mine = [each for each in entries if owner in (each.get("label"), each.get("name"))]
+    if not mine:
+        raise CliError(f"--option {owner}:…: there is no recipe {owner!r} among those that are compared")
+    for each in mine:
+        each["options"] = {**each.get("options", {}), **values}
+
+
+def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
+    from contract.recipes.presets import RecipeError, build
+
+    errors = []
+    for each in entries:
+        options = {**each.get("options", {}), **values}
+        try:
+            build(str(each.get("name")), options)
+        except RecipeError as error:
+            errors.append(f"{each.get('name')}: {error}")
+            continue
+        each["options"] = options
+    if len(errors) == len(entries):
+        raise CliError(f"--option {next(iter(values))}: {errors[0]}")
+
+
+def _experiment(tree: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    from potstill.simulate.settings import Experiment
+
+    try:
+        return Experiment.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise CliError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error

@@ -1,0 +1,212 @@
+"""Data sets for simulations: scikit-learn's digits, files of one's own, and packed sets in a folder of one's own.
+
+The folder is named by --data-dir or POTSTILL_DATA_DIR. Image files are safetensors: `labels` [N] beside `images` uint8
+[N, C, H, W], or beside lossless WebP sheets `sheet_0000`, …, each a grid of `cols` columns with `per_sheet` images
+(metadata `format` = webp-sheets/1). Texts are gzipped JSON lines with `text` and `label`.
+"""
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.tokenizer import HashingTokenizer
+from potstill.simulate.config import SimulationError
+
+ENVIRONMENT = "POTSTILL_DATA_DIR"
+VOCABULARY = 8192  # the default of the text architectures
+WORDS = 32
+_SHEETS = "webp-sheets/1"
+
+Inputs = NDArray[Any]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Inputs [N, *shape], float32 in [0, 1] or int64 token ids, and labels [N]."""
+
+    inputs: Inputs
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: list[int]) -> "Part":
+        """Return the samples at these positions."""
+        return Part(self.inputs[indices], self.labels[indices])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A data set. `test` and `server` are None where it has no part of its own for them."""
+
+    name: str
+    num_classes: int
+    train: Part
+    test: Part | None = None
+    server: Part | None = None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Where a packed data set lies in the folder."""
+
+    folder: str
+    read: Callable[[Path], Part]
+    train: str
+    test: str
+    server: str | None = None
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+def digits() -> Loaded:
+    """Return scikit-learn's 1,797 images of 8 x 8 pixels.
+
+    Raises:
+        SimulationError: scikit-learn is not installed.
+    """
+    from potstill.demo.data import load
+
+    try:
+        everything = load()
+    except ModuleNotFoundError as error:
+        raise SimulationError(f"{error.name} is not installed; pip install 'potstill[demo]'") from error
+    return Loaded("digits", 10, Part(everything.inputs, everything.labels))
+
+
+def read_images(path: Path) -> Part:
+    """Return the images of a packed file, float32 [N, C, H, W] in [0, 1].
+
+    Raises:
+        SimulationError: Pillow is missing, or the file is not of this form.
+    """
+    from safetensors import SafetensorError, safe_open  # columns may be uint16, which models never are
+
+    try:
+        with safe_open(path, "np") as file:
+            labels = file.get_tensor("labels").astype(np.int64)
+            meta = file.metadata() or {}
+            pixels = _sheets(file, meta, path) if meta.get("format") == _SHEETS else file.get_tensor("images")
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise SimulationError(f"{path}: is no file of packed images: {error}") from error
+    if pixels.ndim != 4 or len(pixels) != len(labels):
+        raise SimulationError(f"{path}: images have shape {list(pixels.shape)} for {len(labels)} labels")
+    return Part(pixels.astype(np.float32) / np.float32(255), labels)
+
+
+def _sheets(file: Any, meta: dict[str, str], path: Path) -> NDArray[np.uint8]:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise SimulationError(f"{path}: needs Pillow to be read; pip install pillow") from error
+    total, channels, height, width, columns, each = (
+        int(meta[key]) for key in ("n", "channels", "height", "width", "cols", "per_sheet")
+    )
+    pixels = np.empty((total, channels, height, width), np.uint8)
+    for number, start in enumerate(range(0, total, each)):
+        packed = file.get_tensor(f"sheet_{number:04}").tobytes()
+        sheet = np.asarray(Image.open(io.BytesIO(packed)).convert("RGB"))
+        grid = sheet.reshape(sheet.shape[0] // height, height, columns, width, 3).transpose(0, 2, 4, 1, 3)
+        count = min(each, total - start)
+        pixels[start : start + count] = grid.reshape(-1, 3, height, width)[:count, :channels]
+    return pixels
+
+
+def read_texts(path: Path) -> Part:
+    """Return the token ids of a file of texts, int64 [N, 32] (`contract.tokenizer`).
+
+    Raises:
+        SimulationError: a line is not of this form.
+    """
+    texts, labels = [], []
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                texts.append(str(row["text"]))
+                labels.append(int(row["label"]))
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise SimulationError(f"{path}: line {len(labels) + 1}: {type(error).__name__}: {error}") from error
+    return Part(HashingTokenizer(VOCABULARY, WORDS).encode_all(texts), np.array(labels, np.int64))
+
+
+def read_own(path: Path) -> Loaded:
+    """Return a file of one's own: .npz with x and y, .safetensors with inputs and labels, as devices take them.
+
+    Raises:
+        DatasetError: the file has another form.
+        SimulationError: its inputs are no float32 and no whole numbers, or it has one class.
+    """
+    from client_sdk import data
+
+    samples = data.load(path)
+    assert samples.inputs is not None and samples.labels is not None
+    inputs, labels = samples.inputs.numpy(), samples.labels.numpy().astype(np.int64)
+    if inputs.dtype == np.uint8:
+        raise SimulationError(f"{path}: inputs are bytes; write them as float32, for images x / 255")
+    inputs = inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
+    classes = int(labels.max()) + 1
+    if labels.min() < 0 or classes < 2:
+        raise SimulationError(f"{path}: labels are to be whole numbers from 0 on, of two classes at least")
+    return Loaded(path.stem, classes, Part(inputs, labels))
+
+
+_PACKED = {
+    "mnist": _Files("mnist", read_images, "train-60k.safetensors", "test-10k.safetensors"),
+    "fashion-mnist": _Files("fashion-mnist-lite", read_images, "train-20k.safetensors", "test-5k.safetensors"),
+    "cifar10": _Files(
+        "cifar10",
+        read_images,
+        "train-clients-24k.safetensors",
+        "test-a-5k.safetensors",
+        "train-server-7k.safetensors",
+    ),
+    "sst2": _Files("sst2", read_texts, "train.jsonl.gz", "validation.jsonl.gz"),
+    "agnews": _Files("agnews", read_texts, "train-10k.jsonl.gz", "test.jsonl.gz"),
+}
+NAMES = ("digits", *_PACKED)
+
+
+def load(name: str, folder: Path | None = None) -> Loaded:
+    """Return a data set by name, or from the path of a file.
+
+    Args:
+        name: one of `NAMES`, or a path that ends in .npz or .safetensors.
+        folder: where packed sets are; by default the environment's POTSTILL_DATA_DIR.
+
+    Raises:
+        SimulationError: there is no such data set, or it is not there; the message says where it was looked for.
+    """
+    if name == "digits":
+        return digits()
+    if name in _PACKED:
+        return _packed(name, _PACKED[name], folder)
+    path = Path(name)
+    if path.suffix.lower() not in (".npz", ".safetensors"):
+        raise SimulationError(f"data: {name!r} is neither one of {', '.join(NAMES)} nor a .npz or .safetensors file")
+    if not path.exists():
+        raise SimulationError(f"data: there is no file {path}")
+    return read_own(path)
+
+
+def _packed(name: str, files: _Files, folder: Path | None) -> Loaded:
+    given = folder or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
+    if given is None:
+        raise SimulationError(
+            f"data: {name} is not part of potstill; name the folder that has it with --data-dir or {ENVIRONMENT}"
+        )
+    wanted = [given / files.folder / file for file in (files.train, files.test, files.server) if file]
+    missing = next((path for path in wanted if not path.is_file()), None)
+    if missing is not None:
+        raise SimulationError(f"data: {name} needs {missing}, which is not there; name another folder with --data-dir")
+    parts = [files.read(path) for path in wanted]
+    classes = 1 + max(int(part.labels.max()) for part in parts)
+    return Loaded(name, classes, *parts)

@@ -1,0 +1,202 @@
+"""Several recipes on the same data: per seed one split, one partition, the same first models and participation."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from contract.seeds import derive_seed
+from contract.tensors import Array, write_file
+from contract.wire.federations import Task
+from potstill.simulate import datasets, partition
+from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
+from potstill.simulate.datasets import Loaded, Part
+from potstill.simulate.engine import Simulation
+from potstill.simulate.history import History, RoundRecord
+from potstill.simulate.jobs import OnProgress
+from potstill.simulate.settings import Experiment, RecipeEntry, federation, task_of
+
+_DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's part of the pool, where the data set has none of its own
+_OWN_TEST = 0.2  # of a data set without a test set
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """One seed's data: the server's, and every client's by name."""
+
+    task: Task
+    clients: dict[str, Part]
+    server: Part
+    validation: Part
+    test: Part
+
+    @property
+    def holdings(self) -> partition.Labels:
+        """Samples per client and class, [clients, classes]."""
+        labels = [part.labels for part in self.clients.values()]
+        return np.stack([np.bincount(each, minlength=self.task.num_classes) for each in labels])
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recipe with one seed, done."""
+
+    entry: RecipeEntry
+    seed: int
+    history: History
+
+
+def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
+    """Split a data set for one seed and deal the clients' part.
+
+    Raises:
+        SimulationError: more samples are asked for than there are.
+    """
+    generator = np.random.default_rng(derive_seed(seed, "simulate", "split"))
+    pool, test = loaded.train, loaded.test
+    if test is None:
+        size = experiment.test_samples or int(_OWN_TEST * len(pool))
+        chosen, rest = partition.stratified(pool.labels, [size], generator)
+        pool, test = pool.take(rest), pool.take(chosen)
+    elif experiment.test_samples is not None:
+        test = test.take(partition.stratified(test.labels, [experiment.test_samples], generator)[0])
+    server, validation, pool = _server_parts(experiment, loaded, pool, generator)
+    if experiment.samples is not None:
+        pool = pool.take(partition.stratified(pool.labels, [experiment.samples], generator)[0])
+    shares = _shares(experiment, pool, np.random.default_rng(derive_seed(seed, "simulate", "partition")))
+    width = len(str(experiment.clients - 1))
+    clients = {f"client-{number:0{width}}": pool.take(share) for number, share in enumerate(shares)}
+    return Dealt(task_of(loaded), clients, server, validation, test)
+
+
+def _server_parts(
+    experiment: Experiment, loaded: Loaded, pool: Part, generator: np.random.Generator
+) -> tuple[Part, Part, Part]:
+    """Return the server's unlabelled part, its validation part and what is left for the clients."""
+    asked, checked = experiment.server_samples, experiment.validation_samples
+    if loaded.server is not None:
+        size = len(loaded.server) - checked if asked is None else asked
+        parts = partition.stratified(loaded.server.labels, [max(size, 0), checked], generator)
+        return loaded.server.take(parts[0]), loaded.server.take(parts[1]), pool
+    fraction = _DIGITS_SERVER if loaded.name == "digits" else _OTHER_SERVER
+    size = int(fraction * len(pool)) if asked is None else asked
+    chosen, held, rest = partition.stratified(pool.labels, [size, checked], generator)
+    return pool.take(chosen), pool.take(held), pool.take(rest)
+
+
+def _shares(experiment: Experiment, pool: Part, generator: np.random.Generator) -> partition.Shares:
+    labels, clients = pool.labels, experiment.clients
+    if experiment.partition == "iid":
+        return partition.iid(labels, clients, generator)
+    if experiment.partition == "step":
+        return partition.step(labels, clients, generator, experiment.major, experiment.minor)
+    if experiment.balanced == "feddf":
+        return partition.dirichlet_balanced(labels, clients, experiment.alpha, generator)
+    return partition.dirichlet(labels, clients, experiment.alpha, generator, experiment.smallest)
+
+
+def save_server(dealt: Dealt, folder: Path) -> dict[str, Path]:
+    """Write the server's sets, once for all recipes; return role -> file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str, Path] = {}
+    for role, part in (("unlabeled", dealt.server), ("validation", dealt.validation), ("test", dealt.test)):
+        if len(part) == 0:
+            continue
+        paths[role] = folder / f"{role}.safetensors"
+        arrays: dict[str, Array] = {"inputs": np.ascontiguousarray(part.inputs)}
+        write_file(paths[role], arrays if role == "unlabeled" else {**arrays, "labels": part.labels})
+    return paths
+
+
+def folder_name(label: str) -> str:
+    """Return a label as a folder's name."""
+    return re.sub(r"[^\w.+-]", "_", label).lstrip(".") or "_"
+
+
+def claim(experiment: Experiment, out: Path, resume: bool) -> None:
+    """Make the experiment's folder and note what it is.
+
+    Raises:
+        SimulationError: it is in use and `resume` was not asked for.
+    """
+    note = out / "experiment.json"
+    if out.exists() and any(out.iterdir()):
+        if not resume:
+            raise SimulationError(f"{out} is not empty; go on with it by --resume, or choose another with --out")
+        if not note.exists():
+            raise SimulationError(f"{out} holds no experiment; choose another with --out")
+    out.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps(experiment.model_dump(mode="json"), indent=2) + "\n")
+
+
+def check(experiment: Experiment, loaded: Loaded) -> None:
+    """Refuse what cannot be run, before anything is.
+
+    Raises:
+        SimulationError: names the recipe and the part.
+    """
+    titles = [entry.title for entry in experiment.recipes]
+    twice = sorted({title for title in titles if titles.count(title) > 1})
+    if twice:
+        raise SimulationError(f"recipes: {twice[0]!r} comes twice; give each a label of its own")
+    if experiment.partition != "dirichlet" and experiment.balanced:
+        raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
+    dealt = deal(experiment, loaded, experiment.first_seed)
+    roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
+    server = {role: part for role, part in roles.items() if len(part)}
+    for entry in experiment.recipes:
+        try:
+            resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
+        except SimulationError as error:
+            raise SimulationError(f"{entry.title}: {error}") from error
+
+
+def _config(
+    experiment: Experiment, entry: RecipeEntry, dealt: Dealt, server: dict[str, object], folder: Path, seed: int
+) -> SimulationConfig:
+    body = federation(experiment, entry, dealt.task, seed)
+    names = [prototype.name for prototype in body.prototypes]
+    return SimulationConfig(
+        federation=body,
+        clients=[
+            SimulatedClient(name, (part.inputs, part.labels), prototype=names[number % len(names)])
+            for number, (name, part) in enumerate(dealt.clients.items())
+        ],
+        server=server,
+        folder=folder,
+        device=experiment.device,
+        threads=experiment.threads,
+        keep_models=False,
+    )
+
+
+def run(
+    experiment: Experiment,
+    out: Path,
+    *,
+    on_dealt: Callable[[int, Dealt], None] | None = None,
+    on_run: Callable[[RecipeEntry, int], None] | None = None,
+    on_round: Callable[[RoundRecord], None] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Iterator[Run]:
+    """Run every recipe with every seed and yield each when it is done; what is done already is read from `out`.
+
+    Raises:
+        SimulationError, JobFailure, PotstillError: what cannot be run; earlier runs stay on the disk.
+    """
+    loaded = datasets.load(experiment.data, Path(experiment.data_dir) if experiment.data_dir else None)
+    check(experiment, loaded)
+    for seed in range(experiment.first_seed, experiment.first_seed + experiment.seeds):
+        dealt = deal(experiment, loaded, seed)
+        home = out / f"seed-{seed}"
+        server: dict[str, object] = dict(save_server(dealt, home / "data"))
+        if on_dealt is not None:
+            on_dealt(seed, dealt)
+        for entry in experiment.recipes:
+            if on_run is not None:
+                on_run(entry, seed)
+            config = _config(experiment, entry, dealt, server, home / folder_name(entry.title), seed)
+            yield Run(entry, seed, Simulation(config, on_progress).run(on_round))

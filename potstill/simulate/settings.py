@@ -1,0 +1,216 @@
+"""What an experiment is told, and what it takes where nothing is said: networks and lengths per data set."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contract.architectures import CATALOGUE
+from contract.local import LocalPlan
+from contract.recipes import presets
+from contract.recipes.errors import RecipeError
+from contract.recipes.recipe import Recipe, merge
+from contract.wire.federations import (
+    FederationCreate,
+    InputSpec,
+    Prototype,
+    RecipeChoice,
+    RoundsPlan,
+    Task,
+)
+from potstill.simulate.config import SimulationError
+from potstill.simulate.datasets import Loaded
+
+Partition = Literal["dirichlet", "step", "iid"]
+
+
+class RecipeEntry(BaseModel):
+    """One recipe of a comparison: a preset with options, or a composition of one's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="of the preset; for one's own composition, whatever it is called")
+    label: str | None = Field(None, description="in tables, plots and folders; default: the name")
+    options: dict[str, Any] = Field(default_factory=dict)
+    local: dict[str, Any] = Field(default_factory=dict, description="changes to the local plan, nested")
+    recipe: Recipe | None = Field(None, description="a whole composition instead of a preset")
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables."""
+        return self.label or self.name
+
+
+class Experiment(BaseModel):
+    """A comparison of recipes on the same partitions, first models and participation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recipes: list[RecipeEntry] = Field(min_length=1)
+    data: str = "digits"
+    data_dir: str | None = None
+    clients: int = Field(20, ge=1, le=100_000)
+    partition: Partition = "dirichlet"
+    alpha: float = Field(0.1, gt=0, allow_inf_nan=False)
+    balanced: Literal["feddf"] | None = None
+    smallest: int = Field(10, ge=1, description="samples of a client at least (dirichlet)")
+    major: int = Field(2, ge=1, description="major classes of a client (step)")
+    minor: int = Field(10, ge=0, description="samples of each minor class (step)")
+    rounds: int = Field(10, ge=1)
+    seeds: int = Field(3, ge=1, le=1000, description="runs of each recipe, with seeds first_seed, first_seed + 1, …")
+    first_seed: int = Field(0, ge=0)
+    clients_per_round: int | float | None = None
+    prototypes: list[Prototype] | None = Field(None, description="default: one network that suits the data")
+    server_model: Prototype | None = None
+    local: dict[str, Any] = Field(default_factory=dict, description="changes to every recipe's local plan, nested")
+    lengths: Literal["short", "paper"] = Field("short", description="short: so that two cores can carry it")
+    samples: int | None = Field(None, ge=1, description="samples of all clients together; default: all there are")
+    server_samples: int | None = Field(None, ge=0, description="unlabelled samples of the server")
+    validation_samples: int = Field(0, ge=0, description="labelled samples of the server, for early stopping")
+    test_samples: int | None = Field(None, ge=1)
+    device: str = "cpu"
+    threads: int | None = Field(1, ge=1, description="torch's; results depend on their number")
+
+
+class _Suited(BaseModel):
+    """Networks that suit a kind of input."""
+
+    classifier: str
+    options: dict[str, Any] = {}
+    larger: str
+    generator: dict[str, Any] = {}
+    discriminator: str | None = None
+
+
+_SUITED = {
+    "digits": _Suited(classifier="cnn-digits", larger="resnet-8", generator={"architecture": "gen-mlp"},
+                      discriminator="disc-cnn-digits"),
+    "grey": _Suited(classifier="cnn-digits", larger="resnet-8",
+                    generator={"architecture": "gen-mlp"}, discriminator="disc-cnn-mlp"),
+    "colour": _Suited(classifier="resnet-8", larger="resnet-20",
+                      generator={"architecture": "gen-dcgan"}, discriminator="disc-cnn-4"),
+    "text": _Suited(classifier="lstm", options={"width": 64}, larger="lstm"),
+    "vector": _Suited(classifier="mlp", larger="mlp", generator={"architecture": "gen-mlp"},
+                      discriminator="disc-mlp"),
+}  # fmt: skip
+_SHORT_LOCAL = {"optimizer": {"kind": "adam", "lr": 1e-3}, "epochs": 10, "batch_size": 32}
+_SHORT_DISTIL = {"schedule.epochs": 10, "schedule.batch_size": 64}
+_SHORT_DISCRIMINATOR = {
+    "optimizer": {"kind": "adam", "lr": 1e-3, "betas": [0.5, 0.999]},
+    "epochs": 30,
+    "batch_size": 32,
+}
+_SHORT_GENERATOR_STEPS = 300
+
+
+def suited(task: Task) -> _Suited:
+    """Return the networks for a task's inputs."""
+    shape = task.input.shape
+    if task.input.dtype == "int64":
+        return _SUITED["text"]
+    if len(shape) != 3:
+        return _SUITED["vector"]
+    if shape == [3, 32, 32]:
+        return _SUITED["colour"]
+    return _SUITED["digits" if max(shape[1:]) <= 16 else "grey"]
+
+
+def task_of(loaded: Loaded) -> Task:
+    """Return the task that a data set sets."""
+    dtype = "int64" if loaded.train.inputs.dtype.kind == "i" else "float32"
+    shape = list(loaded.train.inputs.shape[1:])
+    return Task(num_classes=loaded.num_classes, input=InputSpec(shape=shape, dtype=dtype))
+
+
+def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int) -> FederationCreate:
+    """Return the body that would create the federation of one run.
+
+    Raises:
+        SimulationError: an unknown recipe or option, or an impossible plan; the message names it.
+    """
+    recipe = entry.recipe or RecipeChoice(name=entry.name, options=_options(experiment, entry, task))
+    asked = experiment.clients_per_round
+    count = None if asked is None else experiment.clients * asked if asked < 1 else asked
+    try:
+        plan = RoundsPlan(
+            total=experiment.rounds,
+            clients_per_round=asked,
+            min_updates=1 if count is None else max(1, int(count)),
+            min_clients=experiment.clients,
+        )
+        return FederationCreate(
+            name="simulation",
+            task=task,
+            prototypes=_prototypes(experiment, task),
+            server_model=_server_model(experiment, entry, task),
+            recipe=recipe,
+            local=_local(experiment, entry),
+            rounds=plan,
+            seed=seed,
+        )
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "settings"
+        raise SimulationError(f"{entry.title}: {where}: {first['msg']}") from error
+
+
+def _options(experiment: Experiment, entry: RecipeEntry, task: Task) -> dict[str, Any]:
+    """Return the preset's options: fewer steps and networks for the task's inputs, then what was asked for."""
+    preset, networks = _preset(entry), suited(task)
+    short: dict[str, Any] = {}
+    if experiment.lengths == "short" and preset is not None:
+        if preset.distil is not None:
+            short |= _SHORT_DISTIL
+        if preset.discriminators is not None and networks.discriminator is not None:
+            plan = {**_SHORT_DISCRIMINATOR, "architecture": networks.discriminator}
+            short |= {f"discriminators.generator.{key}": value for key, value in networks.generator.items()}
+            short |= {f"discriminators.plan.{key}": value for key, value in plan.items()}
+            short["discriminators.generator.steps"] = _SHORT_GENERATOR_STEPS
+    return {**short, **entry.options}
+
+
+def _preset(entry: RecipeEntry) -> Recipe | None:
+    """Return the recipe before the lengths are changed; None where it is unknown, which the checks will say."""
+    if entry.recipe is not None:
+        return entry.recipe
+    try:
+        return presets.build(entry.name, entry.options)
+    except RecipeError:
+        return None
+
+
+def _local(experiment: Experiment, entry: RecipeEntry) -> LocalPlan:
+    preset = presets.PRESETS.get(entry.name)
+    tree = (preset.local if preset and entry.recipe is None else LocalPlan()).model_dump(mode="json")
+    if experiment.lengths == "short":
+        plain_sgd = tree["objective"]["kind"] == "scaffold"  # its option 2 reads the gradient off the steps
+        tree = merge(tree, {k: v for k, v in _SHORT_LOCAL.items() if not (plain_sgd and k == "optimizer")})
+    return LocalPlan.model_validate(merge(merge(tree, experiment.local), entry.local))
+
+
+def _trains_server(entry: RecipeEntry) -> bool:
+    recipe = _preset(entry)
+    return recipe is not None and recipe.distil is not None and recipe.distil.students.kind == "server"
+
+
+def _common_head(experiment: Experiment) -> bool:
+    """Whether a recipe of the comparison needs networks with Fed-ET's head; then all have it, and the same start."""
+    return any(_trains_server(entry) for entry in experiment.recipes)
+
+
+def _prototypes(experiment: Experiment, task: Task) -> list[Prototype]:
+    networks = suited(task)
+    given = experiment.prototypes or [Prototype(architecture=networks.classifier, options=networks.options)]
+    return [_with_head(each) if _common_head(experiment) else each for each in given]
+
+
+def _server_model(experiment: Experiment, entry: RecipeEntry, task: Task) -> Prototype | None:
+    if not _trains_server(entry):
+        return None
+    return _with_head(experiment.server_model or Prototype(architecture=suited(task).larger))
+
+
+def _with_head(prototype: Prototype) -> Prototype:
+    entry = CATALOGUE.get(prototype.architecture)
+    if entry is None or "common_head" not in entry.options.model_fields or "common_head" in prototype.options:
+        return prototype
+    return prototype.model_copy(update={"options": {**prototype.options, "common_head": True}})

@@ -1,0 +1,102 @@
+"""`potstill simulate` as people see it: progress bars, a line a run, the table, and the files."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from client_sdk.errors import PotstillError
+from potstill.console import CliError, out, percent, print_table
+from potstill.simulate import experiment as experiments
+from potstill.simulate import report
+from potstill.simulate.experiment import Dealt, Run
+from potstill.simulate.history import RoundRecord
+from potstill.simulate.settings import Experiment, RecipeEntry
+from worker.specs import JobFailure
+
+
+class Bars:
+    """Three bars on stderr: runs, rounds of this run, steps of what goes on."""
+
+    def __init__(self, experiment: Experiment):
+        self.progress = Progress(
+            TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=Console(file=sys.stderr), transient=True,
+        )  # fmt: skip
+        self._runs = self.progress.add_task("runs", total=len(experiment.recipes) * experiment.seeds)
+        self._rounds = self.progress.add_task("rounds", total=experiment.rounds)
+        self._steps = self.progress.add_task("", total=1)
+        self._what = ""
+
+    def begin(self, entry: RecipeEntry, seed: int) -> None:
+        """Start a run's bar."""
+        self._what = f"{entry.title}, seed {seed}"
+        self.progress.update(self._rounds, completed=0, description=self._what)
+
+    def round(self, record: RoundRecord) -> None:
+        """Note a round."""
+        self.progress.update(
+            self._rounds, completed=record.index, description=f"{self._what}: {percent(record.accuracy)}"
+        )
+
+    def step(self, what: str, step: int, of: int) -> None:
+        """Note a step of a device or a job."""
+        self.progress.update(self._steps, description=what, completed=step, total=max(of, 1))
+
+    def end(self) -> None:
+        """Note the end of a run."""
+        self.progress.advance(self._runs)
+
+
+def title_of(experiment: Experiment) -> str:
+    """Return what an experiment is about, in one line."""
+    how = {"iid": "IID", "step": f"step, {experiment.major} major classes"}.get(
+        experiment.partition, f"Dirichlet({experiment.alpha:g}){', balanced' if experiment.balanced else ''}"
+    )
+    asked = experiment.clients_per_round
+    return f"{Path(experiment.data).name}, {experiment.clients} clients, {how}" + (
+        f", {asked:g} a round" if asked is not None else ""
+    )
+
+
+def run(experiment: Experiment, folder: Path, resume: bool) -> int:
+    """Run an experiment and write its report; return the exit code.
+
+    Raises:
+        CliError: it cannot be run; what is done stays for --resume.
+    """
+    experiments.claim(experiment, folder, resume)
+    bars, title, runs = Bars(experiment), title_of(experiment), list[Run]()
+
+    def dealt(seed: int, parts: Dealt) -> None:
+        report.plot_holdings(parts, folder / f"seed-{seed}" / "clients.png", f"{title}, seed {seed}")
+
+    try:
+        with bars.progress:
+            for done in experiments.run(
+                experiment, folder, on_dealt=dealt, on_run=bars.begin, on_round=bars.round, on_progress=bars.step
+            ):
+                runs.append(done)
+                bars.end()
+                report.write(runs, folder, title)
+                bars.progress.console.print(_line(done), highlight=False)
+    except (JobFailure, PotstillError) as error:
+        raise CliError(f"{error}; what is done is in {folder}") from error
+    except KeyboardInterrupt:
+        raise CliError(f"stopped; go on with: potstill simulate --out {folder} --resume") from None
+    _finish(runs, folder, title)
+    return 0
+
+
+def _line(done: Run) -> str:
+    curve = done.history.accuracies
+    shown = f"last {percent(curve[-1])}, mean {percent(sum(curve) / len(curve))}" if curve else "no test set"
+    return f"{done.entry.title}, seed {done.seed}: {len(done.history.rounds)} rounds, {shown}"
+
+
+def _finish(runs: list[Run], folder: Path, title: str) -> None:
+    if report.by_recipe(runs):
+        heading, rows = report.table(runs)
+        print_table(heading, rows, title=f"{title}: test accuracy, percent")
+    out().print(f"accuracy.png, table.md, metrics.csv and the models are in {folder}")
