@@ -19,7 +19,8 @@ USER potstill
 VOLUME /var/lib/potstill
 EXPOSE 8080
 CMD ["python", "-m", "uvicorn", "service.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8080", \
-     "--no-access-log", "--timeout-graceful-shutdown", "10"]
+     "--no-access-log", "--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", \
+     "--http", "service.infra.protocol:BoundedHttp"]
 
 FROM base AS worker
 RUN pip install -c constraints.txt '.[worker,postgres,redis]'

@@ -13,8 +13,10 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["classifier", "discriminator", "generator"]
+Reads = Literal["anything", "floats", "images", "tokens"]
 Width = Annotated[int, Field(ge=1, le=4096)]
 
+_READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
 ENTRY_POINTS = "potstill.architectures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -128,6 +130,7 @@ class Entry:
         builder: "package.module:function" with function(options, task) -> torch.nn.Module; only rows of other packages
             have one, potstill's own are found by `contract.nn.registry`.
         server_side: whether the service can run the network.
+        reads: what its samples are.
 
     Raises:
         ValueError: a name, role or builder that is not of the form above.
@@ -142,6 +145,7 @@ class Entry:
         *,
         server_side: bool = True,
         builder: str | None = None,
+        reads: Reads = "anything",
     ):
         if not _NAME.fullmatch(name):
             raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
@@ -150,7 +154,20 @@ class Entry:
         if builder is not None and not _BUILDER.fullmatch(builder):
             raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
-        self.builder = builder
+        self.builder, self.reads = builder, reads
+
+    def check_input(self, shape: list[int], dtype: str) -> None:
+        """Refuse a task whose samples the network cannot read, as far as rank and type tell.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        if self.reads == "anything":
+            return
+        wanted, ranks = _READS[self.reads]
+        if dtype != wanted or (ranks and len(shape) != ranks):
+            form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
+            raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
 
 
 class PluginError(RuntimeError):
@@ -215,37 +232,94 @@ class Catalogue(Mapping[str, Entry]):
 
 _DEPTHS = (8, 20, 32, 44, 56)
 _ENTRIES = (
-    Entry("mlp", "classifier", MlpOptions, "multi-layer perceptron on the flattened input"),
-    Entry("cnn-digits", "classifier", CnnDigitsOptions, "small convolutional net with BatchNorm for 8x8 images"),
+    Entry("mlp", "classifier", MlpOptions, "multi-layer perceptron on the flattened input", reads="floats"),
     Entry(
-        "convnet", "classifier", ClassifierOptions, "FedBE's ConvNet for 32x32: three convolutions, two linear layers"
+        "cnn-digits",
+        "classifier",
+        CnnDigitsOptions,
+        "small convolutional net with BatchNorm for 8x8 images",
+        reads="images",
     ),
-    *(Entry(f"resnet-{n}", "classifier", ResNetOptions, f"He et al.'s CIFAR ResNet of depth {n}") for n in _DEPTHS),
+    Entry(
+        "convnet",
+        "classifier",
+        ClassifierOptions,
+        "FedBE's ConvNet for 32x32: three convolutions, two linear layers",
+        reads="images",
+    ),
     *(
-        Entry(f"resnet-{n}", "classifier", ResNetOptions, f"ResNet-{n} with a 3x3 stem for 32x32 images")
+        Entry(f"resnet-{n}", "classifier", ResNetOptions, f"He et al.'s CIFAR ResNet of depth {n}", reads="images")
+        for n in _DEPTHS
+    ),
+    *(
+        Entry(
+            f"resnet-{n}", "classifier", ResNetOptions, f"ResNet-{n} with a 3x3 stem for 32x32 images", reads="images"
+        )
         for n in (18, 34, 50)
     ),
-    Entry("resnet-8-bin", "classifier", ResNetOptions, "resnet-8 trained with one-bit convolution weights"),
-    Entry("wrn-16-2", "classifier", ResNetOptions, "Wide ResNet of depth 16 and width 2"),
-    Entry("vgg-9", "classifier", Vgg9Options, "VGG-9 of FedMA and FedDF: six convolutions, three linear layers"),
+    Entry(
+        "resnet-8-bin", "classifier", ResNetOptions, "resnet-8 trained with one-bit convolution weights", reads="images"
+    ),
+    Entry("wrn-16-2", "classifier", ResNetOptions, "Wide ResNet of depth 16 and width 2", reads="images"),
+    Entry(
+        "vgg-9",
+        "classifier",
+        Vgg9Options,
+        "VGG-9 of FedMA and FedDF: six convolutions, three linear layers",
+        reads="images",
+    ),
     *(
-        Entry(f"vgg-{n}", "classifier", VggOptions, f"VGG-{n} for 32x32 images with one linear layer")
+        Entry(f"vgg-{n}", "classifier", VggOptions, f"VGG-{n} for 32x32 images with one linear layer", reads="images")
         for n in (11, 16, 19)
     ),
-    Entry("mobilenet-v2", "classifier", ClassifierOptions, "MobileNetV2 with the strides for 32x32 images"),
-    Entry("shufflenet-v2", "classifier", ClassifierOptions, "ShuffleNetV2 1x with the stem for 32x32 images"),
-    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words"),
-    Entry("transformer-tiny", "classifier", TextOptions, "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads"),
-    Entry("transformer-mini", "classifier", TextOptions, "encoder of BERT-mini's size: 4 layers, width 256, 4 heads"),
+    Entry(
+        "mobilenet-v2", "classifier", ClassifierOptions, "MobileNetV2 with the strides for 32x32 images", reads="images"
+    ),
+    Entry(
+        "shufflenet-v2",
+        "classifier",
+        ClassifierOptions,
+        "ShuffleNetV2 1x with the stem for 32x32 images",
+        reads="images",
+    ),
+    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words", reads="tokens"),
+    Entry(
+        "transformer-tiny",
+        "classifier",
+        TextOptions,
+        "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads",
+        reads="tokens",
+    ),
+    Entry(
+        "transformer-mini",
+        "classifier",
+        TextOptions,
+        "encoder of BERT-mini's size: 4 layers, width 256, 4 heads",
+        reads="tokens",
+    ),
     Entry("custom", "classifier", CustomOptions, "your own module; needs an initial model", server_side=False),
-    Entry("disc-mlp", "discriminator", DiscMlpOptions, "multi-layer perceptron with one score"),
-    Entry("disc-cnn-digits", "discriminator", DiscCnnDigitsOptions, "cnn-digits without BatchNorm and with one score"),
-    Entry("disc-cnn-4", "discriminator", DiscCnnOptions, "FedGO's four convolutions for 32x32 images"),
-    Entry("disc-cnn-mlp", "discriminator", DiscCnnOptions, "FedGO's small one: two convolutions and a linear layer"),
-    Entry("disc-resnet-8", "discriminator", NormOptions, "resnet-8 with one score"),
-    Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image"),
-    Entry("gen-resnet", "generator", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR"),
-    Entry("gen-dcgan", "generator", GeneratorDcganOptions, "small DCGAN of four transposed convolutions"),
+    Entry("disc-mlp", "discriminator", DiscMlpOptions, "multi-layer perceptron with one score", reads="floats"),
+    Entry(
+        "disc-cnn-digits",
+        "discriminator",
+        DiscCnnDigitsOptions,
+        "cnn-digits without BatchNorm and with one score",
+        reads="images",
+    ),
+    Entry("disc-cnn-4", "discriminator", DiscCnnOptions, "FedGO's four convolutions for 32x32 images", reads="images"),
+    Entry(
+        "disc-cnn-mlp",
+        "discriminator",
+        DiscCnnOptions,
+        "FedGO's small one: two convolutions and a linear layer",
+        reads="images",
+    ),
+    Entry("disc-resnet-8", "discriminator", NormOptions, "resnet-8 with one score", reads="images"),
+    Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image", reads="floats"),
+    Entry("gen-resnet", "generator", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR", reads="images"),
+    Entry(
+        "gen-dcgan", "generator", GeneratorDcganOptions, "small DCGAN of four transposed convolutions", reads="images"
+    ),
 )
 CATALOGUE: Mapping[str, Entry] = Catalogue(_ENTRIES)
 

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
+Beta = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
 class _Plan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -25,7 +28,7 @@ class Adam(_Plan):
 
     kind: Literal["adam"] = "adam"
     lr: LearningRate = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     weight_decay: float = Field(0.0, ge=0, le=1)
 
 

@@ -198,10 +198,14 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def _tensor_info(name: str, entry: Any) -> TensorInfo:
     if not 0 < len(name) <= MAX_NAME:
         raise _container(f"a tensor name has {len(name)} characters; 1 to {MAX_NAME} are taken", tensor=name[:MAX_NAME])
-    if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
+    if not _is_text(name):
         raise _container("a tensor name holds half of a surrogate pair, which is not text", tensor=ascii(name))
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise _container(f"tensor {name!r}: the entry must have exactly dtype, shape and data_offsets", tensor=name)
@@ -270,6 +274,8 @@ def parse_header(first: bytes, total_size: int | None = None) -> Header:
     metadata = tree.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _container("__metadata__ must map strings to strings")
+    if not all(_is_text(key) and _is_text(value) for key, value in metadata.items()):
+        raise _container("__metadata__ holds half of a surrogate pair, which is not text")
     if len(tree) > MAX_TENSORS:
         raise _container(
             f"{len(tree)} tensors; at most {MAX_TENSORS} are taken", expected=MAX_TENSORS, actual=len(tree)

@@ -72,7 +72,8 @@ def _free(host: str, near: int) -> int:
 def children(listener: socket.socket, env: dict[str, str]) -> list[ChildSpec]:
     """Return the two programs of an embedded installation."""
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
-    api += ["--timeout-graceful-shutdown", "10", "--no-access-log", "--log-level", "info"]
+    api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log", "--log-level", "info"]
+    api += ["--http", "service.infra.protocol:BoundedHttp"]
     worker = [
         sys.executable,
         "-m",

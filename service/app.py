@@ -154,10 +154,19 @@ def _problem_for_422(operation: dict[str, Any]) -> None:
         operation["responses"]["422"] = problems.documented("invalid-field")[422]
 
 
+def _log_to_stderr(level: str) -> None:
+    """Let our own lines out; a program that has set up logging by itself is left alone."""
+    log.setLevel(level)
+    if not log.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+
+
 def create_app(settings: config.Settings | None = None) -> FastAPI:
     """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
     settings = settings or config.load()
-    logging.getLogger("service").setLevel(settings.log_level.upper())
+    _log_to_stderr(settings.log_level.upper())
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
     app.add_middleware(Frame, max_json_bytes=settings.max_json_bytes)

@@ -195,7 +195,7 @@ class Ledger:
     # ------------------------------------------------------------------------------------------- loading a job
     def load(self, job: Claimed) -> JobSpec:
         """Return everything the job needs, with an empty folder for what it makes."""
-        folder = self._blobs.work_dir(f"{job.id}-{job.fence}")
+        folder = self._blobs.work_dir(job.id, job.fence)
         with self._store.read() as session:
             federation = session.get_one(FederationRow, job.federation_id)
             config = lifecycle.config_of(federation)

@@ -8,13 +8,17 @@ from contract.local import DiscriminatorPlan, LocalPlan
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import FederationState, ModelRef, Prototype, Task
 
+Count = Annotated[int, Field(ge=0, le=2**40)]
+
 
 class Enrolment(Request):
     """A device joins a federation, once."""
 
     name: Name = Field(description="unique in the federation; results are reproducible by names")
     num_samples: int = Field(ge=1, le=2**40, description="size of the local data set")
-    label_counts: list[int] | None = Field(None, max_length=100_000, description="samples per class, if you share them")
+    label_counts: list[Count] | None = Field(
+        None, max_length=100_000, description="samples per class, if you share them"
+    )
     capabilities: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=32)
     prototype: str | None = Field(None, description="ask for a prototype by name; the default is the first one")
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
 from contract.groups import SEPARATOR
 from contract.local import LocalPlan
@@ -76,8 +76,11 @@ class RoundsPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     total: int = Field(10, ge=1, le=100_000)
-    clients_per_round: int | float | None = Field(
-        None, gt=0, description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all"
+    clients_per_round: StrictInt | StrictFloat | None = Field(
+        None,
+        gt=0,
+        le=1_000_000,
+        description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all",
     )
     min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: the round is skipped")
     min_clients: int | None = Field(

@@ -29,6 +29,12 @@ _SECURITY = {
 }
 
 
+def _is_json(headers: Headers) -> bool:
+    """Whether a body is JSON, as far as it says; a request without a body need not say."""
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media == "application/json" or media.endswith("+json") or not media
+
+
 class Frame:
     """The outermost layer of the application.
 
@@ -73,6 +79,10 @@ class Frame:
         encoding = headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             detail = f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is"
+            scope[UNREAD] = True
+            await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
+        elif scope["method"] in ("POST", "PUT") and not _UPLOADS.fullmatch(scope["path"]) and not _is_json(headers):
+            detail = "send JSON with the header Content-Type: application/json"
             scope[UNREAD] = True
             await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
         elif scope["method"] in ("GET", "HEAD") or _UPLOADS.fullmatch(scope["path"]):

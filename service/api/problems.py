@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -87,13 +87,15 @@ def _domain(request: Request, error: Exception) -> Response:
     return problem(request.scope, error.kind, error.detail, headers, **error.members)
 
 
+def _field(location: Sequence[str | int]) -> str:
+    """Return where an error is, in the caller's words: the classes that may stand in one place are ours."""
+    return ".".join(str(part) for part in location if part not in ("body", "RecipeChoice", "Recipe"))
+
+
 def _validation(request: Request, error: Exception) -> Response:
     """Name the fields; never echo what was sent, which may hold a secret."""
     assert isinstance(error, RequestValidationError)
-    items = [
-        {"field": ".".join(str(part) for part in item["loc"] if part != "body"), "message": item["msg"]}
-        for item in error.errors()
-    ]
+    items = [{"field": _field(item["loc"]), "message": item["msg"]} for item in error.errors()]
     first = items[0]
     kind = "invalid-request" if error.errors()[0]["type"] == "json_invalid" else "invalid-field"
     more = f" (and {len(items) - 1} more)" if len(items) > 1 else ""
@@ -126,6 +128,11 @@ def _unstorable(request: Request, error: Exception) -> Response:
     return problem(request.scope, "invalid-request", detail)
 
 
+def _not_text(request: Request, error: Exception) -> Response:
+    """JSON can spell half of a surrogate pair, which no database and no hash takes."""
+    return problem(request.scope, "invalid-request", "the text of the request must be valid Unicode")
+
+
 def _internal(request: Request, error: Exception) -> Response:
     """Answer from outside the middleware, which sets the id on every other response."""
     request_id = request.scope.get("potstill.request_id", "")
@@ -142,6 +149,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(OperationalError, _busy)
     app.add_exception_handler(IntegrityError, _collided)
     app.add_exception_handler(DataError, _unstorable)
+    app.add_exception_handler(UnicodeEncodeError, _not_text)
     app.add_exception_handler(Exception, _internal)
 
 

@@ -101,9 +101,13 @@ def resolve_local(request: FederationCreate, recipe: Recipe) -> LocalPlan:
     return preset.local if preset else LocalPlan()
 
 
-def _check_options(field: str, architecture: str, role: architectures.Role, options: dict[str, object]) -> None:
+def _check_options(
+    field: str, architecture: str, role: architectures.Role, options: dict[str, object], task: Task
+) -> None:
     try:
-        architectures.find(architecture, role).options.model_validate(options)
+        entry = architectures.find(architecture, role)
+        entry.options.model_validate(options)
+        entry.check_input(task.input.shape, task.input.dtype)
     except ValueError as error:  # pydantic's ValidationError is one
         raise invalid_field(field, _first(error)) from None
 
@@ -129,7 +133,7 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
         raise invalid_field("prototypes", "every prototype needs a name of its own")
     for number, prototype in enumerate(prototypes):
         field = f"prototypes.{number}"
-        _check_options(f"{field}.architecture", prototype.architecture, "classifier", prototype.options)
+        _check_options(f"{field}.architecture", prototype.architecture, "classifier", prototype.options, task)
         if architectures.find(prototype.architecture).server_side:
             continue
         if prototype.initial_model is None:
@@ -144,10 +148,10 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
         _check_discriminators(recipe, task)
 
 
-def check_server_model(server: Prototype | None) -> None:
+def check_server_model(server: Prototype | None, task: Task) -> None:
     """Refuse a server model that the service cannot run."""
     if server is not None:
-        _check_options("server_model.architecture", server.architecture, "classifier", server.options)
+        _check_options("server_model.architecture", server.architecture, "classifier", server.options, task)
         if not architectures.find(server.architecture).server_side:
             raise invalid_field("server_model.architecture", f"the service cannot run {server.architecture!r}")
 
@@ -158,11 +162,11 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     field = "recipe.discriminators"
     if task.input.dtype != "float32":
         raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
-    _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options)
+    _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
     if not isinstance(generator, GeneratorImported):
         critic = f"{field}.generator.critic_architecture"
-        _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options)
-    _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options)
+        _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
+    _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
 
 
 def check_not_over(state: str) -> None:

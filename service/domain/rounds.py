@@ -32,6 +32,8 @@ def decide(view: RoundView, now: datetime) -> Decision:
     complete = view.answered >= min(view.needed, view.asked) and view.answered > 0
     if complete and view.answered >= view.min_updates:
         return Decision("aggregate", f"{view.answered} of {view.asked} answered")
+    if view.asked and view.answered >= view.asked:
+        return Decision("skip", f"got {view.answered} of {view.min_updates} updates, and nobody is left to answer")
     if now < view.deadline_at and view.asked:
         return Decision("wait")
     if view.answered >= view.min_updates:

@@ -29,6 +29,7 @@ class Channel(filesystem.Channel):
 
     def _pending(self, queue: str) -> list[str]:
         ending = f".{queue}.msg"
+        self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have wiped it: no wake-up is lost for good
         return sorted(name for name in os.listdir(self._folder) if name.endswith(ending) and name[0] != ".")
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]

@@ -40,10 +40,11 @@ class Blobs:
         """Return a fresh path for a file in the making."""
         return self._temp / f"up-{uuid.uuid4().hex}"
 
-    def work_dir(self, name: str) -> Path:
-        """Return an empty folder for the outputs of a job; `name` is made by the service."""
-        folder = self._temp / f"job-{name}"
-        shutil.rmtree(folder, ignore_errors=True)
+    def work_dir(self, job_id: str, fence: int) -> Path:
+        """Return an empty folder for the outputs of a job; those of its earlier holders go."""
+        for old in self._temp.glob(f"job-{job_id}-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        folder = self._temp / f"job-{job_id}-{fence}"
         folder.mkdir(parents=True)
         return folder
 

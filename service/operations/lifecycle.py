@@ -172,12 +172,22 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
     plan = config_of(federation).rounds
     index = newest.index if newest else 0
     if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
-        federation.finished_at = now()
-        move(session, federation, "finish")
+        _finish(session, federation)
         return
     clients = eligible_clients(session, federation)
     if len(clients) >= (plan.quorum if newest is None else max(1, plan.min_updates)):
         _open_round(session, federation, index + 1, clients)
+
+
+def _finish(session: Session, federation: FederationRow) -> None:
+    """End a federation whose last round is over; one in which nothing was ever published has failed."""
+    federation.finished_at = now()
+    published = select(RoundRow.id).where(RoundRow.federation_id == federation.id, RoundRow.state == "published")
+    if session.scalars(published.limit(1)).first() is not None:
+        move(session, federation, "finish")
+        return
+    federation.error, federation.detail = "too_few_updates", "no round got enough updates; nothing was published"
+    move(session, federation, "fail")
 
 
 def _open_round(session: Session, federation: FederationRow, index: int, clients: list[ClientRow]) -> None:

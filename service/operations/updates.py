@@ -1,5 +1,6 @@
 """Updates: what a device may send, and the transaction that makes it count."""
 
+import re
 from dataclasses import dataclass
 from json import loads
 from typing import Any
@@ -18,6 +19,8 @@ from service.domain.principal import Principal
 from service.operations import clients, effects, lifecycle
 from service.operations.clock import now
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
+
+_DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,8 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
     for name in ("num_samples", "base_model"):
         if name not in values:
             raise invalid_field(name, "is missing in the file's __metadata__; set it to a string")
+    if not _DIGITS.fullmatch(values["num_samples"]):
+        raise invalid_field("num_samples", "must be a whole number in digits")
     try:
         if "metrics" in values:
             values["metrics"] = _metrics(values["metrics"])

@@ -292,7 +292,9 @@ class World:
         names = list(names)
         data = self.dataset()
         rounds = {"total": 2, "min_clients": max(1, len(names)), **changes.pop("rounds", {})}
-        fed = self.create(recipe={"name": "fedgo"}, datasets={"unlabeled": data["id"]}, rounds=rounds, **changes)
+        plan = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
+        recipe = {"name": "fedgo", "options": {"discriminators": {"plan": plan}}}
+        fed = self.create(recipe=recipe, datasets={"unlabeled": data["id"]}, rounds=rounds, **changes)
         for name in names:
             self.enrol(fed, name)
         self.ok("POST", f"/v1/federations/{fed.id}/start")

@@ -33,7 +33,15 @@ class Weights(FileResponse):
     chunk_size = 1 << 20
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the file; a range that cannot be served becomes a problem like every other error."""
+        """Serve the file; a range that cannot be served becomes a problem like every other error.
+
+        A range in another unit than bytes is ignored (RFC 9110, 14.2).
+        """
+        headers = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name != b"range" or value.strip().lower().startswith(b"bytes")
+        ]
 
         async def checked(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] in (400, 416):
@@ -45,7 +53,7 @@ class Weights(FileResponse):
                 )
             await send(message)
 
-        await super().__call__(scope, receive, checked)
+        await super().__call__({**scope, "headers": headers}, receive, checked)
 
 
 @router.get("", responses=_ONE)

@@ -91,7 +91,21 @@ def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -
 def test_token_ids_have_no_generator() -> None:
     task = request(task={"num_classes": 3, "input": {"shape": [64], "dtype": "int64"}}).task
     with pytest.raises(DomainError, match="token ids"):
-        rules.check_architectures(request().prototypes, PRESETS["fedgo"].recipe, task, False)
+        prototypes = request(prototypes=[{"architecture": "lstm"}]).prototypes
+        rules.check_architectures(prototypes, PRESETS["fedgo"].recipe, task, False)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape", "dtype"),
+    [("mlp", [64], "int64"), ("cnn-digits", [64], "float32"), ("cnn-digits", [1, 1, 8, 8], "float32")],
+)
+def test_an_architecture_that_cannot_read_the_samples_is_refused(architecture: str, shape: list, dtype: str) -> None:
+    body = request(
+        prototypes=[{"architecture": architecture}], task={"num_classes": 3, "input": {"shape": shape, "dtype": dtype}}
+    )
+    with pytest.raises(DomainError, match="reads float32") as caught:
+        rules.check_architectures(body.prototypes, PRESETS["fedavg"].recipe, body.task, False)
+    assert caught.value.members["field"] == "prototypes.0.architecture"
 
 
 def test_what_is_stored_reads_back_the_same() -> None:

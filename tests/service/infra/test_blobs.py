@@ -49,14 +49,14 @@ def test_temporary_names_are_new(blobs: Blobs) -> None:
 
 
 def test_a_jobs_folder_is_empty(blobs: Blobs) -> None:
-    folder = blobs.work_dir("job_1-1")
+    folder = blobs.work_dir("job_1", 1)
     (folder / "half-written").touch()
-    assert blobs.work_dir("job_1-1") == folder
+    assert blobs.work_dir("job_1", 1) == folder
     assert list(folder.iterdir()) == []
 
 
 def test_only_old_leftovers_are_swept(blobs: Blobs) -> None:
-    old, new, folder = blobs.temp(), blobs.temp(), blobs.work_dir("job_1-1")
+    old, new, folder = blobs.temp(), blobs.temp(), blobs.work_dir("job_1", 1)
     for path in (old, new, folder / "x"):
         path.touch()
     digest = stored(blobs, b"kept")

@@ -120,7 +120,8 @@ def test_at_the_deadline_too_few_updates_skip_the_round(world: Any, move: Any) -
     assert (opened["state"], opened["base_models"], opened["answered"]) == ("collecting", base, 0)
     move(63)
     sweep_now(world)
-    assert world.show(fed)["state"] == "finished"
+    ended = world.show(fed)
+    assert (ended["state"], ended["error"]) == ("failed", "too_few_updates")
 
 
 def test_a_revoked_client_is_not_waited_for(world: Any) -> None:

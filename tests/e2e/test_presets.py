@@ -1,0 +1,80 @@
+"""Every built-in recipe runs two rounds through the real service, with real devices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.local import LocalPlan
+from contract.recipes.presets import PRESETS
+from contract.tensors import check_file
+
+from .conftest import Deployment, add_server_data, federation_request
+from .test_federation import run_federation
+
+SHORT = {"epochs": 1, "optimizer": {"kind": "sgd", "lr": 0.02}, "batch_size": 16}
+
+
+def _small(name: str) -> dict[str, Any]:
+    """Return the preset with little to do: one epoch, few steps, two groups."""
+    recipe = PRESETS[name].recipe
+    options: dict[str, Any] = {}
+    if recipe.distil is not None:
+        options["schedule"] = {"epochs": 1}
+        if recipe.distil.schedule.swa is not None:
+            options["schedule"]["swa"] = {"cycle": 1, "start": 1}
+        if recipe.distil.members.kind == "posterior":
+            options["members"] = {"samples": 2}
+    if recipe.groups.kind == "random":
+        options["groups"] = {"count": 2}
+    if recipe.discriminators is not None:
+        options["discriminators"] = {"generator": {"steps": 5}, "plan": {"epochs": 1, "batch_size": 16}}
+    return {"name": name, "options": options}
+
+
+def _local(name: str) -> dict[str, Any]:
+    """Return the preset's own objective with a short plan."""
+    plan = PRESETS[name].local.model_dump(mode="json") | SHORT
+    return LocalPlan.model_validate(plan | {"clip_norm": None}).model_dump(mode="json")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_two_rounds_of_every_preset(deployment: Deployment, tmp_path: Path) -> None:
+    add_server_data(deployment)
+    for name in PRESETS:
+        request = federation_request(name, _small(name), local=_local(name))
+        if name == "fedet":
+            request["prototypes"][0]["options"] = {"common_head": True}
+            request["server_model"] = {
+                "architecture": "cnn-digits",
+                "options": {"common_head": True, "widths": [24, 48]},
+            }
+        federation, reports = run_federation(deployment, tmp_path / name, request)
+        assert federation.state == "finished", f"{name}: {federation.error}: {federation.detail}"
+        rounds = deployment.operator.rounds(federation.id).items
+        assert [each.state for each in rounds] == ["published", "published"], name
+        assert len(federation.accuracies) == 2, name
+        for report in reports.values():
+            assert report.rounds_trained == 2, name
+            assert report.model_path is not None
+            check_file(report.model_path)
+        _check_what_is_special(name, deployment, federation, rounds)
+
+
+def _check_what_is_special(name: str, deployment: Deployment, federation: Any, rounds: list[Any]) -> None:
+    models = {prototype: deployment.operator.model(ref.id) for prototype, ref in federation.models.items()}
+    if PRESETS[name].recipe.groups.kind == "random":
+        assert set(models) == {"main", "main~1"}
+    elif name == "fedet":
+        assert set(models) == {"main", "server"}
+        assert models["server"].size > models["main"].size
+    else:
+        assert set(models) == {"main"}
+    states = [m for m in deployment.operator.models(federation=federation.id, limit=200).items if m.role == "state"]
+    keeps = {"fedavgm", "fedadam", "fedyogi", "fedadagrad", "scaffold", "fedgkd", "fedgkd+", "fedtgp", "fedsdd"}
+    if name in keeps:
+        assert states, f"{name} keeps nothing between rounds"
+    distil = PRESETS[name].recipe.distil
+    if distil is not None and distil.members.kind == "clients":
+        assert rounds[-1].metrics["teacher_forwards"] == 3 * 200, name
