@@ -24,6 +24,7 @@ from worker.specs import (
     JobResult,
     NetworkRef,
     PrototypeSpec,
+    UpdateSpec,
 )
 
 Read = Callable[[Path], dict[str, np.ndarray]]
@@ -207,13 +208,40 @@ def test_noise_is_a_set_of_its_own_for_scores(tmp_path: Path, federation: Any, t
     assert inputs.min() >= 0.5
 
 
+def test_a_federated_generator_is_the_average_of_the_clients(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    """Two rounds of three clients, whose training is noise."""
+    plan = parts.GeneratorFedGan(**GENERATOR, critic_options={"hidden": [3]}, rounds=2, input_range=(-1.0, 3.0))
+    rng = np.random.default_rng(2)
+    result = generate(tmp_path, federation, "gan-0", generator=plan, weights=None)
+    for index in (1, 2):
+        assert set(result.models) == {"gan"}
+        sent = tensors(result.models["gan"])
+        assert {name.partition(".")[0] for name in sent} == {"generator", "critic"}
+        updates, states = [], []
+        for number in (1, 2, 3):
+            states.append({name: a + rng.normal(size=a.shape).astype(np.float32) for name, a in sent.items()})
+            write_file(tmp_path / f"gan-{index}-{number}", states[-1])
+            updates.append(UpdateSpec(client=f"ward-{number}", prototype="gan", num_samples=number,
+                                      weights=tmp_path / f"gan-{index}-{number}"))  # fmt: skip
+        given = {"generator": plan, "weights": None, "gan_round": index, "gan": result.models["gan"]}
+        result = generate(tmp_path, federation, f"gan-{index}", **given, updates=updates[::-1])
+        expected = {name: sum(k * states[k - 1][name] for k in (1, 2, 3)) / 6 for name in sent}
+    assert set(result.models) == {"generator", "discriminator"}
+    assert result.metrics["input_range"] == [-1.0, 3.0]
+    for name, values in tensors(result.models["generator"]).items():
+        np.testing.assert_allclose(values, expected[f"generator.{name}"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(JobFailure) as caught:
+        generate(tmp_path, federation, "nobody", **given)
+    assert caught.value.code == "no_participants"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"weights": None}, "generator.model"),
         ({"generator": parts.GeneratorImported(model="m", **GENERATOR, input_range=(1.0, 1.0))}, "input_range"),
         ({"generator": parts.GeneratorWganGp()}, "datasets.unlabeled"),
-        ({"generator": parts.GeneratorFedGan()}, "fedgan"),
+        ({"generator": parts.GeneratorFedGan(), "gan_round": 1}, "gan"),
     ],
 )
 def test_generators_that_cannot_be(tmp_path: Path, federation: Any, changes: dict[str, Any], said: str) -> None:

@@ -2,19 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.generators import wgan
+from worker.parts.fuse import Source, average_files
+from worker.pipeline.job import header_of
 from worker.pipeline.networks import BATCH, build_network, read_inputs
 from worker.pipeline.phases import Phases
+from worker.pipeline.updates import rename_tensors
 from worker.specs import GeneratorSpec, JobFailure, NetworkRef
+
+GENERATOR, CRITIC = "generator.", "critic."
+"""Prefixes of the two networks in the file that clients of a federated generator train."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +82,49 @@ def _imported(spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases
         return Made(build_network(ref, spec.task, device, owner="generator"), (low, high))
 
 
-def _federated(spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str) -> Made:
-    """Federations refuse this choice when they are created; a job that has it comes from elsewhere."""
-    raise JobFailure("bad_option", "generator 'fedgan' cannot be run by this version; take 'wgan_gp' or 'imported'")
+def _federated(spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str) -> Made | Path:
+    """Make the first networks, average a round's, or take the generator out of the last average (FedGO, G3; FedGAN)."""
+    target = spec.output_dir / "gan.safetensors"
+    with phases.phase("generator"):
+        if spec.gan_round == 0:
+            _first_gan(spec, plan, target)
+        else:
+            _average_gan(spec, target)
+        if spec.gan_round < plan.rounds:
+            return target
+        alone = spec.output_dir / "gan-generator.safetensors"
+        names = {name.removeprefix(GENERATOR): name for name in header_of(target).tensors if name.startswith(GENERATOR)}
+        rename_tensors(target, alone, names)
+        ref = NetworkRef(architecture=plan.architecture, options=plan.options, weights=alone)
+        return Made(build_network(ref, spec.task, device, owner="generator"), plan.input_range)
 
 
-GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str], Made]] = {
+def _first_gan(spec: GeneratorSpec, plan: parts.GeneratorFedGan, target: Path) -> None:
+    seed = derive_seed(spec.seed, "generator")
+    generator = NetworkRef(architecture=plan.architecture, options=plan.options)
+    critic = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
+    both = nn.ModuleDict(
+        {
+            GENERATOR.rstrip("."): build_network(generator, spec.task, "cpu", seed=seed, owner="generator"),
+            CRITIC.rstrip("."): build_network(
+                critic, spec.task, "cpu", seed=derive_seed(seed, "critic"), owner="critic"
+            ),
+        }
+    )
+    save_state(both, target)
+
+
+def _average_gan(spec: GeneratorSpec, target: Path) -> None:
+    """Write the n_k average of generators and critics; every file must have exactly the tensors that were sent out."""
+    if spec.gan is None:
+        raise JobFailure("bad_option", "a round of the federated generator needs what the clients were sent: gan")
+    if not spec.updates:
+        raise JobFailure("no_participants", "nobody sent a generator; the round should have been skipped")
+    sources = [Source(each.client, each.weights, each.num_samples) for each in spec.updates]
+    average_files(sources, target, base=header_of(spec.gan))
+
+
+GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str], Made | Path]] = {
     parts.GeneratorWganGp: _trained,
     parts.GeneratorImported: _imported,
     parts.GeneratorFedGan: _federated,
