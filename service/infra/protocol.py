@@ -34,13 +34,17 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head; refuse it before it is parsed when it is too long."""
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > MAX_HEAD_BYTES + 64 * 1024:  # a first piece may hold some of the body
+        """Hand bytes to the parser; those of a head in pieces that end where it would be too long."""
+        while data and self._head is not None:
+            room = MAX_HEAD_BYTES - self._head
+            if room <= 0:
                 self._refuse(_TOO_LONG)
                 return
-        super().data_received(data)
+            piece, data = data[:room], data[room:]
+            self._head += len(piece)
+            super().data_received(piece)
+        if data:
+            super().data_received(data)
 
     def on_message_begin(self) -> None:
         """A request begins: count its head, and give it some time."""
