@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contract.recipes.recipe import merge
 from potstill.console import CliError, nest, parse_options
 
 
@@ -113,9 +114,9 @@ def _recipes(tree: dict[str, Any], names: list[str], options: list[str]) -> None
     for text in options:
         owner, sign, rest = text.partition(":")
         if sign and "=" not in owner:
-            _give(tree["recipes"], owner, parse_options([rest]))
+            _give(tree["recipes"], owner, nest(parse_options([rest])))
         else:
-            _give_all(tree["recipes"], parse_options([text]))
+            _give_all(tree["recipes"], nest(parse_options([text])))
 
 
 def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> None:
@@ -123,7 +124,7 @@ def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> 
     if not mine:
         raise CliError(f"--option {owner}:…: there is no recipe {owner!r} among those that are compared")
     for each in mine:
-        each["options"] = {**each.get("options", {}), **values}
+        each["options"] = merge(each.get("options", {}), values)
 
 
 def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
@@ -131,7 +132,7 @@ def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
 
     errors = []
     for each in entries:
-        options = {**each.get("options", {}), **values}
+        options = merge(each.get("options", {}), values)
         try:
             build(str(each.get("name")), options)
         except RecipeError as error:

@@ -173,8 +173,20 @@ def _config(
     )
 
 
+def load(experiment: Experiment) -> Loaded:
+    """Return the experiment's data set, after all checks that need no training.
+
+    Raises:
+        SimulationError: there is no such data set, or a recipe cannot be run on it.
+    """
+    loaded = datasets.load(experiment.data, Path(experiment.data_dir) if experiment.data_dir else None)
+    check(experiment, loaded)
+    return loaded
+
+
 def run(
     experiment: Experiment,
+    loaded: Loaded,
     out: Path,
     *,
     on_dealt: Callable[[int, Dealt], None] | None = None,
@@ -187,8 +199,6 @@ def run(
     Raises:
         SimulationError, JobFailure, PotstillError: what cannot be run; earlier runs stay on the disk.
     """
-    loaded = datasets.load(experiment.data, Path(experiment.data_dir) if experiment.data_dir else None)
-    check(experiment, loaded)
     for seed in range(experiment.first_seed, experiment.first_seed + experiment.seeds):
         dealt = deal(experiment, loaded, seed)
         home = out / f"seed-{seed}"

@@ -66,6 +66,10 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
     Raises:
         CliError: it cannot be run; what is done stays for --resume.
     """
+    try:
+        loaded = experiments.load(experiment)
+    except PotstillError as error:
+        raise CliError(str(error)) from error
     experiments.claim(experiment, folder, resume)
     bars, title, runs = Bars(experiment), title_of(experiment), list[Run]()
 
@@ -75,7 +79,13 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
     try:
         with bars.progress:
             for done in experiments.run(
-                experiment, folder, on_dealt=dealt, on_run=bars.begin, on_round=bars.round, on_progress=bars.step
+                experiment,
+                loaded,
+                folder,
+                on_dealt=dealt,
+                on_run=bars.begin,
+                on_round=bars.round,
+                on_progress=bars.step,
             ):
                 runs.append(done)
                 bars.end()
