@@ -46,7 +46,7 @@ pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
 bench: $(STAMP) ## service memory and upload figures
 	$(BIN)/python -m potstill bench $(ARGS)
 
-evidence: $(STAMP) ## experiment D1 over five seeds through the real service; rewrites docs/evidence.md
+evidence: $(STAMP) ## every experiment with its bars; rewrites docs/evidence.md (ARGS='--only t1')
 	$(BIN)/python -m potstill evidence $(ARGS)
 
 migrate: $(STAMP) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL) to the newest schema

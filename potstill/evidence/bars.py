@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean
 
 from potstill.demo.experiment import Outcome
+from potstill.evidence.verdicts import Verdict, spread
 
 Runs = dict[str, dict[int, Outcome]]
 
@@ -34,27 +35,12 @@ LAST_THREE = ("fedgo-sigmoid", 80.0, 87.5)
 REACHED = ("fedgo-sigmoid", 0.80, 7)  # this accuracy by this round, in at least four of five seeds
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One row of the table."""
-
-    what: str
-    bar: str
-    ours: str
-    reference: str
-    held: bool
-
-
 def by_method(outcomes: Sequence[Outcome]) -> Runs:
     """Return the outcomes by method and seed."""
     runs: Runs = {}
     for outcome in outcomes:
         runs.setdefault(outcome.method, {})[outcome.seed] = outcome
     return runs
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f" ± {stdev(values):.1f}" if len(values) > 1 else ""
 
 
 def _pair(runs: Runs, bar: Bar) -> Verdict:
@@ -67,7 +53,7 @@ def _pair(runs: Runs, bar: Bar) -> Verdict:
     return Verdict(
         what,
         f"≥ +{bar.least:g}",
-        f"{difference:+.1f}{_spread(differences)}",
+        f"{difference:+.1f}{spread(differences)}",
         f"{bar.seen:+.1f}",
         difference >= bar.least,
     )
@@ -81,7 +67,7 @@ def judge(outcomes: Sequence[Outcome]) -> list[Verdict]:
     if method in runs:
         values = [100 * outcome.last_three for outcome in runs[method].values()]
         label = next(iter(runs[method].values())).label
-        ours = f"{mean(values):.1f} %{_spread(values)}"
+        ours = f"{mean(values):.1f} %{spread(values)}"
         verdicts.append(
             Verdict(f"{label}, last three rounds", f"≥ {least:g} %", ours, f"{seen} %", mean(values) >= least)
         )

@@ -74,7 +74,7 @@ def run(setting: Setting) -> Section:
             if seed == setting.seeds[0]:
                 pictures[f"decision regions, seed {seed}"] = _picture(setting, bench, spec, result)
             kept.append(_two_prototypes(Path(folder, "two"), seed, two))
-    return Section("FedDF on blobs", TEXT, [*judge(found), *judge_two(two, kept)], pictures)
+    return Section(TEXT, [*judge(found), *judge_two(two, kept)], pictures)
 
 
 def _two_prototypes(folder: Path, seed: int, two: dict[str, list[float]]) -> bool:

@@ -1,4 +1,4 @@
-"""`make evidence`: experiment D1 over several seeds through the real service, and the page with its table."""
+"""Experiment D1 over several seeds through the real service, and its section of the evidence page."""
 
 import json
 import tempfile
@@ -12,13 +12,12 @@ from potstill.demo import report as reports
 from potstill.demo.experiment import ENV, Outcome, run_methods
 from potstill.demo.methods import METHODS
 from potstill.demo.service import LocalService
-from potstill.evidence.bars import Verdict, by_method, judge
+from potstill.evidence import page as pages
+from potstill.evidence.bars import by_method, judge
+from potstill.evidence.page import verdict_table
+from potstill.evidence.verdicts import Verdict
 
 TEXT = """\
-# Evidence
-
-## D1. Digits, ten devices, Dirichlet(0.1)
-
 scikit-learn's digits (real scans, 8 x 8): 355 test images, 719 unlabelled images on the server, 723 on ten
 devices, split by Dirichlet(0.1). Four devices a round, {rounds} rounds, ten local epochs (Adam 1e-3, batch 32),
 ten distillation epochs (Adam 1e-3, batch 64) on pseudo-labels made once a round; the student starts from the
@@ -36,10 +35,8 @@ Accuracy in percent, mean over seeds, after each round:
 {table}
 ![accuracy per round](img/evidence-digits.png)
 
-## What is not claimed
-
-FedDF is not above FedAvg on the digits ({feddf} against {fedavg}): teachers that never saw a class vote on it like
-the others.
+Not claimed: FedDF is not above FedAvg on the digits ({feddf} against {fedavg}): teachers that never saw a class vote on
+it like the others.
 
 Variance weights are judged on logits, which is how FedGO describes that baseline. On probabilities, Fed-ET's own
 definition, they are stronger: mean {variance} against {odds} of FedGO with plain odds and {double} with the double
@@ -47,9 +44,7 @@ sigmoid, last three rounds {variance_last} against {odds_last} and {double_last}
 last three {entropy_last}. So plain odds lead in the early rounds, the simpler weights catch up, and the capped
 odds stay below them.
 
-Single rounds swing by 5 to 10 points, so means over rounds are judged, never the best round. The experiment's
-wiring check with weights from true class counts needs labels that the service never has; it is not part of this
-run.
+Single rounds swing by 5 to 10 points, so means over rounds are judged, never the best round.
 """
 
 
@@ -61,13 +56,6 @@ def averaged(outcomes: Sequence[Outcome]) -> list[Outcome]:
         curve = [mean(values) for values in zip(*(run.accuracies for run in runs), strict=True)]
         result.append(Outcome(key, runs[0].label, -1, curve))
     return result
-
-
-def verdict_table(verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts in Markdown."""
-    lines = ["| quantity | bar | ours | reference | held |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {v.what} | {v.bar} | {v.ours} | {v.reference} | {'yes' if v.held else '**no**'} |" for v in verdicts]
-    return "\n".join(lines) + "\n"
 
 
 def _figures(curves: Sequence[Outcome]) -> dict[str, str]:
@@ -83,7 +71,7 @@ def _figures(curves: Sequence[Outcome]) -> dict[str, str]:
 
 
 def write_page(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict], page: Path, seconds: float) -> None:
-    """Write the page and its plot."""
+    """Write D1's section of the page, and its plot."""
     picture = page.parent / "img" / "evidence-digits.png"
     picture.parent.mkdir(parents=True, exist_ok=True)
     curves = averaged(outcomes)
@@ -98,7 +86,7 @@ def write_page(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict], page: P
         table=reports.markdown(curves),
         **_figures(curves),
     )
-    page.write_text(text)
+    pages.write(page, {"d1": text})
 
 
 def run(seeds: Sequence[int], rounds: int, report: Path, page: Path, methods: Sequence[str] = tuple(METHODS)) -> int:

@@ -111,7 +111,7 @@ def run(setting: Setting) -> Section:
     picture = plots.bars(setting.images / "evidence-fedbe.png", "one round, server model", bars, "accuracy (%)", 100)
     verdicts = [*judge(found), *judge_gradient(gradients)]
     pictures = {"accuracy of the server model by who teaches": picture}
-    return Section("FedBE on a Swiss roll", TEXT + "\n" + REPEATED, verdicts, pictures)
+    return Section(TEXT + "\n" + REPEATED, verdicts, pictures)
 
 
 def _repeated(roll: Roll, found: dict[str, list[float]]) -> None:

@@ -147,7 +147,7 @@ def run(setting: Setting) -> Section:
         setting.images / "evidence-fedet.png", "Swiss roll, one line a seed, until the target", curves,
         ("parameters sent", "accuracy of the server model (%)"), log="x", faint=faint,
     )  # fmt: skip
-    return Section("Fed-ET: communication", TEXT, judge(fedet, fedavg), {"accuracy by parameters sent": picture})
+    return Section(TEXT, judge(fedet, fedavg), {"accuracy by parameters sent": picture})
 
 
 def _curve(sent: Sent) -> tuple[Sequence[float], Sequence[float]]:

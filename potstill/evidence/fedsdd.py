@@ -27,7 +27,7 @@ SIZES = (8, 14, 20)
 LOCAL_SECONDS, DISTIL_SECONDS = 3.0, 5.0
 """Durations of A.6's clock: one client's training, one distillation."""
 TEXT = f"""\
-K = {GROUPS} models of one MLP on the Swiss roll, {SERVER} unlabelled points, 8, 14 and 20 clients, three rounds, R of 1
+K = {GROUPS} models of one MLP on the Swiss roll, U = {SERVER} unlabelled points, 8, 14 and 20 clients, three rounds, R of 1
 and 2. A teacher forward is one point through one teacher, as the job counts them. Labels are made once a round, so the
 counts are per round. For A.6 the groups other than the main one train their next round in another thread while the
 main model is distilled; the makespan is that of a clock on which clients train one at a time, {LOCAL_SECONDS:g} s each,
@@ -167,7 +167,7 @@ def run(setting: Setting) -> Section:
         curves,
         ("clients in a round", "teacher forwards"),
     )
-    return Section("FedSDD: cost, students, overlap", TEXT, judge(found), {"teacher forwards by clients": picture})
+    return Section(TEXT, judge(found), {"teacher forwards by clients": picture})
 
 
 @dataclass
@@ -229,9 +229,9 @@ def judge(found: Found) -> list[Verdict]:
 
 def _counts(found: Found) -> list[Verdict]:
     expected: dict[str, tuple[str, Callable[[int, int], int]]] = {
-        "R = 1": ("K · R_avail · |U|", lambda index, clients: GROUPS * SERVER),
-        "R = 2": ("K · R_avail · |U|", lambda index, clients: GROUPS * min(index, 2) * SERVER),
-        "feddf": ("m · |U|", lambda index, clients: clients * SERVER),
+        "R = 1": ("K · R_avail · U", lambda index, clients: GROUPS * SERVER),
+        "R = 2": ("K · R_avail · U", lambda index, clients: GROUPS * min(index, 2) * SERVER),
+        "feddf": ("m · U", lambda index, clients: clients * SERVER),
     }
     verdicts = []
     for key, (bar, wanted) in expected.items():

@@ -132,7 +132,7 @@ def run(setting: Setting) -> Section:
         setting.images / "evidence-scaffold.png", "quadratics with different minima, mean over seeds", curves,
         ("round", "distance to the minimum, start = 1"), log="y",
     )  # fmt: skip
-    return Section("SCAFFOLD on quadratics", TEXT, judge(found), {"distance to the minimum by round": picture})
+    return Section(TEXT, judge(found), {"distance to the minimum by round": picture})
 
 
 def judge(found: Mapping[tuple[str, int], list[Descent]]) -> list[Verdict]:

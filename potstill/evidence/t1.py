@@ -63,7 +63,7 @@ def run_shared(setting: Setting) -> Section:
             if seed == setting.seeds[0]:
                 picture = plots.regions(setting.images / "evidence-t1.png", *_panels(made))
                 pictures[f"decision regions, seed {seed}"] = picture
-    return Section("T1. FedGO's four Gaussians", TEXT_SHARED, judge_shared(runs), pictures)
+    return Section(TEXT_SHARED, judge_shared(runs), pictures)
 
 
 def judge_shared(runs: Runs) -> list[Verdict]:
@@ -127,9 +127,7 @@ def run_apart(setting: Setting) -> Section:
         setting.images / "evidence-t1-apart.png", "server model, no data shared", values, "accuracy (%)", 100
     )
     verdicts = [*judge_apart(runs), *_exact(exact)]
-    return Section(
-        "T1 without shared data", TEXT_APART, verdicts, {"accuracy of the server model by weighting": picture}
-    )
+    return Section(TEXT_APART, verdicts, {"accuracy of the server model by weighting": picture})
 
 
 def judge_apart(runs: Runs) -> list[Verdict]:

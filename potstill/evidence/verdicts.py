@@ -30,14 +30,12 @@ class Section:
     """One experiment's part of the page.
 
     Attributes:
-        title: its heading.
         text: setting and remarks, in Markdown.
         verdicts: its table.
         pictures: alternative text -> file beside the page, as a relative link.
         seconds: how long it took.
     """
 
-    title: str
     text: str
     verdicts: list[Verdict]
     pictures: dict[str, str] = field(default_factory=dict)
