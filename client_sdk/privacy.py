@@ -8,7 +8,6 @@ import importlib
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,6 +51,9 @@ class PrivateSteps:
         device: torch.device,
     ):
         opacus, options = _opacus(), plan.privacy or Privacy()
+        # Torch remarks on hooks of a first layer, whose input needs no gradient. For the whole process: filters that
+        # come and go with each step would disturb those of other threads.
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
         _check_module(opacus, module)
         self.samples, self.device = samples, device
         self.rate = min(1.0, plan.batch_size / len(samples))
@@ -96,14 +98,6 @@ class PrivateSteps:
     def close(self) -> None:
         """Take Opacus's hooks off the module."""
         self._hooks.cleanup()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence torch's remark on hooks of a first layer, whose input needs no gradient."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        yield
 
 
 def _opacus() -> Any:

@@ -1,7 +1,7 @@
 """Local training of one round: a module, samples and a `LocalPlan` in, trained weights and figures out."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError
 from client_sdk.methods.base import Method, Outcome, Work
 from client_sdk.precision import Binary
-from client_sdk.privacy import PrivateSteps, Spent, quiet
+from client_sdk.privacy import PrivateSteps, Spent
 from contract import updates
 from contract.errors import RuleError
 from contract.local import Adam, LocalPlan, Optimizer
@@ -203,7 +203,7 @@ def _step(
 
 def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     assert work.samples.task is not None
-    with work.passes(len(labels)), quiet() if work.plan.privacy else nullcontext():
+    with work.passes(len(labels)):
         logits, features = work.forward(inputs, method.needs_features)
         _check_logits(logits, len(labels), work.samples.task.num_classes)
         loss = method.loss(inputs, labels, logits, features)

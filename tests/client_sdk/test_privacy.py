@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,20 @@ def test_other_parts_of_a_plan_go_together_with_it_and_the_module_is_itself_agai
     assert result.accuracy > 0.9
     assert not any(hasattr(parameter, "grad_sample") for parameter in module.parameters())
     module(torch.zeros(1, 2)).sum().backward()  # no hook of Opacus is left to complain
+
+
+def test_devices_in_threads_of_one_process_do_not_disturb_each_other(blobs: Any) -> None:
+    done: list[LocalResult] = []
+
+    def device() -> None:
+        done.append(train(Net(), samples(*blobs), noise=0.5, epochs=10))
+
+    threads = [threading.Thread(target=device) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.steps for result in done] == [50, 50, 50]
 
 
 def test_batch_norm_is_refused_with_the_remedy_before_training() -> None:
