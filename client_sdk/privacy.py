@@ -6,6 +6,7 @@ the operator knows: noise that can be drawn again can be taken off again. A priv
 
 import importlib
 import secrets
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,10 @@ from torch import Tensor, nn
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UsageError
 from contract.local import LocalPlan, Privacy
+
+
+_REMARK = "Full backward hook is firing"
+_silencing = threading.Lock()
 
 
 class Spent(BaseModel):
@@ -51,9 +56,7 @@ class PrivateSteps:
         device: torch.device,
     ):
         opacus, options = _opacus(), plan.privacy or Privacy()
-        # Torch remarks on hooks of a first layer, whose input needs no gradient. For the whole process: filters that
-        # come and go with each step would disturb those of other threads.
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        _silence_torch()
         _check_module(opacus, module)
         self.samples, self.device = samples, device
         self.rate = min(1.0, plan.batch_size / len(samples))
@@ -98,6 +101,16 @@ class PrivateSteps:
     def close(self) -> None:
         """Take Opacus's hooks off the module."""
         self._hooks.cleanup()
+
+
+def _silence_torch() -> None:
+    """Ignore torch's remark on hooks of a first layer, whose input needs no gradient.
+
+    Once for the whole process: a filter that comes and goes disturbs the training of other threads.
+    """
+    with _silencing:
+        if not any(getattr(entry[1], "pattern", None) == _REMARK for entry in warnings.filters):
+            warnings.filterwarnings("ignore", message=_REMARK)
 
 
 def _opacus() -> Any:
