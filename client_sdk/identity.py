@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Sequence
 
+import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from client_sdk.client import Client
@@ -47,12 +48,12 @@ def establish(
         _check_name(name)
     known = folder.identity()
     if known is not None:
-        _check_same(known, folder, client.url, federation, name)
+        _check_same(known, folder, client.url, federation, name, moved=token is not None)
     identity = known or Identity(
         url=client.url, federation=federation, name=name or default_name(), key=uuid.uuid4().hex
     )
     if token is not None:
-        identity = identity.model_copy(update={"token": token})
+        identity = identity.model_copy(update={"token": token, "url": client.url})
         folder.remember(identity)
     if identity.token is None:
         if join_token is None:
@@ -89,7 +90,20 @@ def _check_name(name: str) -> None:
         raise UsageError(f"name: {name!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
-def _check_same(known: Identity, folder: StateFolder, url: str, federation: str, name: str | None) -> None:
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parsed = httpx.URL(url)
+    return parsed.scheme, parsed.host, parsed.port
+
+
+def _check_same(
+    known: Identity, folder: StateFolder, url: str, federation: str, name: str | None, *, moved: bool
+) -> None:
+    """Refuse a folder of another device, and a service to which the remembered token must not be sent."""
+    if not moved and _origin(known.url) != _origin(url):
+        raise StateError(
+            f"state_dir: {folder.path} holds a token of the service at {known.url}; it is not sent to {url}. If the "
+            "service has moved, pass the device's token once; else use another folder"
+        )
     if known.federation != federation:
         raise StateError(
             f"state_dir: {folder.path} belongs to federation {known.federation}, not {federation}; use another one"

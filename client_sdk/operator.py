@@ -71,7 +71,7 @@ class OperatorClient(BaseClient):
         return self._steer(federation_id, "start")
 
     def pause_federation(self, federation_id: str) -> Federation:
-        """POST /v1/federations/{id}/pause: the open round goes on, no further one opens."""
+        """POST /v1/federations/{id}/pause: no round opens or closes until it is resumed."""
         return self._steer(federation_id, "pause")
 
     def resume_federation(self, federation_id: str) -> Federation:

@@ -19,7 +19,6 @@ from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UsageError
 from contract.local import LocalPlan, Privacy
 
-
 _REMARK = "Full backward hook is firing"
 _silencing = threading.Lock()
 
@@ -104,7 +103,7 @@ class PrivateSteps:
 
 
 def _silence_torch() -> None:
-    """Ignore torch's remark on hooks of a first layer, whose input needs no gradient.
+    """Ignore torch's remark on hooks of a first layer whose input takes no gradient, such as token ids.
 
     Once for the whole process: a filter that comes and goes disturbs the training of other threads.
     """

@@ -58,13 +58,13 @@ class Ledger(BaseModel):
 
 
 def default_folder(url: str, federation: str, name: str | None) -> Path:
-    """Return ``~/.local/state/potstill/<host>/<federation>``, with the name below it if one was given.
+    """Return ``~/.local/state/potstill/<host>/<federation>``, with ``devices/<name>`` below it if one was given.
 
     The name is a part of the path so that several devices on one machine do not meet.
     """
     root = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     folder = Path(root) / "potstill" / _safe(httpx.URL(url).netloc.decode() or "unknown") / _safe(federation)
-    return folder / _safe(name) if name else folder
+    return folder / "devices" / _safe(name) if name else folder
 
 
 def _safe(text: str) -> str:

@@ -162,6 +162,8 @@ def _train(
             lost, right, seen = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device), 0
             batches = private.batches() if private else samples.batches(plan.batch_size, order, device)
             for inputs, labels in batches:
+                if private is not None and inputs.is_floating_point():
+                    inputs.requires_grad_()  # else torch warns of Opacus's hooks, an error under `python -W error`
                 step_loss, hits = _step(work, method, optimizer, private, inputs, labels)
                 steps, seen = steps + 1, seen + len(labels)
                 lost += step_loss * len(labels)

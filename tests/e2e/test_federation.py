@@ -4,13 +4,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from client_sdk import RunReport, train_and_push
 from contract.tensors import check_file
 from contract.wire.federations import FederationCreate
 
-from .conftest import Deployment, add_server_data, federation_request, images
+from .conftest import CLASSES, Deployment, add_server_data, federation_request, images
 
 NAMES = ("east", "north", "west")
 
@@ -22,15 +23,17 @@ def run_devices(deployment: Deployment, federation: str, join_token: str, folder
 
     def device(number: int, name: str) -> None:
         try:
+            data = images(number, 60 + 10 * number, classes=[number, number + 1])
             reports[name] = train_and_push(
                 deployment.url,
-                images(number, 60 + 10 * number, classes=[number, number + 1]),
+                data,
                 federation=federation,
                 join_token=join_token,
                 name=name,
                 state_dir=folder / name,
                 device="cpu",
                 progress=False,
+                label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
             )
         except Exception as error:  # noqa: BLE001 - it is reported in the main thread
             errors.append(error)
