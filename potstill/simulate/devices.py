@@ -138,7 +138,6 @@ class Device:
     def train(self, round_: LocalRound, copy: str) -> Participation:
         """Train the round's model `copy` and deliver; a delivery that is there already is not made again."""
         target = round_.folder / f"{self._number}.safetensors"
-        note = target.with_suffix(".json")
         if not target.exists() or self._folder.pending() is not None:
             extras = sent(round_.state, copy)
             assignment = TrainAssignment(
@@ -155,11 +154,7 @@ class Device:
                 upload_url="simulation",
             )
             self._work(assignment, [round_.models[copy], *extras.values()], target, rounds=1)
-        part = note.with_suffix(".json.part")
-        found = _participation(self.name, copy, target)
-        part.write_text(found.model_dump_json(exclude={"update"}))
-        os.replace(part, note)
-        return found
+        return _participation(self.name, copy, target)
 
     def train_discriminator(self, generator: Path, input_range: tuple[float, float], target: Path) -> Path:
         """Train the discriminator against the generator's images, once; return its file."""

@@ -87,8 +87,7 @@ class Simulation:
                 history.rounds.append(record)
                 if fresh and on_round is not None:
                     on_round(record)
-                if fresh:
-                    self._tidy(record)
+                self._tidy(record)  # also of a round that is read: the process may have been stopped before
         return history
 
     def _is_over(self, record: RoundRecord) -> bool:
@@ -98,12 +97,12 @@ class Simulation:
     # ------------------------------------------------------------------------------------------- before the rounds
     def _prepared(self) -> History:
         """Make the first models and, where the recipe reads discriminators, all that they need."""
-        result = self._jobs.run("initialize", self._initialize)
+        result = self._jobs.run("initialize", self._initialize).result
         history = History(_record(0, {}, result, []))
         stage = self.config.recipe.discriminators
         if stage is None:
             return history
-        made = self._jobs.run("generator", self._generator)
+        made = self._jobs.run("generator", self._generator).result
         history.generator = dict(made.models)
         low, high = made.metrics["input_range"]
         for step, (name, device) in enumerate(self._devices.items()):
@@ -114,7 +113,7 @@ class Simulation:
         if "samples" in made.models:
             self._datasets = self._datasets.model_copy(update={"unlabeled": made.models["samples"]})
         scored = self._jobs.run("score", lambda folder: self._score(folder, history, (low, high)))
-        history.scores = dict(scored.models)
+        history.scores = dict(scored.result.models)
         return history
 
     def _spec_of(self, prototype: Prototype, weights: Path | None) -> PrototypeSpec:
@@ -184,17 +183,17 @@ class Simulation:
     def _round(self, index: int, before: RoundRecord, history: History) -> tuple[RoundRecord, bool]:
         """Run a round, or read it; return its record and whether it was run now."""
         name = f"rounds/{index:05}"
-        known = self._jobs.done(name)
-        if known is not None:
-            parts = [self._known(part) for part in known.note["participants"]]
-            seconds = known.note["device_seconds"] + known.note["job_seconds"]
-            return _record(index, before.models, known.result, parts, before.state, seconds), False
-        started = time.monotonic()
-        parts = self._train(index, before, history, self._folder / name / "updates")
-        seconds = time.monotonic() - started
-        note = {"participants": [self._noted(part) for part in parts], "device_seconds": seconds}
-        result = self._jobs.run(name, lambda folder: self._fuse(folder, index, before, parts, history), note)
-        return _record(index, before.models, result, parts, before.state, time.monotonic() - started), True
+        done = self._jobs.done(name)
+        fresh = done is None
+        if done is None:
+            started = time.monotonic()
+            parts = self._train(index, before, history, self._folder / name / "updates")
+            seconds = time.monotonic() - started
+            note = {"participants": [self._noted(part) for part in parts], "device_seconds": seconds}
+            done = self._jobs.run(name, lambda folder: self._fuse(folder, index, before, parts, history), note)
+        parts = [self._known(part) for part in done.note["participants"]]
+        seconds = done.note["device_seconds"] + done.note["job_seconds"]
+        return _record(index, before.models, done.result, parts, before.state, seconds), fresh
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -260,8 +259,8 @@ class Simulation:
             for part in record.participants:
                 part.update = None
         named = {path.absolute() for path in (*record.state.values(), *record.models.values())}
-        for folder in sorted(rounds.iterdir()):
-            self._prune(folder, named)
+        for index in range(1, record.index + 1):
+            self._prune(rounds / f"{index:05}", named)
 
     def _prune(self, folder: Path, named: set[Path]) -> None:
         tree = json.loads((folder / "result.json").read_text())["result"]

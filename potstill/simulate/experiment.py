@@ -138,7 +138,7 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
     Raises:
         SimulationError: names the recipe and the part.
     """
-    titles = [entry.title for entry in experiment.recipes]
+    titles = [folder_name(entry.title) for entry in experiment.recipes]
     twice = sorted({title for title in titles if titles.count(title) > 1})
     if twice:
         raise SimulationError(f"recipes: {twice[0]!r} comes twice; give each a label of its own")

@@ -36,12 +36,13 @@ def deterministic() -> Iterator[None]:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Run with so many of torch's threads; None leaves them as they are."""
+    """Run with so many of torch's threads, or with what there are; the caller's random numbers go on afterwards."""
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            yield
     finally:
         torch.set_num_threads(before)
 
@@ -77,23 +78,24 @@ class Jobs:
                 result[field] = {key: str(self._root / path) for key, path in result[field].items()}
         return Done(JobResult.model_validate(result), tree["note"])
 
-    def run(self, name: str, spec: Callable[[Path], JobSpec], note: dict[str, Any] | None = None) -> JobResult:
-        """Do the job that `spec` describes for an output folder, unless it is done; return its result.
+    def run(self, name: str, spec: Callable[[Path], JobSpec], note: dict[str, Any] | None = None) -> Done:
+        """Do the job that `spec` describes for an output folder, unless it is done; `note` is kept with its result.
 
         Raises:
             JobFailure: as the service would report it.
         """
         known = self.done(name)
         if known is not None:
-            return known.result
+            return known
         folder = self._root / name / "job"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         started = time.monotonic()
         with deterministic():
             result = run(spec(folder), self._tell, device=self._device)
-        self._write(name, result, {**(note or {}), "job_seconds": time.monotonic() - started})
-        return result
+        noted = {**(note or {}), "job_seconds": time.monotonic() - started}
+        self._write(name, result, noted)
+        return Done(result, noted)
 
     def _tell(self, progress: Progress) -> None:
         self._report(progress.phase, progress.step, progress.of)

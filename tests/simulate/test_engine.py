@@ -1,0 +1,243 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contract.tensors import TensorFile, check_file
+from potstill.simulate.config import SimulatedClient, SimulationError
+from potstill.simulate.engine import Simulation
+from potstill.simulate.history import History, RoundRecord, digest_of
+from worker.specs import JobFailure
+
+from .small import LOCAL, NAMES, body, config, samples
+
+SCHEDULE = {"schedule": {"epochs": 1, "batch_size": 16}}
+STATEFUL: dict[str, dict[str, Any]] = {
+    "feddf": {"recipe": {"name": "feddf", "options": SCHEDULE}},
+    "fedavgm": {"recipe": {"name": "fedavgm"}},
+    "scaffold": {"recipe": {"name": "scaffold"}, "local": {"objective": {"kind": "scaffold"}, **LOCAL}},
+    "fedgkd": {"recipe": {"name": "fedgkd"}, "local": {"objective": {"kind": "fedgkd"}, **LOCAL}},
+    "moon": {"recipe": {"name": "moon"}, "local": {"objective": {"kind": "moon"}, **LOCAL}},
+    "fedsdd": {"recipe": {"name": "fedsdd", "options": {**SCHEDULE, "groups": {"count": 2}, "rounds": 2}}},
+    "fedgo": {
+        "recipe": {
+            "name": "fedgo",
+            "options": {**SCHEDULE, "generator": {"steps": 2}, "plan": {"architecture": "disc-mlp", "epochs": 1}},
+        }
+    },
+}
+
+
+def files(history: History) -> list[dict[str, str]]:
+    return [record.digests for record in (history.initial, *history.rounds)]
+
+
+class Stopped(Exception):
+    """Stands for a process that was killed."""
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, where: str, count: int) -> None:
+    """Let the engine die at a call of one of its steps, after `count` others."""
+    from potstill.simulate import devices, engine
+
+    owner, name = {
+        "training": (devices.Device, "train"),
+        "delivered": (devices.Device, "_work"),
+        "tidying": (engine.Simulation, "_tidy"),
+    }[where]
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = iter(range(count))
+
+    def dies(*args: Any, **options: Any) -> Any:
+        last = next(calls, None) is None
+        if last and where != "delivered":
+            raise Stopped
+        result = real(*args, **options)
+        if last:
+            raise Stopped
+        return result
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+def test_a_round_is_the_weighted_mean_of_its_clients(tmp_path: Path) -> None:
+    seen: list[RoundRecord] = []
+
+    def on_round(record: RoundRecord) -> None:
+        seen.append(record)
+        total = sum(part.num_samples for part in record.participants)
+        with TensorFile(record.models["main"]) as file:
+            found = {name: file.read(name) for name in file.names}
+        expected = {name: np.zeros(value.shape) for name, value in found.items()}
+        for part in record.participants:
+            with TensorFile(record.client_models[part.client]) as file:
+                for name in found:
+                    expected[name] += file.read(name).astype(np.float64) * part.num_samples / total
+        for name, value in found.items():
+            np.testing.assert_allclose(value, expected[name], atol=1e-6)
+
+    history = Simulation(config(tmp_path)).run(on_round)
+    assert [record.index for record in seen] == [1, 2, 3]
+    assert all(len(record.participants) == 3 for record in history.rounds)
+    assert {part.client for record in history.rounds for part in record.participants} <= set(NAMES)
+    assert len(history.accuracies) == 3 and history.accuracies[-1] > 0.5
+    assert len(set(map(str, files(history)))) == 4, "every round makes another model"
+    assert not history.rounds[0].client_models, "updates are removed after the round"
+    for record in history.rounds:
+        check_file(record.models["main"])
+
+
+def test_updates_are_kept_when_asked_for(tmp_path: Path) -> None:
+    history = Simulation(config(tmp_path, keep_updates=True)).run()
+    assert [len(record.client_models) for record in history.rounds] == [3, 3, 3]
+    again = Simulation(config(tmp_path, keep_updates=True)).run()
+    assert again.rounds[0].client_models == history.rounds[0].client_models
+
+
+def test_only_the_newest_models_are_kept_when_asked_for(tmp_path: Path) -> None:
+    history = Simulation(config(tmp_path, keep_models=False)).run()
+    assert [record.models["main"].exists() for record in history.rounds] == [False, False, True]
+    assert Simulation(config(tmp_path, keep_models=False)).run().accuracies == history.accuracies
+
+
+@pytest.mark.parametrize(
+    ("case", "where", "count"),
+    [
+        *((case, "training", 4) for case in STATEFUL),
+        *((case, "delivered", 4) for case in ("scaffold", "moon")),
+        *((case, "tidying", 1) for case in ("fedgkd", "fedsdd")),
+    ],
+)
+def test_a_stopped_run_goes_on_with_the_same_result(
+    case: str, where: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = body(**{"recipe": None} | STATEFUL[case])
+    whole = Simulation(config(tmp_path / "whole", body_=request)).run()
+    with monkeypatch.context() as patch:
+        stop_at(patch, where, count)
+        with pytest.raises(Stopped):
+            Simulation(config(tmp_path / "stopped", body_=request)).run()
+    resumed = Simulation(config(tmp_path / "stopped", body_=request)).run()
+    assert files(resumed) == files(whole)
+    assert resumed.accuracies == whole.accuracies
+    assert [r.participants for r in resumed.rounds] == [r.participants for r in whole.rounds]
+
+
+def test_a_finished_run_is_read_not_run_again(tmp_path: Path) -> None:
+    first = Simulation(config(tmp_path)).run()
+    called: list[int] = []
+    second = Simulation(config(tmp_path)).run(lambda record: called.append(record.index))
+    assert called == []
+    assert files(first) == files(second)
+
+
+def test_a_folder_can_be_moved(tmp_path: Path) -> None:
+    first = Simulation(config(tmp_path / "here")).run()
+    expected = files(first)
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = Simulation(config(tmp_path / "there")).run()
+    assert files(moved) == expected
+    assert all("there" in str(path) for path in moved.models.values())
+
+
+def test_a_folder_of_another_simulation_is_refused(tmp_path: Path) -> None:
+    Simulation(config(tmp_path)).run()
+    with pytest.raises(SimulationError, match="other data or settings"):
+        Simulation(config(tmp_path, body_=body(seed=6)))
+    other = [SimulatedClient(name, samples(7, 12)) for name in NAMES]
+    with pytest.raises(SimulationError, match="other data or settings"):
+        Simulation(config(tmp_path, clients=other))
+
+
+def test_results_do_not_depend_on_the_order_of_clients(tmp_path: Path) -> None:
+    given = config(tmp_path / "one")
+    one = Simulation(given).run()
+    other = Simulation(config(tmp_path / "two", clients=tuple(reversed(given.clients)))).run()
+    assert files(one) == files(other)
+
+
+def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    Simulation(config(tmp_path, {"name": "feddf", "options": SCHEDULE})).run()
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+    assert torch.rand(1) == expected
+
+
+def test_first_models_can_be_given(tmp_path: Path) -> None:
+    first = Simulation(config(tmp_path / "one")).run()
+    given = {"main": first.models["main"]}
+    second = Simulation(config(tmp_path / "two", initial_models=given)).run()
+    assert digest_of(second.initial.models["main"]) == digest_of(first.models["main"])
+
+
+def test_a_target_accuracy_ends_the_run(tmp_path: Path) -> None:
+    request = body(rounds={"total": 50, "target_accuracy": 0.3})
+    history = Simulation(config(tmp_path, body_=request)).run()
+    assert len(history.rounds) < 50
+    assert history.accuracies[-1] >= 0.3
+
+
+def test_groups_are_models_of_their_own(tmp_path: Path) -> None:
+    request = body(**STATEFUL["fedsdd"])
+    history = Simulation(config(tmp_path, body_=request)).run()
+    assert set(history.models) == {"main", "main~1"}
+    trained = {part.prototype for record in history.rounds for part in record.participants}
+    assert trained == {"main", "main~1"}
+
+
+def test_fedgo_leaves_its_stage(tmp_path: Path) -> None:
+    history = Simulation(config(tmp_path, body_=body(**STATEFUL["fedgo"]))).run()
+    assert set(history.discriminators) == set(history.scores) == set(NAMES)
+    assert {"generator", "discriminator"} <= set(history.generator)
+    with TensorFile(history.scores["east"]) as file:
+        assert file.read("unlabeled").shape == (30,) and file.read("test").shape == (40,)
+    assert history.rounds[-1].ensemble_accuracy is not None
+
+
+def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
+    bad = samples(90, 30)[0]
+    bad[:] = 1.0  # a generator cannot scale data without a range
+    given = config(tmp_path, body_=body(**STATEFUL["fedgo"]), server={"unlabeled": bad, "test": samples(91, 40)})
+    with pytest.raises(JobFailure) as failure:
+        Simulation(given).run()
+    assert failure.value.code == "bad_option"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"clients": []}, "there is none"),
+        ({"clients": [SimulatedClient("a", samples(0, 5)), SimulatedClient("a", samples(1, 5))]}, "appears twice"),
+        ({"clients": [SimulatedClient("a", samples(0, 5))]}, "3 clients are needed"),
+        ({"server": {"tset": samples(0, 5)}}, "'tset' is not one of"),
+        ({"server": {"test": samples(0, 5)[0]}}, "test needs labels"),
+        ({"recipe": "feddf", "server": {}}, "unlabel"),
+        ({"recipe": "nope"}, "unknown recipe"),
+        ({"recipe": "scaffold"}, "scaffold"),
+    ],
+)
+def test_the_impossible_is_refused_by_field(more: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SimulationError, match=message):
+        Simulation(config(tmp_path, **more))
+
+
+def test_an_unknown_prototype_is_refused(tmp_path: Path) -> None:
+    clients = [SimulatedClient(name, samples(0, 9), prototype="other") for name in NAMES]
+    with pytest.raises(SimulationError, match="no prototype 'other'"):
+        Simulation(config(tmp_path, clients=clients))
+
+
+def test_a_damaged_note_of_a_job_is_not_half_read(tmp_path: Path) -> None:
+    """Results are noted in one step: what a stopped process left beside them is no result."""
+    Simulation(config(tmp_path)).run()
+    note = tmp_path / "rounds" / "00003" / "result.json"
+    expected = json.loads(note.read_text())["result"]["metrics"]["accuracy"]
+    note.rename(note.with_suffix(".part"))
+    assert Simulation(config(tmp_path)).run().accuracies[-1] == expected
