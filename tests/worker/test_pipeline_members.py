@@ -270,6 +270,17 @@ def test_fed_ets_labels_equal_the_slow_reference(tmp_path: Path, federation: Any
     assert not list((tmp_path / "round-1").glob("outputs-*"))
 
 
+def test_a_consensus_of_other_weights_is_theirs(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    world = fedet_world(tmp_path, federation, weigh={"kind": "samples"})
+    updates = world.updates()
+    logits = outputs(world, updates, tensors(tmp_path / "unlabeled")["inputs"])
+    found = fedet.targets(logits, weigh.samples([update.num_samples for update in updates], 21))
+    ensemble = world.round(updates).metrics["ensemble"]
+    assert ensemble["dissent"] == pytest.approx(found.div_mass.mean(), rel=1e-4)
+    assert ensemble["dissent"] != pytest.approx(fedet.targets(logits).div_mass.mean(), rel=1e-3)
+    assert ensemble["entropy"] == pytest.approx(entropy(found.consensus), rel=1e-4)
+
+
 def test_heads_that_differ_are_refused_with_the_remedy(tmp_path: Path, federation: Any) -> None:
     plain = {"small": {"architecture": "mlp", "options": {"hidden": [4]}}}
     world = federation(tmp_path, presets.build("fedet", SHORT), prototypes=plain, server=SERVER)
@@ -346,9 +357,12 @@ def test_augmented_images_are_mirrored_or_shifted_and_nothing_else(federation: A
     crop = Augmenter(parts.Augment(pad=1), federation.task, seed=3)
     padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
     places = [padded[:, :, top : top + 4, left : left + 4] for top in range(3) for left in range(3)]
-    for _ in range(20):
-        made = crop(images)
-        assert all(any(torch.equal(made[i], place[i]) for place in places) for i in (0, 1))
+    found = {i: set[int]() for i in (0, 1)}
+    for made in (crop(images) for _ in range(60)):
+        for i in (0, 1):
+            (place,) = [number for number, each in enumerate(places) if torch.equal(made[i], each[i])]
+            found[i].add(place)
+    assert found == {0: set(range(9)), 1: set(range(9))}
     again = Augmenter(parts.Augment(flip=True), federation.task, seed=3)
     assert all(torch.equal(again(images), one) for one in seen)
 

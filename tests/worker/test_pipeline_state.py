@@ -110,8 +110,10 @@ def test_fedtgp_trains_prototypes_near_their_classes_and_goes_on_from_round_to_r
     figures = first.metrics["prototypes"]
     assert figures["margin"] == pytest.approx(4 * np.sqrt(2), rel=1e-3)
     assert figures["means"] == 15
+    forgetful = run(world.spec("forgetful", classes(world, tensors), **PLAIN, state={}), ignore)
     second = world.round(classes(world, tensors), **PLAIN)
     assert second.metrics["prototypes"]["loss"] < figures["loss"]
+    assert second.metrics["prototypes"]["loss"] < forgetful.metrics["prototypes"]["loss"]
     assert set(world.state) == {"tgp", "send.prototypes"}
     assert set(tensors(world.models["main"])) == {"1.weight", "1.bias", "3.weight", "3.bias"}
 
