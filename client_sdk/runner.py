@@ -77,7 +77,7 @@ def train_and_push(
         name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
         rounds: stop after so many delivered rounds; None for until the federation is done.
         device: a torch device, or ``auto``.
-        state_dir: default ``~/.local/state/potstill/<host>/<federation>[/<name>]``.
+        state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
         progress: show bars and lines on stderr.
         on_round: called after each round.
         model: your own module, or a function that makes it; its tensors must be the federation's. On return it has

@@ -270,7 +270,7 @@ def test_two_processes_do_not_share_a_folder(take_part: Run, tmp_path: Path) -> 
 def test_default_folders_follow_xdg_and_keep_devices_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert default_folder("http://h:80/", "fed_1", None) == Path("/state/potstill/h/fed_1")
-    assert default_folder("http://h:8000", "fed_1", "../ward 7") == Path("/state/potstill/h_8000/fed_1/_ward_7")
+    assert default_folder("http://h:8000", "fed_1", "../ward 7") == Path("/state/potstill/h_8000/fed_1/devices/_ward_7")
     monkeypatch.delenv("XDG_STATE_HOME")
     assert default_folder("http://h", "fed_1", None) == Path.home() / ".local/state/potstill/h/fed_1"
 
