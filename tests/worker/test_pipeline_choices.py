@@ -11,7 +11,7 @@ from contract import local
 from contract.local import LocalPlan
 from contract.recipes import parts, presets
 from worker.parts.weigh import LOG_WEIGHTS
-from worker.pipeline import data, distil, fusing, generators, labels, sends, students, teachers
+from worker.pipeline import data, distil, fusing, generators, labels, sends, students, teachers, tgp
 
 SHORT = {"schedule": {"epochs": 2, "batch_size": 8, "optimizer": {"kind": "adam"}}}
 POSTERIOR = {"kind": "posterior", "samples": 2}
@@ -137,8 +137,13 @@ def test_every_choice_has_a_case() -> None:
 
 @pytest.mark.parametrize("objective", sorted(choices(local.Objective), key=str), ids=lambda each: each.__name__)
 def test_a_round_of_every_objective(
-    objective: type, tmp_path: Path, federation: Any, repeatable: Callable[[Any], Any]
+    objective: type,
+    tmp_path: Path,
+    federation: Any,
+    repeatable: Callable[[Any], Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tgp, "EPOCHS", 20)
     name = "scaffold" if objective is local.ScaffoldObjective else "fedavg"
     result = repeatable(federation(tmp_path, presets.build(name), LocalPlan(objective=objective())))
     sent = {key for key in result.state or {} if key.startswith("send.")}

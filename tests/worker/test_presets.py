@@ -12,6 +12,7 @@ from contract.recipes import parts
 from contract.recipes.checks import check_with_data, check_with_local
 from contract.recipes.presets import PRESETS, build, parse
 from contract.tensors import TensorFile
+from worker.pipeline import tgp
 
 HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
 AVERAGING = {
@@ -59,7 +60,10 @@ def test_the_page_shows_every_preset_and_every_choice() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_two_rounds_of_every_preset(name: str, tmp_path: Path, federation: Any) -> None:
+def test_two_rounds_of_every_preset(
+    name: str, tmp_path: Path, federation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tgp, "EPOCHS", 20)
     recipe, local = short(name), PRESETS[name].local
     networks = ({"main": HEAD}, HEAD) if name == "fedet" else (None, None)
     world = federation(tmp_path, recipe, local, *networks)
