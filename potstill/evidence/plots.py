@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import ListedColormap
+from matplotlib.ticker import MaxNLocator
 
 Array = NDArray[Any]
 CLASS_COLOURS = ("#d62728", "#1f77b4", "#2ca02c")
@@ -101,6 +102,8 @@ def lines(
         axis.set_xscale("log")
     if "y" in log:
         axis.set_yscale("log")
+    if axes[0] == "round":
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel=axes[0], ylabel=axes[1])
     axis.set_title(title, loc="left", fontsize=10)
     axis.grid(alpha=0.3)
