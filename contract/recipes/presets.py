@@ -41,9 +41,9 @@ def _place(tree: dict[str, Any], option: str, value: Any) -> dict[str, Any]:
         return _nested(("distil", *parts_of), value)
     if parts_of[0] in tree and len(parts_of) > 1:
         return _nested(tuple(parts_of), value)
-    places = _paths({key: tree[key] for key in _SECTIONS if tree.get(key)}).get(option, [])
+    places = _paths({key: tree[key] for key in _SECTIONS if tree.get(key)}).get(parts_of[0], [])
     if len(places) == 1:
-        return _nested(places[0], value)
+        return _nested((*places[0], *parts_of[1:]), value)
     if places:
         ways = ", ".join(".".join(path) for path in places)
         raise RecipeError(f"options.{option}", f"{option!r} is the name of several options; write one of {ways}")

@@ -26,6 +26,9 @@ def run(
     state_dir: Annotated[Path | None, typer.Option(help="Where the device keeps its token and its work.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
     rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds.")] = None,
+    label_counts: Annotated[
+        str | None, typer.Option(help="Samples per class, such as 30,0,12; only for federations that weigh by labels.")
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -48,11 +51,21 @@ def run(
         device=device,
         state_dir=state_dir,
         progress=not as_json,
+        label_counts=_counts(label_counts),
     )
     if as_json:
         print_json(asdict(report))
     else:
         out().print(summary(report))
+
+
+def _counts(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise CliError(f"--label-counts {text!r}: give whole numbers with commas between them, such as 30,0,12")
+    return [int(part) for part in parts]
 
 
 def summary(report: "RunReport") -> str:

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.local import LocalPlan
-from contract.recipes.checks import check_with_data, check_with_local
+from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
@@ -84,6 +84,9 @@ def _check_mixture(request: FederationCreate, recipe: Recipe, local: LocalPlan, 
             has_server_model=request.server_model is not None,
             is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
         )
+        networks = [*request.prototypes, *([request.server_model] if request.server_model else [])]
+        check_with_networks(recipe, {network.name: network.options for network in networks})
+        check_with_rounds(recipe, request.rounds.min_updates)
     except RecipeError as error:
         raise invalid_field(
             error.field if error.field.startswith("local") else f"recipe.{error.field}", str(error)
