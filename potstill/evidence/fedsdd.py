@@ -28,10 +28,10 @@ LOCAL_SECONDS, DISTIL_SECONDS = 3.0, 5.0
 """Durations of A.6's clock: one client's training, one distillation."""
 TEXT = f"""\
 K = {GROUPS} models of one MLP on the Swiss roll, U = {SERVER} unlabelled points, 8, 14 and 20 clients, three rounds,
-R = 1 and 2. A teacher forward is one point through one teacher, as the job counts them. Labels are made once a round, so the
-counts are per round. For A.6 the groups other than the main one train their next round in another thread while the
-main model is distilled; the makespan is that of a clock on which clients train one at a time, {LOCAL_SECONDS:g} s each,
-and the server distils for {DISTIL_SECONDS:g} s beside them.
+R = 1 and 2. A teacher forward is one point through one teacher, as the job counts them; labels are made once a round.
+For A.6 the groups other than the main one train their next round in another thread while the main model is distilled;
+the makespan is that of a clock on which clients train one at a time, {LOCAL_SECONDS:g} s each, and the server distils
+for {DISTIL_SECONDS:g} s beside them.
 """
 
 

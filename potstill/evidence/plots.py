@@ -98,6 +98,8 @@ def lines(
         axis.plot(x, y, color=colour, linewidth=2, marker="o", markersize=3, label=name)
         for thin_x, thin_y in (faint or {}).get(name, ()):
             axis.plot(thin_x, thin_y, color=colour, linewidth=0.7, alpha=0.5)
+    if not log:
+        axis.set_ylim(bottom=0)
     if "x" in log:
         axis.set_xscale("log")
     if "y" in log:

@@ -37,8 +37,8 @@ fakes too. MLP 2-64-64-3, Adam 1e-3: 2 epochs for a classifier, 10 for a discrim
 """
 TEXT_APART = """\
 The same Gaussians, but no client has a point of another's; 50 epochs each for classifiers and discriminators, 30 for
-the student. Accuracy of the server model on 4000 fresh points of the mixture. Two classes of one client say nothing
-about a third: whoever weighs teachers by how sure they are is wrong wherever a teacher is sure of what it never saw.
+the student. Accuracy of the server model on 4000 fresh points of the mixture. A client that has seen one class is sure
+of it everywhere, so how sure teachers are does not tell which of them knows; the discriminators do.
 """
 
 
