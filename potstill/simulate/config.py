@@ -95,7 +95,7 @@ def resolve(config: SimulationConfig) -> FederationConfig:
         ]
         rules.check_architectures(prototypes, recipe, request.task, "test" in config.server)
         rules.check_groups(recipe, request.rounds)
-        rules.check_server_model(request.server_model, request.task)
+        rules.check_server_model(request.server_model, request.prototypes, request.task)
     except DomainError as error:
         raise SimulationError(error.detail) from error
     except RecipeError as error:

@@ -148,9 +148,11 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
         _check_discriminators(recipe, task)
 
 
-def check_server_model(server: Prototype | None, task: Task) -> None:
-    """Refuse a server model that the service cannot run."""
+def check_server_model(server: Prototype | None, prototypes: list[Prototype], task: Task) -> None:
+    """Refuse a server model that the service cannot run, and a prototype that takes its name."""
     if server is not None:
+        if any(prototype.name == SERVER for prototype in prototypes):
+            raise invalid_field("prototypes", f"{SERVER!r} is the name of the server's model; take another one")
         _check_options("server_model.architecture", server.architecture, "classifier", server.options, task)
         if not architectures.find(server.architecture).server_side:
             raise invalid_field("server_model.architecture", f"the service cannot run {server.architecture!r}")

@@ -92,7 +92,7 @@ def _check_mixture(request: FederationCreate, recipe: Recipe, local: LocalPlan, 
             error.field if error.field.startswith("local") else f"recipe.{error.field}", str(error)
         ) from None
     rules.check_groups(recipe, request.rounds)
-    rules.check_server_model(request.server_model, request.task)
+    rules.check_server_model(request.server_model, request.prototypes, request.task)
 
 
 def _imported(request: FederationCreate, recipe: Recipe) -> list[str]:

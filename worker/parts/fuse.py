@@ -3,7 +3,7 @@
 Symbols: m clients, n_k samples of client k, theta_k its tensors.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -192,9 +192,13 @@ def _check_schema(source: Source, base: Header) -> None:
         raise PartError("schema_mismatch", f"update of {source.name!r}: {error.detail}") from error
 
 
-def _one_pass(pieces: list[_Piece], sources: Sequence[Source], int_rule: IntRule) -> list[Array]:
+def _one_pass(
+    pieces: list[_Piece], sources: Sequence[Source], int_rule: IntRule, on_source: Callable[[], None]
+) -> Iterator[Array]:
+    """Read every source once and yield the pieces' results; each sum is let go when its result is taken."""
     sums = [_sum_for(piece.dtype, int_rule) for piece in pieces]
     for source in sources:
+        on_source()
         with TensorFile(source.path) as file:
             for piece, total in zip(pieces, sums, strict=True):
                 try:
@@ -202,11 +206,18 @@ def _one_pass(pieces: list[_Piece], sources: Sequence[Source], int_rule: IntRule
                 except PartError as error:
                     where = f"update of {source.name!r}, tensor {piece.name!r}: {error.detail}"
                     raise PartError(error.code, where) from error
-    return [total.result() for total in sums]
+    sums.reverse()
+    while sums:
+        yield sums.pop().result()
 
 
 def average_files(
-    sources: Sequence[Source], output: Path, *, base: Header | None = None, int_rule: IntRule = "max"
+    sources: Sequence[Source],
+    output: Path,
+    *,
+    base: Header | None = None,
+    int_rule: IntRule = "max",
+    on_source: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Write the weighted average of the sources' files (FedAvg; FedDF Alg. 1 line 6) and return who contributed.
 
@@ -219,6 +230,7 @@ def average_files(
         output: file to write.
         base: header of the model they started from; default the first source's.
         int_rule: 'max', or 'round_mean' for the n_k mean rounded half to even.
+        on_source: called before each reading of a source; what it raises ends the job.
 
     Raises:
         PartError: no_positive_weight, bad_weight, schema_mismatch or non_finite; errors name client and tensor.
@@ -234,7 +246,7 @@ def average_files(
     metadata = {key: value for key, value in base.metadata.items() if key in MODEL_KEYS}
     with TensorWriter(output, infos, metadata) as writer:
         for pieces in _passes(base):
-            for piece, values in zip(pieces, _one_pass(pieces, ordered, int_rule), strict=True):
+            for piece, values in zip(pieces, _one_pass(pieces, ordered, int_rule, on_source), strict=True):
                 writer.write(piece.name, values)
     return [source.name for source in ordered]
 

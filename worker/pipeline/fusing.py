@@ -50,7 +50,7 @@ def _counted(sources: Sequence[Source]) -> dict[str, float]:
 
 
 def _average(job: Round, prototype: str, sources: Sequence[Source], target: Path) -> dict[str, float]:
-    average_files(sources, target, base=_header(job, prototype))
+    average_files(sources, target, base=_header(job, prototype), on_source=job.phases.alive)
     return _counted(sources)
 
 

@@ -17,13 +17,13 @@ class Phases:
     def __init__(self, report: Callable[[Progress], None]):
         self._report = report
         self._name = ""
-        self._of = 0
+        self._of = self._step = 0
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str, of: int = 0) -> Iterator[None]:
         """Report the start of a phase of `of` steps; its time is kept when it ends."""
-        self._name, self._of = name, of
+        self._name, self._of, self._step = name, of, 0
         self._report(Progress(phase=name, of=of))
         begun = time.perf_counter()
         try:
@@ -33,4 +33,9 @@ class Phases:
 
     def step(self, step: int) -> None:
         """Report that `step` steps of the phase are done."""
+        self._step = step
         self._report(Progress(phase=self._name, step=step, of=self._of))
+
+    def alive(self) -> None:
+        """Report the same again, within a long step: whoever wants the job to end can say so."""
+        self._report(Progress(phase=self._name, step=self._step, of=self._of))

@@ -168,8 +168,7 @@ def _first_discriminator(spec: GeneratorSpec) -> Path:
 def score(spec: ScoreSpec, report: Report, device: str = "cpu") -> JobResult:
     """Write, per client, its discriminator's scores a on the server sets, float32 and before any sigmoid (FedGO eq. 9).
 
-    Raises:
-        JobFailure: non_finite, schema_mismatch or architecture_failed, naming the client.
+    A discriminator that cannot be scored stops nobody else: it has no file, and `rejected` of the figures says why.
     """
     phases = Phases(report)
     paths = {"unlabeled": spec.datasets.unlabeled, "test": spec.datasets.test}
@@ -180,14 +179,20 @@ def score(spec: ScoreSpec, report: Report, device: str = "cpu") -> JobResult:
     }
     models: dict[str, Path] = {}
     spread: dict[str, float] = {}
+    rejected: dict[str, str] = {}
     with phases.phase("score", of=len(spec.discriminators)):
         for index, client in enumerate(sorted(spec.discriminators)):
-            scores = _scores_of(spec, client, sets, device)
+            try:
+                scores = _scores_of(spec, client, sets, device)
+            except JobFailure as failure:
+                rejected[client] = f"{failure.code}: {failure.detail}"
+                continue
             models[client] = spec.output_dir / f"scores-{index}.safetensors"
             write_file(models[client], scores)
             spread[client] = float(np.std(scores["unlabeled"], dtype=np.float64)) if "unlabeled" in scores else 0.0
             phases.step(index + 1)
-    return JobResult(models=models, metrics={"spread": spread, "seconds": phases.seconds}, device=device)
+    metrics = {"spread": spread, "rejected": rejected, "seconds": phases.seconds}
+    return JobResult(models=models, metrics=metrics, device=device)
 
 
 def _scores_of(spec: ScoreSpec, client: str, sets: dict[str, Tensor], device: str) -> dict[str, np.ndarray]:
