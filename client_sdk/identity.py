@@ -4,7 +4,7 @@ import re
 import secrets
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -14,7 +14,7 @@ from client_sdk.errors import FederationEnded, InvalidTransition, NameTaken, Sta
 from client_sdk.state import Identity, StateFolder
 from contract.wire.common import Name
 from contract.wire.devices import Enrolment
-from contract.wire.federations import TERMINAL_STATES
+from contract.wire.federations import TERMINAL_STATES, Capability
 
 
 def default_name() -> str:
@@ -33,6 +33,8 @@ def establish(
     token: str | None,
     name: str | None,
     label_counts: Sequence[int] | None = None,
+    prototype: str | None = None,
+    capabilities: Mapping[str, Capability] | None = None,
 ) -> Identity:
     """Return who this device is and let `client` use its token.
 
@@ -63,7 +65,13 @@ def establish(
             )
         folder.remember(identity)
         counts = None if label_counts is None else [int(count) for count in label_counts]
-        enrolment = Enrolment(name=identity.name, num_samples=num_samples, label_counts=counts)
+        enrolment = Enrolment(
+            name=identity.name,
+            num_samples=num_samples,
+            label_counts=counts,
+            prototype=prototype,
+            capabilities=dict(capabilities or {}),
+        )
         identity = _enrol(client, identity, enrolment, join_token)
         folder.remember(identity)
     client.use_token(identity.token)

@@ -9,7 +9,7 @@ from client_sdk.client import BaseClient
 from client_sdk.transport import FileBody
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo
+from contract.wire.devices import ClientInfo, PrototypeChoice
 from contract.wire.federations import (
     Federation,
     FederationCreate,
@@ -98,6 +98,11 @@ class OperatorClient(BaseClient):
     def revoke_client(self, federation_id: str, client_id: str) -> None:
         """DELETE /v1/federations/{id}/clients/{client}: its token no longer works."""
         self._transport.request("DELETE", f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}")
+
+    def assign_prototype(self, federation_id: str, client_id: str, prototype: str) -> PrototypeChoice:
+        """PUT /v1/federations/{id}/clients/{client}/prototype: what the client trains from the next round on."""
+        path = f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}/prototype"
+        return self._call("PUT", path, PrototypeChoice, json={"prototype": prototype})
 
     # Rounds
 

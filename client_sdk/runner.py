@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from contract.wire.devices import (
     TrainAssignment,
     WaitAssignment,
 )
+from contract.wire.federations import Capability
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
@@ -60,6 +61,8 @@ def train_and_push(
     on_round: Callable[[RoundReport], None] | None = None,
     model: models.UserModel | None = None,
     label_counts: Sequence[int] | None = None,
+    prototype: str | None = None,
+    capabilities: Mapping[str, Capability] | None = None,
     http_client: httpx.Client | None = None,
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
@@ -84,6 +87,8 @@ def train_and_push(
             the final model's weights.
         label_counts: samples per class [C], to be told to the service when enrolling; only for federations that weigh
             clients by their labels (FedDisco). They say something about your data, so nothing is told by default.
+        prototype: which of the federation's networks to train; by default the first one whose requirements are met.
+        capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
 
     Raises:
@@ -105,6 +110,8 @@ def train_and_push(
             token=token,
             name=name,
             label_counts=label_counts,
+            prototype=prototype,
+            capabilities=capabilities,
         )
         worker = DeviceRun(client, folder, samples, choose_device(device), Progress(progress), model, on_round)
         return worker.run(rounds, who.client_id)

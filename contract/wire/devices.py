@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from contract.local import DiscriminatorPlan, LocalPlan
 from contract.wire.common import Name, Request, Response, Timestamp
-from contract.wire.federations import FederationState, ModelRef, Prototype, Task
+from contract.wire.federations import Capability, FederationState, ModelRef, Prototype, Task
 
 Count = Annotated[int, Field(ge=0, le=2**40)]
 
@@ -19,8 +19,12 @@ class Enrolment(Request):
     label_counts: list[Count] | None = Field(
         None, max_length=100_000, description="samples per class, if you share them"
     )
-    capabilities: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=32)
-    prototype: str | None = Field(None, description="ask for a prototype by name; the default is the first one")
+    capabilities: dict[str, Capability] = Field(
+        default_factory=dict, max_length=32, description="what the prototypes' requirements are held against"
+    )
+    prototype: str | None = Field(
+        None, description="ask for a prototype by name; the default is the first one whose requirements are met"
+    )
 
 
 class Enrolled(Response):
@@ -30,6 +34,12 @@ class Enrolled(Response):
     federation_id: str
     token: str
     prototype: str
+
+
+class PrototypeChoice(Request):
+    """The prototype that a client trains."""
+
+    prototype: Name
 
 
 class ClientInfo(Response):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from contract.groups import SEPARATOR
 from contract.local import LocalPlan
@@ -59,6 +59,9 @@ def _no_separator(name: str) -> str:
     return name
 
 
+Capability = StrictBool | StrictInt | StrictFloat | str
+
+
 class Prototype(BaseModel):
     """One network that clients train; a federation may have several."""
 
@@ -68,6 +71,13 @@ class Prototype(BaseModel):
     architecture: str = Field(max_length=100, examples=["cnn-digits"])
     options: dict[str, Any] = Field(default_factory=dict)
     initial_model: str | None = Field(None, description="id of an imported model to start from; else from the seed")
+    requires: dict[str, Capability] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="capabilities of the clients that train it: numbers at least so large, everything else equal. "
+        "A client gets the first prototype whose requirements it meets",
+        examples=[{"memory_mb": 4096}],
+    )
 
 
 class RoundsPlan(BaseModel):

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.wire import devices as wire
+from service.domain.assigning import assign
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import check_not_over
 from service.infra import tokens
@@ -32,10 +33,7 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
     federation = lifecycle.locked(session, federation_id)
     check_not_over(federation.state)
     config = lifecycle.config_of(federation)
-    names = [prototype.name for prototype in config.prototypes]
-    prototype = request.prototype or names[0]
-    if prototype not in names:
-        raise invalid_field("prototype", f"this federation has {', '.join(names)}")
+    prototype = assign(config.prototypes, request.capabilities, request.prototype)
     if request.label_counts is not None and len(request.label_counts) != config.task.num_classes:
         raise invalid_field(
             "label_counts", f"has {len(request.label_counts)} entries, the task {config.task.num_classes} classes"
@@ -69,6 +67,24 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
     session.add(row)
     session.flush()
     lifecycle.proceed(session, federation, max_attempts)
+    return row
+
+
+def reassign(session: Session, federation_id: str, client_id: str, prototype: str) -> ClientRow:
+    """Give a client another prototype, whatever its capabilities; it counts from the next round on.
+
+    Raises:
+        DomainError: not-found, invalid-field.
+    """
+    row = session.get(ClientRow, client_id)
+    if row is None or row.federation_id != federation_id:
+        raise not_found("client", client_id)
+    federation = lifecycle.locked(session, federation_id)
+    names = [each.name for each in lifecycle.config_of(federation).prototypes]
+    if prototype not in names:
+        raise invalid_field("prototype", f"this federation has {', '.join(names)}")
+    row.prototype = prototype
+    effects.touch(session, federation)
     return row
 
 

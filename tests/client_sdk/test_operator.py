@@ -128,6 +128,12 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
         "/v1/federations/fed_1/clients/cli_1",
         None,
     ),
+    "assign_prototype": (
+        lambda c: c.assign_prototype("fed_1", "cli_1", "small"),
+        "PUT",
+        "/v1/federations/fed_1/clients/cli_1/prototype",
+        {"prototype": "small"},
+    ),
     "rounds": (lambda c: c.rounds("fed_1"), "GET", "/v1/federations/fed_1/rounds", page(ROUND)),
     "round": (lambda c: c.round("rnd_1"), "GET", "/v1/rounds/rnd_1", ROUND | {"participants": []}),
     "close_round": (lambda c: c.close_round("rnd_1", force=True), "POST", "/v1/rounds/rnd_1/close?force=true", ROUND),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo, Enrolled, Enrolment
+from contract.wire.devices import ClientInfo, Enrolled, Enrolment, PrototypeChoice
 from contract.wire.federations import Federation, FederationCreate, FederationCreated, FederationSummary, JoinToken
 from contract.wire.rounds import Round
 from service.api.deps import After, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
@@ -176,6 +176,19 @@ def revoke_client(
     with services.store.write() as session:
         clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
     return Response(status_code=204)
+
+
+@router.put("/{federation_id}/clients/{client_id}/prototype", responses=_ONE | documented("invalid-field"))
+def assign_prototype(
+    federation_id: FederationId,
+    client_id: Annotated[str, Path(max_length=64)],
+    body: PrototypeChoice,
+    services: Services,
+    caller: Operator,
+) -> PrototypeChoice:
+    """Give a client another prototype, from the next round on."""
+    with services.store.write() as session:
+        return PrototypeChoice(prototype=clients.reassign(session, federation_id, client_id, body.prototype).prototype)
 
 
 @router.get("/{federation_id}/rounds", tags=["rounds"], responses=_ONE)
