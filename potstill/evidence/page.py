@@ -37,8 +37,8 @@ Absolute accuracies of the papers, a hundred rounds and five seeds each, are out
 following did not hold in the reference, and nothing here says otherwise: FedDF over FedAvg on the digits, FedBE or
 FedSDD over FedAvg over many rounds, FedGO's capped odds over variance or entropy weights on the digits, and a random
 generator that works. FedGO over DaFKD with one sigmoid is small where data are two-dimensional and discriminators do
-not overfit. FedBE's and FedGO's own toy figures leave widths, rates and sizes open; the variants above test the
-mechanism.
+not overfit. Fed-ET's saving does not show at the reference's learning rate of 0.1. FedBE's and FedGO's own toy figures
+leave widths, rates and sizes open; the variants above test the mechanism.
 """
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _ROW = re.compile(
