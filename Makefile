@@ -41,7 +41,7 @@ types: $(STAMP) ## static types
 	$(BIN)/mypy
 
 pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
 bench: $(STAMP) ## service memory and upload figures
 	$(BIN)/python -m potstill bench $(ARGS)
