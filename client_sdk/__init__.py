@@ -50,7 +50,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "train_and_push":
-        from client_sdk.runner import train_and_push
-
+        try:
+            from client_sdk.runner import train_and_push
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(
+                "train_and_push needs PyTorch: pip install '.[client]' in the clone", name="torch"
+            ) from error
         return train_and_push
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,14 @@ from client_sdk.downloads import download
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.transport import FileBody, Transport
 from contract.wire.catalogue import Health, Readiness
-from contract.wire.devices import Assignment, DiscriminatorReceipt, Enrolled, Enrolment, UpdateReceipt
+from contract.wire.devices import (
+    Assignment,
+    DiscriminatorReceipt,
+    Enrolled,
+    Enrolment,
+    FederationCard,
+    UpdateReceipt,
+)
 from contract.wire.federations import ModelRef
 from contract.wire.rounds import Model
 
@@ -36,6 +43,7 @@ class BaseClient:
         retries: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
+        on_retry: Callable[[str], None] = lambda line: None,
     ):
         self._transport = Transport(
             url,
@@ -46,6 +54,7 @@ class BaseClient:
             retries=retries,
             sleep=sleep,
             jitter=jitter,
+            on_retry=on_retry,
         )
 
     def __enter__(self) -> Self:
@@ -124,6 +133,10 @@ class Client(BaseClient):
     def use_token(self, token: str | None) -> None:
         """Use this device token from here on."""
         self._transport.token = token
+
+    def card(self, federation: str, *, join_token: str | None = None) -> FederationCard:
+        """GET /v1/federations/{id}/card: the task that the data must fit, before anybody enrols."""
+        return self._get(f"/v1/federations/{federation}/card", FederationCard, token=join_token)
 
     def enrol(self, federation: str, enrolment: Enrolment, *, join_token: str, key: str | None = None) -> Enrolled:
         """POST /v1/federations/{id}/clients: join, once. From here on this client uses the token it got.

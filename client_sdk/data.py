@@ -5,7 +5,7 @@ with `inputs` and `labels`. Up to 1 GiB is held in memory; a larger `Dataset`, a
 differently each time (random augmentation), is read through a `DataLoader`, batch by batch, in a seeded order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,34 +163,47 @@ def _stack(pairs: list[Any]) -> tuple[Tensor, Tensor]:
     return torch.stack(inputs), torch.stack([y.reshape(()) for y in labels])
 
 
+_NAMES = (("inputs", "labels"), ("x", "y"))
+
+
 def _read_file(path: Path) -> tuple[Any, Any]:
-    names = {".npz": ("x", "y"), ".safetensors": ("inputs", "labels")}.get(path.suffix.lower())
-    if names is None:
-        raise DatasetError("dataset", f"{path}: files end in .npz (x, y) or .safetensors (inputs, labels)")
+    kind = path.suffix.lower()
+    if kind not in (".npz", ".safetensors"):
+        raise DatasetError("dataset", f"{path}: files end in .npz or .safetensors, with inputs and labels (or x and y)")
     try:
-        return _read_npz(path, names) if path.suffix.lower() == ".npz" else _read_safetensors(path, names)
+        return _read_npz(path) if kind == ".npz" else _read_safetensors(path)
     except KeyError as error:
-        raise DatasetError("dataset", f"{path}: has no {error}; it needs {names[0]!r} and {names[1]!r}") from error
+        there = error.args[0]
+        raise DatasetError(
+            "dataset", f"{path}: has {there}; it needs 'inputs' and 'labels' (or 'x' and 'y')"
+        ) from error
     except (OSError, ValueError, TensorError) as error:
         raise DatasetError("dataset", f"{path}: cannot be read: {error}") from error
 
 
-def _read_npz(path: Path, names: tuple[str, str]) -> tuple[Any, Any]:
+def _pair(names: Collection[str]) -> tuple[str, str]:
+    """Return how this file calls samples and labels; KeyError with what there is instead."""
+    for inputs, labels in _NAMES:
+        if inputs in names and labels in names:
+            return inputs, labels
+    raise KeyError(", ".join(sorted(names)) or "nothing")
+
+
+def _read_npz(path: Path) -> tuple[Any, Any]:
     with np.load(path, allow_pickle=False) as arrays:
         if not hasattr(arrays, "files"):
-            raise ValueError("this is a single array, not an archive of x and y")
-        for name in names:
-            if name not in arrays.files:
-                raise KeyError(name)
-        return arrays[names[0]], arrays[names[1]]
+            raise ValueError("this is a single array, not an archive of inputs and labels")
+        inputs, labels = _pair(arrays.files)
+        return arrays[inputs], arrays[labels]
 
 
-def _read_safetensors(path: Path, names: tuple[str, str]) -> tuple[Any, Any]:
+def _read_safetensors(path: Path) -> tuple[Any, Any]:
     from contract.nn.codec import read_tensor
     from contract.tensors import TensorFile
 
     with TensorFile(path) as file:
-        return read_tensor(file, names[0]), read_tensor(file, names[1])
+        inputs, labels = _pair(file.names)
+        return read_tensor(file, inputs), read_tensor(file, labels)
 
 
 def _conform(inputs: Tensor, labels: Tensor, task: Task) -> tuple[Tensor, Tensor]:
@@ -222,7 +235,7 @@ def _check_shape(inputs: Tensor, task: Task) -> None:
     same_size = inputs[0].numel() == torch.Size(want).numel()
     channels_last = len(have) == 3 and [have[2], have[0], have[1]] == want
     if channels_last:
-        remedy = "the channels come last: use x.transpose(0, 3, 1, 2)"
+        remedy = "the channels come last: use x.permute(0, 3, 1, 2) (numpy: transpose)"
     elif same_size:
         remedy = f"reshape them: x.reshape(-1, {', '.join(map(str, want))})"
     else:

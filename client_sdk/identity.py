@@ -4,7 +4,7 @@ import re
 import secrets
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -14,7 +14,7 @@ from client_sdk.errors import FederationEnded, InvalidTransition, NameTaken, Sta
 from client_sdk.state import Identity, StateFolder
 from contract.wire.common import Name
 from contract.wire.devices import Enrolment
-from contract.wire.federations import TERMINAL_STATES, Capability
+from contract.wire.federations import TERMINAL_STATES, Capability, Task
 
 
 def default_name() -> str:
@@ -35,6 +35,7 @@ def establish(
     label_counts: Sequence[int] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
+    check: Callable[[Task], None] = lambda task: None,
 ) -> Identity:
     """Return who this device is and let `client` use its token.
 
@@ -63,6 +64,7 @@ def establish(
                 f"join_token: this device is not enrolled yet (nothing remembered in {folder.path}); pass the "
                 "federation's join_token, or the device's own token"
             )
+        check(client.card(identity.federation, join_token=join_token).task)  # or the round would wait for bad data
         folder.remember(identity)
         counts = None if label_counts is None else [int(count) for count in label_counts]
         enrolment = Enrolment(

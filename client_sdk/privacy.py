@@ -118,7 +118,7 @@ def _opacus() -> Any:
     except ImportError as error:
         raise UsageError(
             "local.privacy: this federation asks for differential privacy, which needs Opacus; "
-            "pip install 'potstill[client,privacy]'"
+            "pip install '.[client,privacy]' in the clone"
         ) from error
 
 

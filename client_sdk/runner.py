@@ -100,7 +100,8 @@ def train_and_push(
     _check_arguments(federation, rounds, label_counts, len(samples))
     _set_threads()
     folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
-    with Client(url, http_client=http_client, retries=RETRIES) as client, folder.locked():
+    shown = Progress(progress)
+    with Client(url, http_client=http_client, retries=RETRIES, on_retry=shown.say) as client, folder.locked():
         who = identity.establish(
             client,
             folder,
@@ -112,8 +113,9 @@ def train_and_push(
             label_counts=label_counts,
             prototype=prototype,
             capabilities=capabilities,
+            check=samples.check,
         )
-        worker = DeviceRun(client, folder, samples, choose_device(device), Progress(progress), model, on_round)
+        worker = DeviceRun(client, folder, samples, choose_device(device), shown, model, on_round)
         return worker.run(rounds, who.client_id)
 
 

@@ -76,13 +76,14 @@ class Transport:
     """Sends requests to one service.
 
     Args:
-        url: base address such as ``http://127.0.0.1:8000``.
+        url: base address such as ``http://127.0.0.1:8080``.
         token: bearer token; sent to this origin only and never logged.
         http_client: an `httpx.Client` of yours (proxies, certificates); it stays open on `close`.
         transport: an `httpx.BaseTransport`, for tests.
         timeout: seconds for connecting and for each read or write.
         retries: tries after the first one.
         sleep, jitter: replaced in tests.
+        on_retry: told in a line why a request is tried again.
     """
 
     def __init__(
@@ -96,14 +97,15 @@ class Transport:
         retries: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
+        on_retry: Callable[[str], None] = lambda line: None,
     ):
         self.base = httpx.URL(url.rstrip("/"))
         if self.base.scheme not in ("http", "https") or not self.base.host:
-            raise UsageError(f"url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+            raise UsageError(f"url: expected an address such as http://127.0.0.1:8080, got {url!r}")
         self.token, self.retries, self.timeout = token, retries, timeout
         self._owned = http_client is None
         self._http = http_client or httpx.Client(transport=transport, timeout=timeout)
-        self._sleep, self._jitter = sleep, jitter
+        self._sleep, self._jitter, self._on_retry = sleep, jitter, on_retry
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.base)!r})"
@@ -214,10 +216,12 @@ class Transport:
             except httpx.TransportError as error:
                 if attempt >= last:
                     raise _failure(request, error) from error
+                self._on_retry(f"{self.base}: {error or type(error).__name__}; trying again, Ctrl-C stops")
             else:
                 if response.status_code not in RETRIED_STATUS or attempt >= last:
                     return response
                 asked = retry_after(response)
+                self._on_retry(f"{self.base}: busy (HTTP {response.status_code}); trying again, Ctrl-C stops")
                 response.close()
             self.pause(attempt, asked)
         raise AssertionError("itertools.count() does not end")

@@ -139,7 +139,7 @@ def run(options: UpOptions) -> int:
         from service.operations import tokens
         from service.persistence import migrate
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install 'potstill[worker]' brings the service") from error
+        raise CliError(f"{error.name} is not installed; pip install '.[worker]' in the clone") from error
 
     home = Home(options.home)
     home.make()

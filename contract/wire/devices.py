@@ -27,6 +27,17 @@ class Enrolment(Request):
     )
 
 
+class FederationCard(Response):
+    """What a device must know before it joins: whether its data fit, and which networks there are."""
+
+    federation_id: str
+    federation_name: str
+    state: FederationState
+    task: Task
+    prototypes: list[Prototype]
+    wants_label_counts: bool = Field(description="whether the recipe weighs clients by their labels")
+
+
 class Enrolled(Response):
     """The device's identity. The token is shown here only; keep it."""
 

@@ -38,7 +38,7 @@ def run(
     try:
         import torch  # noqa: F401  # only to say what to install
     except ModuleNotFoundError as error:
-        raise CliError("a device needs PyTorch: pip install 'potstill[client]'") from error
+        raise CliError("a device needs PyTorch: pip install '.[client]' in the clone") from error
     from client_sdk import train_and_push
 
     report = train_and_push(

@@ -12,7 +12,7 @@ def load_settings() -> Any:
     try:
         from service import config as service_config
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install 'potstill[service]' brings the service") from error
+        raise CliError(f"{error.name} is not installed; pip install '.[service]' in the clone") from error
     from pydantic import ValidationError
 
     try:

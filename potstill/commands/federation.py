@@ -232,15 +232,36 @@ def _show(federation: Federation) -> None:
         print_table(["round", "test accuracy", ""], rows)
 
 
+def _work(client: "OperatorClient", federation_id: str) -> str | None:
+    """Say what the worker does for a federation, or what it waits for."""
+    running = list(client.each(client.jobs, state="running"))
+    queued = list(client.each(client.jobs, state="queued"))
+    for job in running:
+        if job.federation_id == federation_id:
+            progress = job.progress
+            if progress is None:
+                return f"now: {job.kind}"
+            left = "" if progress.eta is None else f", about {progress.eta:.0f} s left"
+            return f"now: {progress.phase}, {progress.step} of {progress.of}{left}"
+    if any(job.federation_id == federation_id for job in queued):
+        if running:
+            return f"waiting for a worker: {len(running)} job(s) of other federations run"
+        return "waiting for a worker"
+    return None
+
+
 @app.command()
 def show(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Show one federation with its accuracy per round."""
     with operator(url, token) as client:
         found = client.federation(resolve(client, federation))
+        work = None if as_json else _work(client, found.id)
     if as_json:
         print_json(found)
-    else:
-        _show(found)
+        return
+    _show(found)
+    if work:
+        out().print(work)
 
 
 @app.command()

@@ -68,7 +68,7 @@ def simulate(
     try:
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install 'potstill[worker,client,demo]'") from error
+        raise CliError(f"{error.name} is not installed; pip install '.[worker,client,demo]' in the clone") from error
     raise typer.Exit(run(_experiment(tree), out, resume))
 
 

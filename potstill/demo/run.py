@@ -41,7 +41,7 @@ def _missing() -> None:
         import sklearn  # noqa: F401
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install 'potstill[worker,client,demo]'") from error
+        raise CliError(f"{error.name} is not installed; pip install '.[worker,client,demo]' in the clone") from error
 
 
 def run(options: DemoOptions) -> int:

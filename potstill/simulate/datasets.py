@@ -78,7 +78,7 @@ def digits() -> Loaded:
     try:
         everything = load()
     except ModuleNotFoundError as error:
-        raise SimulationError(f"{error.name} is not installed; pip install 'potstill[demo]'") from error
+        raise SimulationError(f"{error.name} is not installed; pip install '.[demo]' in the clone") from error
     return Loaded("digits", 10, Part(everything.inputs, everything.labels))
 
 
@@ -188,7 +188,7 @@ def load(name: str, folder: Path | None = None) -> Loaded:
     if name == "digits":
         return digits()
     if name in _PACKED:
-        return _packed(name, _PACKED[name], folder)
+        return _packed(name, folder)
     path = Path(name)
     if path.suffix.lower() not in (".npz", ".safetensors"):
         raise SimulationError(f"data: {name!r} is neither one of {', '.join(NAMES)} nor a .npz or .safetensors file")
@@ -197,16 +197,26 @@ def load(name: str, folder: Path | None = None) -> Loaded:
     return read_own(path)
 
 
-def _packed(name: str, files: _Files, folder: Path | None) -> Loaded:
+def files(name: str, folder: Path | None = None) -> list[Path]:
+    """Return the files of a packed data set.
+
+    Raises:
+        SimulationError: no folder is known, or one of them is not there.
+    """
+    packed = _PACKED[name]
     given = folder or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
     if given is None:
         raise SimulationError(
             f"data: {name} is not part of potstill; name the folder that has it with --data-dir or {ENVIRONMENT}"
         )
-    wanted = [given / files.folder / file for file in (files.train, files.test, files.server) if file]
+    wanted = [given / packed.folder / file for file in (packed.train, packed.test, packed.server) if file]
     missing = next((path for path in wanted if not path.is_file()), None)
     if missing is not None:
         raise SimulationError(f"data: {name} needs {missing}, which is not there; name another folder with --data-dir")
-    parts = [files.read(path) for path in wanted]
+    return wanted
+
+
+def _packed(name: str, folder: Path | None) -> Loaded:
+    parts = [_PACKED[name].read(path) for path in files(name, folder)]
     classes = 1 + max(int(part.labels.max()) for part in parts)
     return Loaded(name, classes, *parts)

@@ -53,6 +53,7 @@ Operator = Annotated[Principal, Depends(need("operator"))]
 Viewer = Annotated[Principal, Depends(need("operator", "viewer"))]
 Device = Annotated[Principal, Depends(need("device"))]
 Joiner = Annotated[Principal, Depends(need("join"))]
+Candidate = Annotated[Principal, Depends(need("join", "device"))]
 Reader = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="items on a page")]

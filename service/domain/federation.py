@@ -168,7 +168,11 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     if not isinstance(generator, GeneratorImported):
         critic = f"{field}.generator.critic_architecture"
         _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
-    _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
+    try:
+        _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
+    except DomainError as error:
+        remedy = "; for vectors take the recipe option discriminators.plan.architecture = disc-mlp"
+        raise invalid_field(f"{field}.plan.architecture", error.detail.partition(": ")[2] + remedy) from None
 
 
 def check_not_over(state: str) -> None:

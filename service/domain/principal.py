@@ -20,4 +20,4 @@ class Principal:
     def need_federation(self, federation_id: str) -> None:
         """Refuse a device or join token of another federation."""
         if self.role in ("device", "join") and self.federation_id != federation_id:
-            raise DomainError("forbidden", "this token belongs to another federation")
+            raise DomainError("forbidden", "this token belongs to another federation, or the federation's id is wrong")

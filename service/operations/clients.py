@@ -70,6 +70,20 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
     return row
 
 
+def card(session: Session, federation_id: str) -> wire.FederationCard:
+    """Return what a device must know before it joins."""
+    federation = session.get_one(FederationRow, federation_id)
+    config = lifecycle.config_of(federation)
+    return wire.FederationCard(
+        federation_id=federation.id,
+        federation_name=federation.name,
+        state=federation.state,
+        task=config.task,
+        prototypes=config.prototypes,
+        wants_label_counts=config.recipe.fuse.kind == "disco",
+    )
+
+
 def reassign(session: Session, federation_id: str, client_id: str, prototype: str) -> ClientRow:
     """Give a client another prototype, whatever its capabilities; it counts from the next round on.
 

@@ -91,12 +91,11 @@ class FakeService:
                 self.faults.remove(fault)
                 return fault[2](request)
         route = (request.method, re.sub(r"(fed|rnd|mdl)_\w+", r"\1", request.url.path))
-        if (
-            route != ("POST", "/v1/federations/fed/clients")
-            and request.headers.get("Authorization") != f"Bearer {self.token}"
-        ):
+        joining = route in (("POST", "/v1/federations/fed/clients"), ("GET", "/v1/federations/fed/card"))
+        if not joining and request.headers.get("Authorization") != f"Bearer {self.token}":
             return problem("unauthorized")
         routes = {
+            ("GET", "/v1/federations/fed/card"): self._card,
             ("POST", "/v1/federations/fed/clients"): self._enrol,
             ("GET", "/v1/assignment"): self._assignment,
             ("GET", "/v1/models/mdl/weights"): self._weights,
@@ -110,6 +109,19 @@ class FakeService:
         data = self.models[model_id]
         digest = f"sha256-{hashlib.sha256(data).hexdigest()}"
         return {"id": model_id, "digest": digest, "size": len(data), "url": f"/v1/models/{model_id}/weights"}
+
+    def _card(self, request: httpx.Request) -> httpx.Response:
+        if request.headers.get("Authorization") != "Bearer pst_join_1":
+            return problem("unauthorized")
+        body = {
+            "federation_id": FED,
+            "federation_name": "toy",
+            "state": self.state,
+            "task": TASK | {"input": self.task.input.model_dump()},
+            "prototypes": [{"name": "main", "architecture": self.architecture, "options": self.options}],
+            "wants_label_counts": False,
+        }
+        return httpx.Response(200, json=body)
 
     def _enrol(self, request: httpx.Request) -> httpx.Response:
         if request.headers.get("Authorization") != "Bearer pst_join_1":

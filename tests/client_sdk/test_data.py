@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[Any, Task, str, str]] = {
         r"uint8, wanted is float32.*astype\('float32'\) / 255",
     ),
     "no channel": ((X[:, 0], Y), IMAGES, "inputs", r"shape \[2, 2\], wanted is \[1, 2, 2\]; reshape.*\(-1, 1, 2, 2\)"),
-    "channels last": ((X.transpose(0, 2, 3, 1), Y), IMAGES, "inputs", r"transpose\(0, 3, 1, 2\)"),
+    "channels last": ((X.transpose(0, 2, 3, 1), Y), IMAGES, "inputs", r"permute\(0, 3, 1, 2\)"),
     "another size": ((np.zeros((7, 1, 3, 3), "float32"), Y), IMAGES, "inputs", "resize or crop"),
     "NaN": ((np.where(X == 9, np.nan, X), Y), IMAGES, "inputs", "sample 2 has a value that is NaN"),
     "floats for tokens": ((np.ones((7, 4)), Y), TEXT, "inputs", "float64, wanted are whole numbers"),
@@ -143,9 +143,9 @@ def test_files_are_refused_by_what_is_wrong_with_them(tmp_path: Path) -> None:
         data.load(tmp_path / "d.pt")
     with pytest.raises(DatasetError, match="cannot be read"):
         data.load(tmp_path / "missing.npz")
-    with pytest.raises(DatasetError, match="has no 'y'; it needs 'x' and 'y'"):
+    with pytest.raises(DatasetError, match="has x; it needs 'inputs' and 'labels'"):
         data.load(save_npz(tmp_path, x=X))
-    with pytest.raises(DatasetError, match="has no 'labels'"):
+    with pytest.raises(DatasetError, match="has inputs; it needs 'inputs' and 'labels'"):
         data.load(save_safetensors(tmp_path, inputs=X))
     (tmp_path / "d.safetensors").write_bytes(b"<html>")
     with pytest.raises(DatasetError, match="cannot be read"):

@@ -145,7 +145,7 @@ def test_without_opacus_the_error_names_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opacus", None)
     service.plan["privacy"] = {}
-    with pytest.raises(errors.UsageError, match=r"needs Opacus; pip install 'potstill\[client,privacy\]'"):
+    with pytest.raises(errors.UsageError, match=r"needs Opacus; pip install '.\[client,privacy\]' in the clone"):
         take_part()
 
 

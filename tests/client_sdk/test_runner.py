@@ -318,3 +318,11 @@ def test_a_loss_that_is_not_finite_uploads_nothing(service: Any, take_part: Run,
     with pytest.raises(errors.TrainingError, match="nothing was uploaded"):
         take_part((blobs[0] * np.float32(1e30), blobs[1]))
     assert service.sent("PUT", ".*") == []
+
+
+def test_data_that_do_not_fit_are_told_before_the_device_joins(service: Any, take_part: Any) -> None:
+    """A device that joined and then failed would be waited for by every round."""
+    x, y = np.zeros((4, 9), np.float32), np.zeros(4, np.int64)
+    with pytest.raises(errors.DatasetError, match="one sample has shape"):
+        take_part((x, y))
+    assert not service.sent("POST", ".*")

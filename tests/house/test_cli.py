@@ -114,7 +114,14 @@ def test_list_walks_all_pages(service: Service) -> None:
 def test_show_by_name_has_a_row_for_each_round(service: Service) -> None:
     service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
     service.on("GET", "/v1/federations/fed_1", FEDERATION)
+    progress = {"phase": "generator", "step": 90, "of": 300, "eta": 12.4}
+    job = {
+        "id": "job_1", "kind": "generator", "state": "running", "federation_id": "fed_1", "round_id": None,
+        "attempt": 1, "max_attempts": 5, "progress": progress, "created_at": "2026-11-28T00:00:00Z",
+    }  # fmt: skip
+    service.on("GET", "/v1/jobs", {"items": [job], "next": None})
     output = call("federation", "show", "digits").output
+    assert "now: generator, 90 of 300, about 12 s left" in output
     assert "50.0 %" in output and "90.1 %" in output and "cnn-digits" in output
 
 

@@ -126,7 +126,7 @@ def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "torch", None)
     done = simulate("--out", tmp_path / "out")
     assert done.exit_code == 1
-    assert "pip install 'potstill[worker,client,demo]'" in done.stderr
+    assert "pip install '.[worker,client,demo]' in the clone" in done.stderr
 
 
 def loaded(shape: tuple[int, ...] = (6,), count: int = 200) -> Loaded:

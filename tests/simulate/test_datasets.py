@@ -105,7 +105,7 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match="x / 255"):
         datasets.load(str(tmp_path / "bytes.npz"))
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(DatasetError, match="it needs 'x' and 'y'"):
+    with pytest.raises(DatasetError, match="it needs 'inputs' and 'labels'"):
         datasets.load(str(tmp_path / "other.npz"))
 
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo, Enrolled, Enrolment, PrototypeChoice
+from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice
 from contract.wire.federations import Federation, FederationCreate, FederationCreated, FederationSummary, JoinToken
 from contract.wire.rounds import Round
-from service.api.deps import After, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
+from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
@@ -129,6 +129,14 @@ def rotate_join_token(federation_id: FederationId, services: Services, caller: O
     with services.store.write() as session:
         row = federations.get(session, federation_id)
         return JoinToken(join_token=federations.rotate_join_token(session, services.settings.key, row))
+
+
+@router.get("/{federation_id}/card", tags=["devices"], responses=_ONE)
+def show_card(federation_id: FederationId, services: Services, caller: Candidate) -> FederationCard:
+    """Show what a device must know before it enrols: the task that its data must fit, the networks there are."""
+    caller.need_federation(federation_id)
+    with services.store.read() as session:
+        return clients.card(session, federations.get(session, federation_id).id)
 
 
 @router.post(
