@@ -14,7 +14,7 @@ from client_sdk.downloads import download
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.transport import FileBody, Transport
 from contract.wire.catalogue import Health, Readiness
-from contract.wire.devices import Assignment, DiscriminatorReceipt, Enrolled, Enrolment, UpdateReceipt
+from contract.wire.devices import Assignment, DiscriminatorReceipt, Enrolled, Enrolment, GanReceipt, UpdateReceipt
 from contract.wire.federations import ModelRef
 from contract.wire.rounds import Model
 
@@ -160,6 +160,15 @@ class Client(BaseClient):
             Invalid: the file is not what was asked for; the members name the tensor.
         """
         return self._push(url or f"/v1/rounds/{round_id}/update", file, UpdateReceipt)
+
+    def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> GanReceipt:
+        """PUT /v1/federations/{id}/gan: FedGAN's generator and critic of a round, a safetensors file with num_samples
+        and base_model.
+
+        Raises:
+            UpdateRefused: too late, or something else was delivered.
+        """
+        return self._push(url or f"/v1/federations/{federation}/gan", file, GanReceipt)
 
     def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> DiscriminatorReceipt:
         """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples."""

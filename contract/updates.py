@@ -23,7 +23,8 @@ def parameters(base: Header) -> list[str]:
 
 def binary_weights(base: Header) -> list[str]:
     """Return the weights that binary precision sends as bits: parameters with two axes or more, without the first and
-    the last of them, which stay as they are (FedDF 4.3)."""
+    the last of them, which stay as they are (FedDF 4.3).
+    """
     return [name for name in parameters(base) if len(base.tensors[name].shape) >= 2][1:-1]
 
 
