@@ -126,8 +126,7 @@ class Simulation:
             done = self._jobs.done(name)
             if done is None:
                 updates = self._train_gan(plan, index, gan, self._folder / name / "updates")
-                given = {"gan_round": index, "gan": gan, "updates": updates}
-                done = self._jobs.run(name, partial(self._generator, **given))
+                done = self._jobs.run(name, partial(self._generator, gan_round=index, gan=gan, updates=updates))
             shutil.rmtree(self._folder / name / "updates", ignore_errors=True)
             made = done.result
         return made

@@ -67,7 +67,8 @@ def file(world: Any, task: dict[str, Any], seed: int = 7, **changes: Any) -> byt
 
 
 def send(world: Any, fed: Any, name: str, body: bytes) -> Any:
-    return world.site.request("PUT", f"/v1/federations/{fed.id}/gan", token=fed.devices[name].token, body=body)
+    url, headers = f"/v1/federations/{fed.id}/gan", {"Content-Type": "application/octet-stream"}
+    return world.site.request("PUT", url, token=fed.devices[name].token, body=body, headers=headers)
 
 
 def give(world: Any, fed: Any, name: str, seed: int = 7) -> bytes:
