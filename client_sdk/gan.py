@@ -61,7 +61,7 @@ def train_gan(
             loss = float(lost) / len(samples)
             if epoch == plan.epochs and waiting:
                 training.generator_step(size)
-            check_finite(both, loss, epoch)
+            check_finite(both, loss, epoch, "lower the generator's optimizer.lr")
             if on_epoch is not None:
                 on_epoch(epoch, loss)
     return loss
