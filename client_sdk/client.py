@@ -20,6 +20,7 @@ from contract.wire.devices import (
     Enrolled,
     Enrolment,
     FederationCard,
+    GanReceipt,
     UpdateReceipt,
 )
 from contract.wire.federations import ModelRef
@@ -173,6 +174,15 @@ class Client(BaseClient):
             Invalid: the file is not what was asked for; the members name the tensor.
         """
         return self._push(url or f"/v1/rounds/{round_id}/update", file, UpdateReceipt)
+
+    def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> GanReceipt:
+        """PUT /v1/federations/{id}/gan: FedGAN's generator and critic of a round, a safetensors file with num_samples
+        and base_model.
+
+        Raises:
+            UpdateRefused: too late, or something else was delivered.
+        """
+        return self._push(url or f"/v1/federations/{federation}/gan", file, GanReceipt)
 
     def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> DiscriminatorReceipt:
         """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples."""

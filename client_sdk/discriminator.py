@@ -81,7 +81,7 @@ def train_discriminator(
                 optimizer.step()
                 lost += step_loss.detach() * len(real)
             loss = float(lost) / len(samples)
-            check_finite(module, loss, epoch)
+            check_finite(module, loss, epoch, "lower the discriminators' plan.optimizer.lr")
             if on_epoch is not None:
                 on_epoch(epoch, loss)
     return loss

@@ -14,7 +14,6 @@ from torch import nn
 
 from client_sdk import data, identity, models
 from client_sdk.client import Client
-from client_sdk.discriminator import generated, train_discriminator
 from client_sdk.errors import (
     ApiError,
     DigestMismatch,
@@ -28,15 +27,15 @@ from client_sdk.errors import (
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.rounds import train_round
+from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
-from contract.nn import codec, registry
-from contract.seeds import derive_seed
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
     DoneAssignment,
     TrainAssignment,
+    TrainGanAssignment,
     WaitAssignment,
 )
 from contract.wire.federations import Capability
@@ -182,6 +181,8 @@ class DeviceRun:
                 self.samples.check(assignment.task)
             if isinstance(assignment, TrainAssignment):
                 self._train(assignment)
+            elif isinstance(assignment, TrainGanAssignment):
+                self._train_gan(assignment)
             elif isinstance(assignment, DiscriminatorAssignment):
                 self._train_discriminator(assignment)
             if rounds is not None and sum(report.uploaded for report in self.reports) >= rounds:
@@ -295,13 +296,26 @@ class DeviceRun:
             self.folder.acknowledge(pending)
         return None
 
-    # The discriminator
+    # Before the rounds
+
+    def _train_gan(self, assignment: TrainGanAssignment) -> None:
+        model = assignment.model
+        if not self._has_pending("gan", model.id):
+            title = f"{assignment.client_name} generator {assignment.gan_round}/{assignment.plan.rounds}"
+            with self.progress.bar(title, assignment.plan.epochs) as on_epoch:
+                train_gan_round(assignment, on_epoch=on_epoch, **self._means)
+        reason = self._deliver(
+            model.id,
+            lambda: self.client.push_gan(assignment.federation_id, self.folder.pending_file, url=assignment.upload_url),
+        )
+        if reason:
+            self.progress.say(f"the generator of round {assignment.gan_round} is no longer wanted: {reason}")
 
     def _train_discriminator(self, assignment: DiscriminatorAssignment) -> None:
         generator = assignment.generator.model
-        pending = self.folder.pending()
-        if pending is None or (pending.kind, pending.purpose) != ("discriminator", generator.id):
-            self._train_against(assignment)
+        if not self._has_pending("discriminator", generator.id):
+            with self.progress.bar(f"{assignment.client_name} discriminator", assignment.plan.epochs) as on_epoch:
+                train_against(assignment, on_epoch=on_epoch, **self._means)
         reason = self._deliver(
             generator.id,
             lambda: self.client.push_discriminator(
@@ -311,37 +325,13 @@ class DeviceRun:
         if reason:
             self.progress.say(f"the discriminator is no longer wanted: {reason}")
 
-    def _train_against(self, assignment: DiscriminatorAssignment) -> None:
-        """Train the discriminator against the generator's images and keep it as pending."""
-        source, plan, task = assignment.generator, assignment.plan, assignment.task
-        seed = derive_seed(assignment.seed, "discriminator", assignment.client_name)
-        generator = registry.build(source.architecture, source.options, task=task)
-        models.load(generator, self.client.download(source.model, self.folder.model(source.model.digest)))
-        module = registry.initialise(plan.architecture, plan.options, task, seed)
-        latent = int(generator.latent)  # type: ignore[arg-type]
-        fakes = generated(generator, latent, derive_seed(seed, "fakes"), self.device)
-        with self.progress.bar(f"{assignment.client_name} discriminator", plan.epochs) as on_epoch:
-            loss = train_discriminator(
-                module,
-                self.samples,
-                fakes,
-                plan,
-                link=assignment.link,
-                input_range=source.input_range,
-                seed=seed,
-                device=self.device,
-                on_epoch=on_epoch,
-            )
-        pending = Pending(
-            kind="discriminator",
-            purpose=source.model.id,
-            base=source.model.id,
-            loss=loss,
-            num_samples=len(self.samples),
-        )
-        file = self.folder.path / "pending.part"
-        codec.save_state(module, file, {"num_samples": str(pending.num_samples)})
-        self.folder.keep_pending(file, pending)
+    def _has_pending(self, kind: str, purpose: str) -> bool:
+        pending = self.folder.pending()
+        return pending is not None and (pending.kind, pending.purpose) == (kind, purpose)
+
+    @property
+    def _means(self) -> dict[str, Any]:
+        return {"client": self.client, "folder": self.folder, "samples": self.samples, "device": self.device}
 
     # The end
 

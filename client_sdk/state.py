@@ -39,9 +39,9 @@ class Identity(BaseModel):
 
 
 class Pending(BaseModel):
-    """A delivery that is trained and not yet acknowledged. `purpose` is the round's or the generator's id."""
+    """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator."""
 
-    kind: Literal["update", "discriminator"]
+    kind: Literal["update", "gan", "discriminator"]
     purpose: str
     base: str
     loss: float

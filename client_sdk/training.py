@@ -221,7 +221,9 @@ def _add_gradient(penalty: Tensor, parameters: list[nn.Parameter]) -> None:
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
-def check_finite(module: nn.Module, loss: float, epoch: int) -> None:
+def check_finite(
+    module: nn.Module, loss: float, epoch: int, remedy: str = "lower local.optimizer.lr or set local.clip_norm"
+) -> None:
     """Refuse to go on from a loss or a weight that is NaN or infinite.
 
     Raises:
@@ -235,7 +237,7 @@ def check_finite(module: nn.Module, loss: float, epoch: int) -> None:
     what = f"the loss is {loss}" if bad is None else f"tensor {bad!r} has a value that is NaN or infinite"
     raise TrainingError(
         f"{what} after epoch {epoch}; nothing was uploaded. Look for extreme values in the inputs; the operator can "
-        "lower local.optimizer.lr or set local.clip_norm"
+        f"{remedy}"
     )
 
 

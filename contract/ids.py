@@ -18,6 +18,7 @@ PREFIXES = {
     "job": "job",
     "token": "tok",
     "discriminator": "dsc",
+    "gan_update": "gup",
     "worker": "wrk",
 }
 

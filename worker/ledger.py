@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.recipes.parts import GeneratorImported
+from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import TensorError, TensorFile, check_file, compare
 from contract.wire.federations import Prototype
 from service.config import Settings
@@ -251,6 +251,8 @@ class Ledger:
         stage = config.recipe.discriminators
         assert stage is not None
         imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
+        federated = isinstance(stage.generator, GeneratorFedGan) and federation.gan_round > 0
+        current = lifecycle.current_models(session, federation.id)
         return GeneratorSpec(
             seed=federation.seed,
             task=config.task,
@@ -259,8 +261,22 @@ class Ledger:
             discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
             unlabeled=self._datasets(session, config).unlabeled,
             data=config.recipe.distil.data if config.recipe.distil else None,
+            gan_round=federation.gan_round,
+            gan=self._weights(session, current[lifecycle.GAN]) if federated else None,
+            updates=self._gan_updates(session, federation) if federated else [],
             output_dir=folder,
         )
+
+    def _gan_updates(self, session: Session, federation: FederationRow) -> list[UpdateSpec]:
+        return [
+            UpdateSpec(
+                client=client.name,
+                prototype=lifecycle.GAN,
+                weights=self._blobs.path(row.digest),
+                num_samples=row.num_samples,
+            )
+            for client, row in lifecycle.gan_updates(session, federation, federation.gan_round)
+        ]
 
     def _score(self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path) -> ScoreSpec:
         stage = config.recipe.discriminators

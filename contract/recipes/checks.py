@@ -48,10 +48,6 @@ def check_with_data(
         raise RecipeError("distil.students", "server_model is trained by students 'server' alone; leave it out")
     if distil is not None and not is_image and distil.data.augment != parts.Augment():
         raise RecipeError("distil.data.augment", "mirrors and crops images [C, H, W]; this task has other inputs")
-    if recipe.discriminators is not None and recipe.discriminators.generator.kind == "fedgan":
-        raise RecipeError(
-            "discriminators.generator", "'fedgan' cannot be run by this version; take 'wgan_gp' or 'imported'"
-        )
 
 
 def check_with_networks(recipe: Recipe, options: Mapping[str, Mapping[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from contract.local import DiscriminatorPlan, LocalPlan
+from contract.recipes.parts import GeneratorFedGan
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, FederationState, ModelRef, Prototype, Task
 
@@ -110,6 +111,17 @@ class TrainAssignment(_Assignment):
     upload_url: str
 
 
+class TrainGanAssignment(_Assignment):
+    """Train the generator and its critic on local data for one round and upload both (FedGO's G3; FedGAN)."""
+
+    action: Literal["train_gan"] = "train_gan"
+    model: ModelRef = Field(description="tensors generator.* and critic.*")
+    plan: GeneratorFedGan
+    gan_round: int = Field(ge=1, description="of plan.rounds")
+    deadline_at: Timestamp
+    upload_url: str
+
+
 class DiscriminatorAssignment(_Assignment):
     """Train a discriminator, once, against the generator's images, and upload it (FedGO)."""
 
@@ -136,7 +148,8 @@ class DoneAssignment(_Assignment):
 
 
 Assignment = Annotated[
-    TrainAssignment | DiscriminatorAssignment | WaitAssignment | DoneAssignment, Field(discriminator="action")
+    TrainAssignment | TrainGanAssignment | DiscriminatorAssignment | WaitAssignment | DoneAssignment,
+    Field(discriminator="action"),
 ]
 
 
@@ -174,6 +187,18 @@ class UpdateReceipt(Response):
     round_id: str
     round: int
     client_id: str
+    digest: str
+    size: int
+    num_samples: int
+    received_at: Timestamp
+
+
+class GanReceipt(Response):
+    """Proof that a client's generator and critic of a round are stored."""
+
+    id: str
+    client_id: str
+    gan_round: int
     digest: str
     size: int
     num_samples: int

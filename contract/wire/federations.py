@@ -12,6 +12,7 @@ from contract.wire.common import Digest, Name, Request, Response, Timestamp
 FederationState = Literal[
     "created",
     "preparing",
+    "training_generator",
     "collecting_discriminators",
     "scoring",
     "running",
@@ -195,6 +196,7 @@ class Federation(FederationSummary):
     datasets: DatasetRefs
     seed: int
     current_round: str | None = Field(None, description="id of the newest round")
+    gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")
     discriminators: int = Field(0, description="clients whose discriminator is here")
     models: dict[str, ModelRef] = Field(default_factory=dict, description="prototype -> its current global model")
     accuracies: list[tuple[int, float]] = Field(default_factory=list, description="(round, test accuracy)")

@@ -58,7 +58,7 @@ class Model(Response):
     round_id: str | None
     round: int | None
     prototype: str | None
-    role: Literal["initial", "global", "generator", "discriminator", "samples", "state", "imported"]
+    role: Literal["initial", "global", "gan", "generator", "discriminator", "samples", "state", "imported"]
     digest: Digest
     size: int
     architecture: str | None

@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("join_hash", sa.String(length=255), nullable=False),
         sa.Column("round_index", sa.BigInteger(), nullable=False),
         sa.Column("accuracy", sa.Double(), nullable=True),
+        sa.Column("gan_round", sa.BigInteger(), nullable=False),
         sa.Column("collect_deadline_at", sa.DateTime(), nullable=True),
         sa.Column("error", sa.String(length=255), nullable=True),
         sa.Column("detail", sa.Text(), nullable=True),
@@ -142,6 +143,26 @@ def upgrade() -> None:
     with op.batch_alter_table("rounds", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_rounds_federation_id"), ["federation_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_rounds_state"), ["state"], unique=False)
+
+    op.create_table(
+        "gan_updates",
+        sa.Column("id", sa.String(length=255), nullable=False),
+        sa.Column("federation_id", sa.String(length=255), nullable=False),
+        sa.Column("client_id", sa.String(length=255), nullable=False),
+        sa.Column("gan_round", sa.BigInteger(), nullable=False),
+        sa.Column("digest", sa.String(length=255), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("num_samples", sa.BigInteger(), nullable=False),
+        sa.Column("received_at", sa.DateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["client_id"], ["clients.id"], name=op.f("fk_gan_updates_client_id_clients")),
+        sa.ForeignKeyConstraint(
+            ["federation_id"], ["federations.id"], name=op.f("fk_gan_updates_federation_id_federations")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_gan_updates")),
+        sa.UniqueConstraint("client_id", "gan_round", name=op.f("uq_gan_updates_client_id_gan_round")),
+    )
+    with op.batch_alter_table("gan_updates", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_gan_updates_federation_id"), ["federation_id"], unique=False)
 
     op.create_table(
         "discriminators",
@@ -285,6 +306,10 @@ def downgrade() -> None:
         batch_op.drop_index("ix_jobs_due")
 
     op.drop_table("jobs")
+    with op.batch_alter_table("gan_updates", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_gan_updates_federation_id"))
+
+    op.drop_table("gan_updates")
     with op.batch_alter_table("discriminators", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_discriminators_federation_id"))
 

@@ -15,6 +15,7 @@ from client_sdk.progress import Progress
 from client_sdk.runner import DeviceRun
 from client_sdk.state import Identity, StateFolder
 from client_sdk.training import choose_device
+from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
 from contract.tensors import TensorFile
 from contract.wire.devices import (
@@ -24,6 +25,7 @@ from contract.wire.devices import (
     DoneAssignment,
     GeneratorRef,
     TrainAssignment,
+    TrainGanAssignment,
     UpdateMetadata,
 )
 from contract.wire.federations import ModelRef
@@ -96,6 +98,10 @@ class Door:
         """Take an update."""
         self._deliver(file)
 
+    def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> None:
+        """Take a generator and its critic."""
+        self._deliver(file)
+
     def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> None:
         """Take a discriminator."""
         self._deliver(file)
@@ -155,6 +161,20 @@ class Device:
             )
             self._work(assignment, [round_.models[copy], *extras.values()], target, rounds=1)
         return _participation(self.name, copy, target)
+
+    def train_gan(self, plan: GeneratorFedGan, gan_round: int, sent: Path, target: Path) -> Path:
+        """Train the federated generator and its critic for a round, as they were sent; return the file."""
+        if not target.exists():
+            assignment = TrainGanAssignment(
+                **self._common("training_generator"),
+                model=reference(sent),
+                plan=plan,
+                gan_round=gan_round,
+                deadline_at=_NEVER,
+                upload_url="simulation",
+            )
+            self._work(assignment, [sent], target, rounds=None)
+        return target
 
     def train_discriminator(self, generator: Path, input_range: tuple[float, float], target: Path) -> Path:
         """Train the discriminator against the generator's images, once; return its file."""

@@ -10,13 +10,14 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from client_sdk import data
 from contract.grouping import split
 from contract.groups import copies
-from contract.recipes.parts import GeneratorImported
+from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import write_file
 from contract.wire.federations import Prototype
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
@@ -102,7 +103,8 @@ class Simulation:
         stage = self.config.recipe.discriminators
         if stage is None:
             return history
-        made = self._jobs.run("generator", self._generator).result
+        made = self._federated(stage.generator) if isinstance(stage.generator, GeneratorFedGan) else None
+        made = made or self._jobs.run("generator", self._generator).result
         history.generator = dict(made.models)
         low, high = made.metrics["input_range"]
         for step, (name, device) in enumerate(self._devices.items()):
@@ -115,6 +117,27 @@ class Simulation:
         scored = self._jobs.run("score", lambda folder: self._score(folder, history, (low, high)))
         history.scores = dict(scored.result.models)
         return history
+
+    def _federated(self, plan: GeneratorFedGan) -> JobResult:
+        """Let all clients train the generator for its rounds (FedGO, G3); return the last job's result."""
+        made = self._jobs.run("gan/00000", self._generator).result
+        for index in range(1, plan.rounds + 1):
+            name, gan = f"gan/{index:05}", made.models["gan"]
+            done = self._jobs.done(name)
+            if done is None:
+                updates = self._train_gan(plan, index, gan, self._folder / name / "updates")
+                done = self._jobs.run(name, partial(self._generator, gan_round=index, gan=gan, updates=updates))
+            shutil.rmtree(self._folder / name / "updates", ignore_errors=True)
+            made = done.result
+        return made
+
+    def _train_gan(self, plan: GeneratorFedGan, index: int, gan: Path, folder: Path) -> list[UpdateSpec]:
+        updates = []
+        for step, (name, device) in enumerate(self._devices.items()):
+            self._report(f"generator {index}/{plan.rounds}", step, len(self._devices))
+            file = device.train_gan(plan, index, gan, folder / f"{step:04}.safetensors")
+            updates.append(UpdateSpec(client=name, prototype="gan", weights=file, num_samples=len(device.samples)))
+        return updates
 
     def _spec_of(self, prototype: Prototype, weights: Path | None) -> PrototypeSpec:
         network = NetworkRef(architecture=prototype.architecture, options=prototype.options, weights=weights)
@@ -132,7 +155,7 @@ class Simulation:
             output_dir=folder,
         )
 
-    def _generator(self, folder: Path) -> GeneratorSpec:
+    def _generator(self, folder: Path, **given: Any) -> GeneratorSpec:
         recipe = self.config.recipe
         stage = recipe.discriminators
         assert stage is not None
@@ -148,6 +171,7 @@ class Simulation:
             unlabeled=self._datasets.unlabeled,
             data=recipe.distil.data if recipe.distil else None,
             output_dir=folder,
+            **given,
         )
 
     def _score(self, folder: Path, history: History, input_range: tuple[float, float]) -> ScoreSpec:

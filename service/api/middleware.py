@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.problems import UNREAD, problem
 
 log = logging.getLogger("service.access")
-_UPLOADS = re.compile(r"/v1/(rounds/[^/]+/update|federations/[^/]+/discriminator|datasets|models)")
+_UPLOADS = re.compile(r"/v1/(rounds/[^/]+/update|federations/[^/]+/(discriminator|gan)|datasets|models)")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON_IDLE_SECONDS = 30.0
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")

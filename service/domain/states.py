@@ -4,11 +4,20 @@ from service.domain.errors import DomainError
 
 Table = dict[str, dict[str, str]]
 
-LIVE = ("created", "preparing", "collecting_discriminators", "scoring", "running", "paused")
+LIVE = (
+    "created",
+    "preparing",
+    "training_generator",
+    "collecting_discriminators",
+    "scoring",
+    "running",
+    "paused",
+)
 
 FEDERATION: Table = {
     "start": {"created": "preparing"},
-    "collect": {"preparing": "collecting_discriminators"},
+    "train_generator": {"preparing": "training_generator"},
+    "collect": dict.fromkeys(("preparing", "training_generator"), "collecting_discriminators"),
     "score": {"collecting_discriminators": "scoring"},
     "run": {"preparing": "running", "scoring": "running"},
     "pause": {"running": "paused"},
@@ -17,6 +26,7 @@ FEDERATION: Table = {
     "cancel": dict.fromkeys(LIVE, "cancelled"),
     "fail": dict.fromkeys(LIVE, "failed"),
     "revive": {"failed": "preparing"},
+    "revive_generator": {"failed": "training_generator"},
     "revive_scoring": {"failed": "scoring"},
 }
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.domain.federation import FederationConfig
-from service.operations import clients, lifecycle, models
+from service.operations import clients, gan, lifecycle, models
 from service.operations.clock import now
 from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of
@@ -55,6 +56,8 @@ def _decide(
             return wire.WaitAssignment(
                 **common, reason=f"this client's discriminator was rejected: {delivered.rejected}"
             )
+    if federation.state == "training_generator":
+        return _gan(session, federation, client, config, common)
     if federation.state == "running":
         return _round(session, federation, client, config, common)
     return wire.WaitAssignment(**common, reason=_WAITING[federation.state])
@@ -63,6 +66,28 @@ def _decide(
 def _done(session: Session, federation: FederationRow, model_id: str | None, common: dict[str, Any]) -> wire.Assignment:
     model = models.reference(session.get_one(ModelRow, model_id)) if model_id else None
     return wire.DoneAssignment(**common, model=model, accuracy=federation.accuracy)
+
+
+def _gan(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    assert config.recipe.discriminators is not None
+    plan, index = config.recipe.discriminators.generator, federation.gan_round
+    assert isinstance(plan, GeneratorFedGan)
+    deadline = federation.collect_deadline_at
+    if deadline is None:
+        return wire.WaitAssignment(**common, reason=f"the service averages the generators of round {index}")
+    if gan.update_of(session, client.id, index) is not None:
+        return wire.WaitAssignment(**common, reason=f"round {index} of the generator waits for other clients")
+    model = session.get_one(ModelRow, lifecycle.current_models(session, federation.id)[lifecycle.GAN])
+    return wire.TrainGanAssignment(
+        **common,
+        model=models.reference(model),
+        plan=plan,
+        gan_round=index,
+        deadline_at=deadline,
+        upload_url=f"/v1/federations/{federation.id}/gan",
+    )
 
 
 def _discriminator(

@@ -68,6 +68,7 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
         created_at=now(),
         version=1,
         round_index=0,
+        gan_round=0,
     )
     session.add(row)
     session.flush()
@@ -181,6 +182,7 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
         select(JobRow).where(JobRow.federation_id == row.id, JobRow.state.in_(("queued", "running")))
     ):
         jobs.withdraw(session, job)
+    lifecycle.let_go_of_gan(session, row, row.gan_round)
     newest = lifecycle.newest_round(session, row)
     if newest is not None and newest.state in ("collecting", "aggregating"):
         newest.state = advance(ROUND, newest.state, "fail", "round")
@@ -250,6 +252,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "datasets": config.datasets,
             "seed": row.seed,
             "current_round": newest.id if newest else None,
+            "gan_round": row.gan_round,
             "discriminators": len(lifecycle.discriminators_of(session, row.id)),
             "models": refs,
             "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
@@ -272,7 +275,8 @@ def due(session: Session) -> list[str]:
         .where(FederationRow.state == "running", RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
     )
     stages = select(FederationRow.id).where(
-        FederationRow.state == "collecting_discriminators", FederationRow.collect_deadline_at <= moment
+        FederationRow.state.in_(("training_generator", "collecting_discriminators")),
+        FederationRow.collect_deadline_at <= moment,
     )
     return sorted({id_ for query in (rounds, stages) for id_ in session.scalars(query)})
 

@@ -21,6 +21,7 @@ from service.persistence.tables import (
     CurrentModelRow,
     DiscriminatorRow,
     FederationRow,
+    GanUpdateRow,
     JobRow,
     ParticipantRow,
     RoundRow,
@@ -28,6 +29,7 @@ from service.persistence.tables import (
 )
 
 GENERATOR = "generator"
+GAN = "gan"
 DISCRIMINATOR = "discriminator"
 SAMPLES = "samples"
 _STATE = "state:"
@@ -121,16 +123,36 @@ def newest_round(session: Session, federation: FederationRow) -> RoundRow | None
 
 
 def current_models(session: Session, federation_id: str) -> dict[str, str]:
-    """Return key -> model id of the current models: `prototype:<name>`, `generator` and `discriminator`."""
+    """Return key -> model id of the current models: `prototype:<name>`, `generator`, `discriminator`, `gan`…"""
     rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
     return {row.key: row.model_id for row in rows}
 
 
+def gan_updates(session: Session, federation: FederationRow, gan_round: int) -> list[tuple[ClientRow, GanUpdateRow]]:
+    """Return what clients sent in a round of the federated generator, by name.
+
+    Once the round is closed no name comes twice: a revoked client's, which another one may bear now, is removed then.
+    """
+    rows = session.execute(
+        select(ClientRow, GanUpdateRow)
+        .join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
+        .where(GanUpdateRow.federation_id == federation.id, GanUpdateRow.gan_round == gan_round)
+    )
+    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)
+
+
+def _delivered(session: Session, federation: FederationRow) -> set[str]:
+    """Return the ids of the clients whose delivery is here that the federation's stage collects."""
+    if federation.state == "training_generator":
+        return {client.id for client, _ in gan_updates(session, federation, federation.gan_round)}
+    return set(discriminators_of(session, federation.id))
+
+
 def _collected(session: Session, federation: FederationRow) -> bool:
-    """Whether every enrolled client's discriminator is here; at the deadline, enough of them."""
+    """Whether every enrolled client's delivery is here; at the deadline, enough of them."""
     config = config_of(federation)
     clients = live_clients(session, federation.id)
-    here = set(discriminators_of(session, federation.id))
+    here = _delivered(session, federation)
     delivered = sum(client.id in here for client in clients)
     if delivered < config.rounds.quorum:
         return False
@@ -148,8 +170,11 @@ def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
 
 
 def proceed(session: Session, federation: FederationRow, max_attempts: int) -> None:
-    """Do whatever is due: score discriminators, open or close a round, end the federation. Idempotent."""
-    if federation.state == "collecting_discriminators" and _collected(session, federation):
+    """Do whatever is due: average generators, score discriminators, open or close a round, end. Idempotent."""
+    if federation.state == "training_generator":
+        if federation.collect_deadline_at is not None and _collected(session, federation):
+            _close_gan_round(session, federation, max_attempts)
+    elif federation.state == "collecting_discriminators" and _collected(session, federation):
         move(session, federation, "score")
         jobs.enqueue(session, "score", federation, max_attempts)
     elif federation.state == "running":
@@ -159,6 +184,32 @@ def proceed(session: Session, federation: FederationRow, max_attempts: int) -> N
             settle(session, federation, newest, max_attempts)
         elif newest is None or newest.state != "aggregating":
             _next_round(session, federation, newest)
+
+
+def open_gan_round(session: Session, federation: FederationRow, gan_round: int, deadline_seconds: int) -> None:
+    """Let the clients train the federated generator for another round."""
+    federation.gan_round = gan_round
+    federation.collect_deadline_at = jobs.later(deadline_seconds)
+    if federation.state == "preparing":
+        move(session, federation, "train_generator")
+    else:
+        effects.touch(session, federation)
+
+
+def _close_gan_round(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    """Take no more generators of this round and average those of the clients that are still enrolled."""
+    for client, row in gan_updates(session, federation, federation.gan_round):
+        if client.revoked_at is not None:
+            session.delete(row)
+            effects.release_blobs(session, {row.digest})
+    federation.collect_deadline_at = None
+    jobs.enqueue(session, "generator", federation, max_attempts)
+    effects.touch(session, federation)
+
+
+def let_go_of_gan(session: Session, federation: FederationRow, gan_round: int) -> None:
+    """Let go of what clients sent in a round of the federated generator; the rows stay and answer a repeated upload."""
+    effects.release_blobs(session, {row.digest for _, row in gan_updates(session, federation, gan_round)})
 
 
 def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:

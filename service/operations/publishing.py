@@ -7,6 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.recipes.parts import GeneratorFedGan
 from contract.wire.federations import TERMINAL_STATES, Prototype
 from service.domain.errors import DomainError
 from service.domain.states import ROUND, advance
@@ -122,10 +123,26 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
         jobs.enqueue(session, "generator", federation, max_attempts)
 
 
+def _averaged(session: Session, federation: FederationRow) -> list[str]:
+    """End the round of the federated generator whose average is here; return the digests that it was made of."""
+    parents = [row.digest for _, row in lifecycle.gan_updates(session, federation, federation.gan_round)]
+    lifecycle.let_go_of_gan(session, federation, federation.gan_round)
+    federation.gan_round += 1
+    return parents
+
+
 def _generated(session: Session, federation: FederationRow, outcome: Outcome) -> None:
     discriminators = lifecycle.config_of(federation).recipe.discriminators
     assert discriminators is not None
     generator, plan = discriminators.generator, discriminators.plan
+    parents: list[str] = []
+    if isinstance(generator, GeneratorFedGan):
+        parents = _averaged(session, federation)
+        if lifecycle.GAN in outcome.files:
+            key, upcoming = lifecycle.GAN, federation.gan_round
+            _add_model(session, federation, key, outcome.files[key], key, round_index=upcoming, parents=parents)
+            lifecycle.open_gan_round(session, federation, upcoming, generator.deadline_seconds)
+            return
     networks = {
         lifecycle.GENERATOR: (generator.architecture, generator.options, outcome.metrics),
         lifecycle.DISCRIMINATOR: (plan.architecture, plan.options, {}),
@@ -133,7 +150,17 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
     }
     for name, file in outcome.files.items():
         architecture, options, metrics = networks[name]
-        _add_model(session, federation, name, file, name, architecture=architecture, options=options, metrics=metrics)
+        _add_model(
+            session,
+            federation,
+            name,
+            file,
+            name,
+            architecture=architecture,
+            options=options,
+            metrics=metrics,
+            parents=parents if name == lifecycle.GENERATOR else [],
+        )
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
 
@@ -271,10 +298,17 @@ def revive(session: Session, job: JobRow) -> None:
         if federation.state == "paused":
             lifecycle.move(session, federation, "resume")
     elif federation.state == "failed":
-        lifecycle.move(session, federation, "revive_scoring" if job.kind == "score" else "revive")
+        lifecycle.move(session, federation, _revival(federation, job))
         federation.finished_at = None
     elif job.kind == "score":
         for row in lifecycle.discriminators_of(session, federation.id).values():
             if row.scores_digest is None:
                 row.rejected = None
     federation.error = federation.detail = None
+
+
+def _revival(federation: FederationRow, job: JobRow) -> str:
+    """Return the event that puts a failed federation back to the stage that its job belongs to."""
+    if job.kind == "generator" and federation.gan_round > 0:
+        return "revive_generator"
+    return "revive_scoring" if job.kind == "score" else "revive"

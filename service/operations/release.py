@@ -11,6 +11,7 @@ from service.persistence.tables import (
     DatasetRow,
     DiscriminatorRow,
     FederationRow,
+    GanUpdateRow,
     ModelRow,
     RoundRow,
     UpdateRow,
@@ -20,12 +21,19 @@ _AT_ONCE = 500
 
 
 def named(session: Session, digests: set[str]) -> set[str]:
-    """Return those digests that a model, a data set, a discriminator or an update not yet fused still needs."""
+    """Return those digests that a model, a data set, a discriminator or a delivery not yet fused still needs."""
     queries = (
         select(ModelRow.digest).where(ModelRow.digest.in_(digests)),
         select(DatasetRow.digest).where(DatasetRow.digest.in_(digests)),
         select(DiscriminatorRow.digest).where(DiscriminatorRow.digest.in_(digests)),
         select(DiscriminatorRow.scores_digest).where(DiscriminatorRow.scores_digest.in_(digests)),
+        select(GanUpdateRow.digest)
+        .join(FederationRow, FederationRow.id == GanUpdateRow.federation_id)
+        .where(
+            GanUpdateRow.digest.in_(digests),
+            FederationRow.state.in_((*LIVE, "failed")),  # a failed job may be tried again
+            FederationRow.gan_round == GanUpdateRow.gan_round,
+        ),
         select(UpdateRow.digest)
         .join(RoundRow, RoundRow.id == UpdateRow.round_id)
         .join(FederationRow, FederationRow.id == RoundRow.federation_id)

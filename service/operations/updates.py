@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from json import loads
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from sqlalchemy import select
@@ -18,8 +18,17 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
 from service.operations import clients, effects, lifecycle
 from service.operations.clock import now
-from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables import (
+    ClientRow,
+    FederationRow,
+    GanUpdateRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
 
+Delivered = TypeVar("Delivered", UpdateRow, GanUpdateRow)
 _DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 
 
@@ -104,6 +113,28 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
     Raises:
         DomainError: invalid-field, naming the entry; stale-base-model.
     """
+    parsed = parse_metadata(metadata, ticket.max_samples)
+    if parsed.base_model != ticket.base_model:
+        raise stale(ticket.base_model, parsed.base_model)
+    return parsed
+
+
+def stale(expected: str, actual: str) -> DomainError:
+    """Return the refusal of what was trained from another model than it should have been."""
+    return DomainError(
+        "stale-base-model",
+        "the update was trained from another model than the round's; fetch the assignment and train again",
+        expected=expected,
+        actual=actual[:64],
+    )
+
+
+def parse_metadata(metadata: dict[str, str], max_samples: int) -> UpdateMetadata:
+    """Return a file's own metadata.
+
+    Raises:
+        DomainError: invalid-field, naming the entry.
+    """
     values: dict[str, Any] = dict(metadata)
     for name in ("num_samples", "base_model"):
         if name not in values:
@@ -117,15 +148,8 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
     except ValidationError as error:
         first = error.errors()[0]
         raise invalid_field(".".join(str(part) for part in first["loc"]), first["msg"]) from None
-    if parsed.num_samples > ticket.max_samples:
-        raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {ticket.max_samples}")
-    if parsed.base_model != ticket.base_model:
-        raise DomainError(
-            "stale-base-model",
-            "the update was trained from another model than the round's; fetch the assignment and train again",
-            expected=ticket.base_model,
-            actual=parsed.base_model[:64],
-        )
+    if parsed.num_samples > max_samples:
+        raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {max_samples}")
     return parsed
 
 
@@ -136,8 +160,8 @@ def _metrics(text: str) -> Any:
         raise invalid_field("metrics", "must be JSON text") from None
 
 
-def replayed(row: UpdateRow, digest: str) -> UpdateRow:
-    """Return the update that is here, if the same bytes came again.
+def replayed(row: Delivered, digest: str) -> Delivered:
+    """Return the delivery that is here, if the same bytes came again.
 
     Raises:
         DomainError: already-delivered, for other bytes.

@@ -56,7 +56,11 @@ class Base(DeclarativeBase):
 
 
 class FederationRow(Base):
-    """A federation. `version` grows with every change that a waiting device could care about."""
+    """A federation. `version` grows with every change that a waiting device could care about.
+
+    `collect_deadline_at` is the deadline of what a stage collects; while the federated generator is trained, null says
+    that round `gan_round` is closed and being averaged.
+    """
 
     __tablename__ = "federations"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -69,6 +73,7 @@ class FederationRow(Base):
     join_hash: Mapped[str] = mapped_column(unique=True)
     round_index: Mapped[int] = mapped_column(default=0)
     accuracy: Mapped[float | None]
+    gan_round: Mapped[int] = mapped_column(default=0)
     collect_deadline_at: Mapped[datetime | None]
     error: Mapped[str | None]
     detail: Mapped[str | None] = mapped_column(Text)
@@ -117,6 +122,21 @@ class DiscriminatorRow(Base):
     received_at: Mapped[datetime]
     scores_digest: Mapped[str | None]
     rejected: Mapped[str | None] = mapped_column(Text)
+
+
+class GanUpdateRow(Base):
+    """A client's generator and critic of one round of the federated generator; one a client and round."""
+
+    __tablename__ = "gan_updates"
+    __table_args__ = (UniqueConstraint("client_id", "gan_round"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"))
+    gan_round: Mapped[int]
+    digest: Mapped[str]
+    size: Mapped[int]
+    num_samples: Mapped[int]
+    received_at: Mapped[datetime]
 
 
 class RoundRow(Base):

@@ -53,6 +53,8 @@ class FakeService:
         self.updates: list[bytes] = []
         self.discriminator: bytes | None = None
         self.want_discriminator = False
+        self.gan_plan: dict[str, Any] | None = None
+        self.gan_round, self.gans = 1, list[bytes]()
         self.extras: dict[str, str] = {}
         self.plan: dict[str, Any] = {"optimizer": {"kind": "sgd", "lr": 0.1}, "epochs": 2, "batch_size": 8}
         self.state, self.round, self.current = "running", 1, "mdl_0"
@@ -69,6 +71,27 @@ class FakeService:
             notes[FEATURES_KEY] = str(module.features(torch.zeros(1, *self.task.input.shape)).shape[1])
         codec.save_state(module, path, notes)
         self.models[model_id] = path.read_bytes()
+
+    def want_gan(self, **changes: Any) -> None:
+        """Ask for a federated generator first."""
+        self.gan_plan = {
+            "kind": "fedgan",
+            "options": {"latent": 4, "hidden": [8]},
+            "critic_options": {"hidden": [8]},
+            "input_range": [-4.0, 4.0],
+            "rounds": 2,
+            "epochs": 2,
+            "batch_size": 8,
+            "optimizer": {"kind": "adam", "lr": 0.01, "betas": [0.0, 0.9]},
+            **changes,
+        }
+        networks = {
+            "generator": registry.initialise("gen-mlp", self.gan_plan["options"], self.task, 7),
+            "critic": registry.initialise("disc-mlp", self.gan_plan["critic_options"], self.task, 8),
+        }
+        path = self.folder / "gan.safetensors"
+        codec.save_state(torch.nn.ModuleDict(networks), path)
+        self.models["mdl_gan1"] = path.read_bytes()
 
     def fault(self, method: str, pattern: str, answer: Callable[[httpx.Request], httpx.Response]) -> None:
         """Answer the next matching request with `answer(request)`, which may raise."""
@@ -101,6 +124,7 @@ class FakeService:
             ("GET", "/v1/models/mdl/weights"): self._weights,
             ("PUT", "/v1/rounds/rnd/update"): self._update,
             ("PUT", "/v1/federations/fed/discriminator"): self._discriminator,
+            ("PUT", "/v1/federations/fed/gan"): self._gan,
         }
         return routes[route](request) if route in routes else problem("not-found")
 
@@ -143,6 +167,16 @@ class FakeService:
         }
         if self.state == "finished" or self.round > self.rounds:
             body |= {"state": "finished", "action": "done", "model": self.ref(self.current), "accuracy": 0.75}
+        elif self.gan_plan is not None and self.gan_round <= self.gan_plan["rounds"]:
+            body |= {
+                "state": "training_generator",
+                "action": "train_gan",
+                "model": self.ref(f"mdl_gan{self.gan_round}"),
+                "plan": self.gan_plan,
+                "gan_round": self.gan_round,
+                "deadline_at": NOW,
+                "upload_url": f"/v1/federations/{FED}/gan",
+            }
         elif self.want_discriminator and self.discriminator is None:
             body |= {
                 "state": "collecting_discriminators",
@@ -197,6 +231,17 @@ class FakeService:
     def _discriminator(self, request: httpx.Request) -> httpx.Response:
         self.discriminator = request.content
         return httpx.Response(201, json=self._receipt(request))
+
+    def _gan(self, request: httpx.Request) -> httpx.Response:
+        header = parse_header(request.content, len(request.content))
+        base = parse_header(self.models["mdl_gan1"], len(self.models["mdl_gan1"]))
+        assert header.metadata["base_model"] == f"mdl_gan{self.gan_round}"
+        assert header.tensors == base.tensors
+        self.gans.append(request.content)
+        answer = self._receipt(request) | {"gan_round": self.gan_round}
+        self.gan_round += 1
+        self.models[f"mdl_gan{self.gan_round}"] = request.content
+        return httpx.Response(201, json=answer)
 
     @staticmethod
     def _receipt(request: httpx.Request) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk import errors, runner
+from client_sdk import errors
 from contract.nn import codec, registry
 from contract.tensors import check_file, parse_header
 
@@ -149,6 +149,6 @@ def test_a_discriminator_that_was_trained_before_a_crash_is_sent_as_it_was(
     with pytest.raises(KeyboardInterrupt):
         take_part()
     kept = (tmp_path / "device" / "pending.safetensors").read_bytes()
-    monkeypatch.setattr(runner, "train_discriminator", None)
+    monkeypatch.setattr("client_sdk.stages.train_discriminator", None)
     take_part()
     assert service.discriminator == kept

@@ -84,7 +84,6 @@ ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
         ("fedet", {}, {}, "distil.students"),
         ("fedavg", {}, {"has_server_model": True}, "distil.students"),
         ("feddf", {"data": {"kind": "unlabeled", "augment": {"pad": 2}}}, {"is_image": False}, "distil.data.augment"),
-        ("fedgo", {"discriminators": {"generator": {"kind": "fedgan"}}}, {}, "discriminators.generator"),
     ],
 )
 def test_recipes_that_lack_data_or_networks(
@@ -95,8 +94,8 @@ def test_recipes_that_lack_data_or_networks(
     assert caught.value.field == field
 
 
-def test_an_imported_generator_needs_no_unlabelled_data() -> None:
-    generator = {"kind": "imported", "model": "mdl_1"}
+@pytest.mark.parametrize("generator", [{"kind": "imported", "model": "mdl_1"}, {"kind": "fedgan"}])
+def test_a_generator_made_elsewhere_needs_no_unlabelled_data(generator: dict[str, Any]) -> None:
     recipe = build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
     assert not recipe.needs_unlabeled
     check_with_data(recipe, **(ALL | {"has_unlabeled": False}))
@@ -115,3 +114,9 @@ def test_krum_needs_its_number_of_updates() -> None:
     check_with_rounds(recipe, 7)
     with pytest.raises(RecipeError, match="7 updates"):
         check_with_rounds(recipe, 6)
+
+
+def test_a_federated_generators_range_must_ascend() -> None:
+    generator = {"kind": "fedgan", "input_range": [1.0, 1.0]}
+    with pytest.raises(RecipeError, match="input_range"):
+        build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})

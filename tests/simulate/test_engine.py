@@ -16,6 +16,12 @@ from worker.specs import JobFailure
 from .small import LOCAL, NAMES, body, config, samples
 
 SCHEDULE = {"schedule": {"epochs": 1, "batch_size": 16}}
+FEDGAN = {
+    **SCHEDULE,
+    "generator": {"kind": "fedgan", "rounds": 2, "epochs": 1, "batch_size": 8, "input_range": [-3.0, 3.0]},
+    "data": {"kind": "generated", "count": 20},
+    "plan": {"architecture": "disc-mlp", "epochs": 1},
+}
 STATEFUL: dict[str, dict[str, Any]] = {
     "feddf": {"recipe": {"name": "feddf", "options": SCHEDULE}},
     "fedavgm": {"recipe": {"name": "fedavgm"}},
@@ -23,6 +29,7 @@ STATEFUL: dict[str, dict[str, Any]] = {
     "fedgkd": {"recipe": {"name": "fedgkd"}, "local": {"objective": {"kind": "fedgkd"}, **LOCAL}},
     "moon": {"recipe": {"name": "moon"}, "local": {"objective": {"kind": "moon"}, **LOCAL}},
     "fedsdd": {"recipe": {"name": "fedsdd", "options": {**SCHEDULE, "groups": {"count": 2}, "rounds": 2}}},
+    "fedgan": {"recipe": {"name": "fedgo", "options": FEDGAN}},
     "fedgo": {
         "recipe": {
             "name": "fedgo",
@@ -108,7 +115,7 @@ def test_only_the_newest_models_are_kept_when_asked_for(tmp_path: Path) -> None:
     ("case", "where", "count"),
     [
         *((case, "training", 4) for case in STATEFUL),
-        *((case, "delivered", 4) for case in ("scaffold", "moon")),
+        *((case, "delivered", 4) for case in ("scaffold", "moon", "fedgan")),
         *((case, "tidying", 1) for case in ("fedgkd", "fedsdd")),
     ],
 )
@@ -199,6 +206,16 @@ def test_fedgo_leaves_its_stage(tmp_path: Path) -> None:
     with TensorFile(history.scores["east"]) as file:
         assert file.read("unlabeled").shape == (30,) and file.read("test").shape == (40,)
     assert history.rounds[-1].ensemble_accuracy is not None
+
+
+def test_a_federated_generator_needs_no_server_data(tmp_path: Path) -> None:
+    given = config(tmp_path, body_=body(**STATEFUL["fedgan"]), server={"test": samples(91, 40)})
+    history = Simulation(given).run()
+    with TensorFile(history.scores["east"]) as file:
+        assert file.read("unlabeled").shape == (20,)
+    again = Simulation(given).run()  # from the folder
+    assert again.models == history.models
+    assert not list((given.folder / "gan").glob("*/updates"))
 
 
 def test_a_job_that_fails_says_why(tmp_path: Path) -> None:

@@ -24,10 +24,17 @@ FEDGO = {
     "plan": {"epochs": 2, "batch_size": 16},
     "link": "sigmoid",
 }
+FEDGAN = {
+    "schedule": SCHEDULE,
+    "data": {"kind": "generated", "count": 60},
+    "generator": {"kind": "fedgan", "rounds": 2, "epochs": 1, "batch_size": 16},
+    "plan": {"epochs": 1, "batch_size": 16},
+}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedavg": ({"name": "fedavg"}, {}),
     "feddf": ({"name": "feddf", "options": {"schedule": SCHEDULE}}, {}),
     "fedgo": ({"name": "fedgo", "options": FEDGO}, {}),
+    "fedgan": ({"name": "fedgo", "options": FEDGAN}, {"datasets": {"test": "test"}}),
     # state on the server and on the devices, and what is sent beside the model
     "scaffold": ({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
     "fedgkd": ({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),
@@ -116,6 +123,6 @@ def test_every_published_file_is_the_services(deployment: Deployment, tmp_path: 
         assert {r.index: sorted(p.name for p in r.participants) for r in asked} == {
             record.index: [part.client for part in record.participants] for record in history.rounds
         }
-        if case == "fedgo":
-            others = {m.role: m.digest for m in models if m.role in ("generator", "discriminator")}
+        if case in ("fedgo", "fedgan"):
+            others = {m.role: m.digest for m in models if m.role in ("generator", "discriminator", "samples")}
             assert others == {name: digest_of(path) for name, path in history.generator.items()}

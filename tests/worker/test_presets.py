@@ -52,7 +52,7 @@ def test_the_page_shows_every_preset_and_every_choice() -> None:
         each.model_fields["kind"].default
         for each in vars(parts).values()
         if isinstance(each, type) and issubclass(each, parts.Part) and "kind" in each.model_fields
-    } - {"fedgan"}
+    }
     assert [name for name in sorted({*PRESETS, *kinds}) if f"`{name}`" not in page] == []
     example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     assert example

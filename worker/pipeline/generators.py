@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
+from contract.nn.wgan import GENERATOR, pair
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.generators import wgan
@@ -20,9 +21,6 @@ from worker.pipeline.networks import BATCH, build_network, read_inputs
 from worker.pipeline.phases import Phases
 from worker.pipeline.updates import rename_tensors
 from worker.specs import GeneratorSpec, JobFailure, NetworkRef
-
-GENERATOR, CRITIC = "generator.", "critic."
-"""Prefixes of the two networks in the file that clients of a federated generator train."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +101,9 @@ def _first_gan(spec: GeneratorSpec, plan: parts.GeneratorFedGan, target: Path) -
     seed = derive_seed(spec.seed, "generator")
     generator = NetworkRef(architecture=plan.architecture, options=plan.options)
     critic = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
-    both = nn.ModuleDict(
-        {
-            GENERATOR.rstrip("."): build_network(generator, spec.task, "cpu", seed=seed, owner="generator"),
-            CRITIC.rstrip("."): build_network(
-                critic, spec.task, "cpu", seed=derive_seed(seed, "critic"), owner="critic"
-            ),
-        }
+    both = pair(
+        build_network(generator, spec.task, "cpu", seed=seed, owner="generator"),
+        build_network(critic, spec.task, "cpu", seed=derive_seed(seed, "critic"), owner="critic"),
     )
     save_state(both, target)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contract.local import Adam, DiscriminatorPlan
 from contract.recipes.parts.base import Part
@@ -44,12 +44,18 @@ class GeneratorFedGan(Part):
     critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
     rounds: int = Field(5, ge=1, le=1000, description="T'")
     epochs: int = Field(3, ge=1, le=1000, description="local epochs a round")
-    critic_steps: int = Field(5, ge=1, le=100)
-    penalty: float = Field(10.0, gt=0)
+    critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
+    penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
-    input_range: tuple[float, float] = (0.0, 1.0)
+    input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="of one round")
+
+    @model_validator(mode="after")
+    def _range_ascends(self) -> "GeneratorFedGan":
+        if not self.input_range[1] > self.input_range[0]:
+            raise ValueError("input_range: the upper end must be above the lower")
+        return self
 
 
 Generator = Annotated[GeneratorWganGp | GeneratorImported | GeneratorFedGan, Field(discriminator="kind")]

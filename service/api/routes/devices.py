@@ -1,4 +1,4 @@
-"""What devices call: assignment, update, discriminator."""
+"""What devices call: assignment, update, generator, discriminator."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.tensors import Header, TensorFile
-from contract.wire.devices import Assignment, DiscriminatorReceipt, UpdateMetadata, UpdateReceipt
+from contract.wire.devices import Assignment, DiscriminatorReceipt, GanReceipt, UpdateMetadata, UpdateReceipt
 from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
-from service.operations import assignments, clients, discriminators, updates
+from service.operations import assignments, clients, discriminators, gan, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
@@ -121,6 +121,54 @@ async def put_update(
         request, services, lambda: ticket.manifest(_header(services, ticket.base_digest)), read_header
     ) as upload:
         receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
+    response.status_code = 201 if fresh else 200
+    return receipt
+
+
+def _admit_gan(services: Parts, federation_id: str, caller: Device) -> gan.Ticket:
+    with services.store.read() as session:
+        return gan.admit(session, federation_id, caller)
+
+
+def _read_gan(services: Parts, metadata: dict[str, str], ticket: gan.Ticket) -> gan.Sent:
+    with services.store.read() as session:
+        return gan.read_metadata(session, metadata, ticket)
+
+
+def _accept_gan(services: Parts, ticket: gan.Ticket, sent: gan.Sent, upload: Received) -> tuple[GanReceipt, bool]:
+    with services.store.write() as session:
+        row, fresh = gan.accept(session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts)
+        if fresh:
+            services.blobs.keep(upload.path, upload.digest)
+        return gan.receipt(row), fresh
+
+
+@router.put(
+    "/federations/{federation_id}/gan",
+    status_code=201,
+    openapi_extra=BODY,
+    responses=REFUSALS
+    | documented("round-closed", "stale-base-model", "already-delivered", "invalid-field", "invalid-transition")
+    | {200: {"model": GanReceipt, "description": "the same bytes came before"}},
+)
+async def put_gan(
+    federation_id: Annotated[str, Path(max_length=64)],
+    request: Request,
+    response: Response,
+    services: Services,
+    caller: Device,
+) -> GanReceipt:
+    """Upload the generator and critic trained in a round of the federated generator (FedGO's G3): a safetensors body
+    like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`.
+    """
+    ticket = await run_in_threadpool(_admit_gan, services, federation_id, caller)
+    found: list[gan.Sent] = []
+
+    def read_header(header: Header) -> None:
+        found.append(_read_gan(services, header.metadata, ticket))
+
+    async with receive(request, services, lambda: _header(services, ticket.template), read_header) as upload:
+        receipt, fresh = await run_in_threadpool(_accept_gan, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
 

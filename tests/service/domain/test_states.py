@@ -9,7 +9,7 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
 from service.domain.states import FEDERATION, JOB, ROUND, Table, advance
 
-LIVE = ("created", "preparing", "collecting_discriminators", "scoring", "running", "paused")
+LIVE = ("created", "preparing", "training_generator", "collecting_discriminators", "scoring", "running", "paused")
 EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = {
     "federation": (
         FEDERATION,
@@ -17,6 +17,8 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
         {
             ("created", "start", "preparing"),
             ("preparing", "collect", "collecting_discriminators"),
+            ("preparing", "train_generator", "training_generator"),
+            ("training_generator", "collect", "collecting_discriminators"),
             ("collecting_discriminators", "score", "scoring"),
             ("preparing", "run", "running"),
             ("scoring", "run", "running"),
@@ -25,6 +27,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("running", "finish", "finished"),
             ("failed", "revive", "preparing"),
             ("failed", "revive_scoring", "scoring"),
+            ("failed", "revive_generator", "training_generator"),
             *((state, "cancel", "cancelled") for state in LIVE),
             *((state, "fail", "failed") for state in LIVE),
         },
@@ -78,7 +81,7 @@ def test_every_pair_of_state_and_event(what: str) -> None:
 
 def test_states_that_end_a_federation_have_no_way_out_but_a_retry() -> None:
     leaving = {(state, event) for event, row in FEDERATION.items() for state in row if state in TERMINAL_STATES}
-    assert leaving == {("failed", "revive"), ("failed", "revive_scoring")}
+    assert leaving == {("failed", "revive"), ("failed", "revive_scoring"), ("failed", "revive_generator")}
 
 
 def test_a_federations_tokens_are_good_for_it_alone() -> None:

@@ -14,6 +14,7 @@ DEVICE = {
     ("GET", "/v1/assignment"),
     ("PUT", "/v1/rounds/{}/update"),
     ("PUT", "/v1/federations/{}/discriminator"),
+    ("PUT", "/v1/federations/{}/gan"),
 }
 JOIN = {("POST", "/v1/federations/{}/clients")}
 CANDIDATES = {("GET", "/v1/federations/{}/card")}

@@ -1,0 +1,96 @@
+"""WGAN-GP (Gulrajani et al. 2017), step by step: the worker trains with it (FedGO, G1), and so do clients (G3)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contract.local import Adam
+from contract.nn import registry
+from contract.recipes.parts import GeneratorFedGan
+from contract.wire.federations import Task
+
+GENERATOR, CRITIC = "generator.", "critic."
+"""Prefixes of the two networks in the file that clients of a federated generator train."""
+
+
+def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:
+    """Return mean_x (||grad critic(x^)||_2 - 1)^2 with x^ = mix real + (1 - mix) fake, a scalar.
+
+    Args:
+        critic: [B, ...] -> scores [B].
+        real: [B, ...].
+        fake: [B, ...], without a graph.
+        mix: [B], uniform in [0, 1).
+    """
+    shape = (-1, *(1 for _ in real.shape[1:]))
+    between = (mix.view(shape) * real + (1 - mix.view(shape)) * fake).requires_grad_(True)
+    scores = critic(between)
+    (gradient,) = torch.autograd.grad(scores.sum(), between, create_graph=True)
+    norm: Tensor = gradient.flatten(1).norm(dim=1)
+    return ((norm - 1) ** 2).mean()
+
+
+def _adam(module: nn.Module, plan: Adam) -> torch.optim.Adam:
+    return torch.optim.Adam(module.parameters(), lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
+
+
+class Training:
+    """Networks, fresh optimisers and one seeded source of noise; draws on the CPU so that the device does not matter.
+
+    Args:
+        generator: z [B, latent] -> [B, ...] in [-1, 1]; has an attribute `latent`.
+        critic: [B, ...] -> scores [B]; without BatchNorm, which the per-sample penalty forbids.
+        optimizer: of both networks.
+        penalty: weight of the gradient penalty.
+        seed: of `draw`.
+        device: where the networks are.
+    """
+
+    def __init__(
+        self, generator: nn.Module, critic: nn.Module, *, optimizer: Adam, penalty: float, seed: int, device: Any
+    ):
+        self.generator, self.critic, self.penalty, self.device = generator, critic, penalty, device
+        self.latent = int(generator.latent)  # type: ignore[arg-type]
+        self.draw = torch.Generator().manual_seed(seed)
+        self._generator_optimizer = _adam(generator, optimizer)
+        self._critic_optimizer = _adam(critic, optimizer)
+        generator.train()
+        critic.train()
+
+    def _noise(self, count: int) -> Tensor:
+        return torch.randn(count, self.latent, generator=self.draw).to(self.device)
+
+    def critic_step(self, real: Tensor) -> Tensor:
+        """mean D(fake) - mean D(real) + penalty, minimised over the critic; returned without a graph.
+
+        Args:
+            real: [B, ...], scaled to [-1, 1].
+        """
+        with torch.no_grad():
+            fake = self.generator(self._noise(len(real)))
+        mix = torch.rand(len(real), generator=self.draw).to(self.device)
+        loss: Tensor = self.critic(fake).mean() - self.critic(real).mean()
+        loss = loss + self.penalty * gradient_penalty(self.critic, real, fake, mix)
+        self._critic_optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._critic_optimizer.step()
+        return loss.detach()
+
+    def generator_step(self, count: int) -> None:
+        """-mean D(G(z)) over `count` samples, minimised over the generator; the critic's gradients are not used."""
+        loss: Tensor = -self.critic(self.generator(self._noise(count))).mean()
+        self._generator_optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._generator_optimizer.step()
+
+
+def pair(generator: nn.Module, critic: nn.Module) -> nn.ModuleDict:
+    """Return both networks as one module, whose tensors are named as in the file that travels."""
+    return nn.ModuleDict({GENERATOR.rstrip("."): generator, CRITIC.rstrip("."): critic})
+
+
+def build_pair(plan: GeneratorFedGan, task: Task) -> nn.ModuleDict:
+    """Return both networks of a federated generator, to load what the service sent into."""
+    generator = registry.build(plan.architecture, plan.options, task=task)
+    return pair(generator, registry.build(plan.critic_architecture, plan.critic_options, task=task))
