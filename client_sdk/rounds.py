@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from client_sdk import models, privacy
+from client_sdk import methods, models, privacy
 from client_sdk.client import Client
 from client_sdk.data import Samples
 from client_sdk.state import Pending, StateFolder
@@ -18,11 +18,16 @@ from contract.tensors import BUFFERS_KEY, TensorFile, write_file
 from contract.wire.devices import TrainAssignment
 
 
-def fetch(client: Client, folder: StateFolder, assignment: TrainAssignment) -> tuple[Path, dict[str, Path]]:
-    """Download the round's model and extras, each once per digest; return their paths. Other models are removed."""
+def fetch(
+    client: Client, folder: StateFolder, assignment: TrainAssignment, *, with_model: bool = True
+) -> tuple[Path | None, dict[str, Path]]:
+    """Download the round's model, if it is read, and extras, each once per digest; return their paths.
+
+    Other models are removed.
+    """
     wanted = [assignment.model, *assignment.extras.values()]
     folder.forget_models(keep={model.digest for model in wanted})
-    base = client.download(assignment.model, folder.model(assignment.model.digest))
+    base = client.download(assignment.model, folder.model(assignment.model.digest)) if with_model else None
     extras = {
         name: client.download(model, folder.model(model.digest)) for name, model in sorted(assignment.extras.items())
     }
@@ -44,10 +49,14 @@ def train_round(
     The update's bytes depend on model, data, plan, seed and the method's state only (and, with differential privacy,
     on secret noise): no times in the metadata.
     """
-    path, extras = fetch(client, folder, assignment)
-    models.load(module, path)
-    with TensorFile(path) as file:
-        base = file.header
+    memory = folder.memory.begin(assignment.round.id)
+    goes_on = methods.goes_on(assignment.local, module, memory)
+    path, extras = fetch(client, folder, assignment, with_model=not goes_on)
+    base = None
+    if path is not None:
+        models.load(module, path)
+        with TensorFile(path) as file:
+            base = file.header
     result = train_local(
         module,
         samples,
@@ -56,7 +65,7 @@ def train_round(
         device=device,
         base=base,
         extras=extras,
-        memory=folder.memory.begin(assignment.round.id),
+        memory=memory,
         first=folder.is_new(),
         on_epoch=on_epoch,
     )
@@ -93,6 +102,6 @@ def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[
         "num_samples": str(pending.num_samples),
         "base_model": pending.base,
         "metrics": json.dumps(metrics),
-        BUFFERS_KEY: json.dumps(codec.buffer_names(module)),
+        BUFFERS_KEY: json.dumps([name for name in codec.buffer_names(module) if name in result.tensors]),
     }
     return metadata | ({"control_reset": "1"} if result.control_reset else {})

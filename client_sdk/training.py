@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from client_sdk import methods
 from client_sdk.data import Samples
-from client_sdk.errors import ModelMismatch, TrainingError
+from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work
+from client_sdk.optimizers import make_optimizer
 from client_sdk.precision import Binary
 from client_sdk.privacy import PrivateSteps, Spent
 from contract import updates
 from contract.errors import RuleError
-from contract.local import Adam, LocalPlan, Optimizer
+from contract.local import DsFlObjective, LocalPlan
 from contract.nn import codec
-from contract.tensors import Header, TensorError
+from contract.tensors import Header, TensorError, TensorFile
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,6 @@ def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
         yield torch.Generator().manual_seed(seed)
 
 
-def make_optimizer(plan: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the plan's optimiser over `parameters`."""
-    if isinstance(plan, Adam):
-        return torch.optim.Adam(parameters, lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
-    return torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
-
-
 def train_local(
     module: nn.Module,
     samples: Samples,
@@ -103,6 +97,7 @@ def train_local(
     Raises:
         TrainingError: the loss or a weight is not finite.
         ModelMismatch: the module has nothing to train, its output is not [B, C], or the objective needs more of it.
+        UnexpectedAnswer: an extra is missing or is not what the objective reads.
     """
     assert samples.task is not None
     module.to(device).train()
@@ -110,13 +105,14 @@ def train_local(
     if not parameters:
         raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
     base, memory = base or codec.manifest(module), memory or {}
-    names = _layout(plan, base, samples.task.num_classes)
     work = Work(module, parameters, samples, plan, base, extras or {}, memory, first, seed, device)
+    names = _layout(work, samples.task.num_classes)
     if plan.precision is not None:
         work.binary = Binary(plan.precision, module, base, memory)
     try:
         with seeded(seed, device) as order:
             method = methods.build(work)
+            method.before(order)
             loss, accuracy, steps, spent = _train(work, method, order, on_epoch)
             outcome = method.after(steps)
         tensors, kept = _tensors(work, outcome)
@@ -134,11 +130,19 @@ def train_local(
     )
 
 
-def _layout(plan: LocalPlan, base: Header, classes: int) -> list[str]:
+def _layout(work: Work, classes: int) -> list[str]:
+    public = work.extras.get(updates.PUBLIC)
+    if public is None and isinstance(work.plan.objective, DsFlObjective):
+        raise UnexpectedAnswer(f"extras.{updates.PUBLIC}: the public set did not come; tell the operator")
     try:
-        return list(updates.layout(plan, base, classes))
+        return list(updates.layout(work.plan, work.base, classes, None if public is None else _header(public)))
     except TensorError as error:
         raise ModelMismatch(f"model: {error.detail}") from error
+
+
+def _header(path: Path) -> Header:
+    with TensorFile(path) as file:
+        return file.header
 
 
 def _tensors(work: Work, outcome: Outcome) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -87,6 +87,17 @@ class FedTgpObjective(_Plan):
     weight: float = Field(0.001, ge=0, le=100, description="lambda")
 
 
+class DsFlObjective(_Plan):
+    """Predictions on a public set are sent instead of weights; the server's targets on it are imitated (DS-FL).
+
+    The device goes on from its own model. A round imitates the targets of the round before, if there are any, then
+    trains on the device's own labels, then predicts.
+    """
+
+    kind: Literal["ds_fl"] = "ds_fl"
+    imitation_epochs: int = Field(5, ge=1, le=10_000, description="passes over the public set, with `optimizer`")
+
+
 Objective = Annotated[
     SgdObjective
     | FedProxObjective
@@ -94,7 +105,8 @@ Objective = Annotated[
     | FedGkdObjective
     | MoonObjective
     | FedUvObjective
-    | FedTgpObjective,
+    | FedTgpObjective
+    | DsFlObjective,
     Field(discriminator="kind"),
 ]
 
@@ -134,6 +146,8 @@ class LocalPlan(_Plan):
                     "objective: SCAFFOLD's option 2 reads the gradient off the steps, which plain SGD alone allows; "
                     "take optimizer sgd without momentum, weight decay and clip_norm, or option 1"
                 )
+        if self.precision is not None and isinstance(self.objective, DsFlObjective):
+            raise ValueError("precision: DS-FL sends predictions, no weights that could be sent as bits; leave it out")
         if self.privacy is not None and isinstance(self.objective, ScaffoldObjective):
             raise ValueError("privacy: control variates are sent without noise; do not combine them with DP-SGD")
         if self.privacy is not None and isinstance(self.objective, FedTgpObjective):

@@ -1,17 +1,29 @@
 """What an update's file holds, beside or instead of the model's own tensors: both ends derive it from the local plan.
 
 Plain training sends the model's tensors. SCAFFOLD adds ``control.<parameter>``, FedTGP ``class_means`` and
-``class_counts``, binary precision replaces a weight by ``bits.<weight>`` and ``scale.<weight>``.
+``class_counts``, binary precision replaces a weight by ``bits.<weight>`` and ``scale.<weight>``. DS-FL sends nothing of
+the model but ``predictions``: probabilities of the classes for every sample of the public set.
 """
 
-from contract.local import BinaryPrecision, FedTgpObjective, LocalPlan, ScaffoldObjective
-from contract.tensors import BUFFERS_KEY, DTYPES, FLOATS, Header, TensorError, TensorInfo
+import numpy as np
+
+from contract.local import BinaryPrecision, DsFlObjective, FedTgpObjective, LocalPlan, ScaffoldObjective
+from contract.tensors import BUFFERS_KEY, DTYPES, FLOATS, Header, TensorError, TensorFile, TensorInfo
 
 FEATURES_KEY = "potstill.features"
 """Metadata of a first model: the size d of its features, where the network has them."""
 
 MODEL_KEYS = (BUFFERS_KEY, FEATURES_KEY)
 """Metadata that belongs to a model and not to who made it: averages and students keep it."""
+
+PUBLIC, TARGETS = "public", "targets"
+"""DS-FL's extras: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
+
+PREDICTIONS = "predictions"
+"""The one tensor of DS-FL's update, F32 [P, C]."""
+
+_SUM_TOLERANCE = 1e-3
+_ROWS = 65_536
 
 Layout = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -22,23 +34,28 @@ def parameters(base: Header) -> list[str]:
 
 
 def binary_weights(base: Header) -> list[str]:
-    """Return the weights that binary precision sends as bits: parameters with two axes or more, without the first and
-    the last of them, which stay as they are (FedDF 4.3).
+    """Return the weights that binary precision sends as bits (FedDF 4.3).
+
+    They are the parameters with two axes or more, without the first and the last of them, which stay as they are.
     """
     return [name for name in parameters(base) if len(base.tensors[name].shape) >= 2][1:-1]
 
 
-def layout(plan: LocalPlan, base: Header, num_classes: int) -> Layout:
+def layout(plan: LocalPlan, base: Header, num_classes: int, public: Header | None = None) -> Layout:
     """Return name -> (dtype, shape) of the tensors of an update, in file order.
 
     Args:
         plan: what the client runs.
         base: header of the model it starts from.
         num_classes: C.
+        public: header of the public set's file, where the plan has one (DS-FL).
 
     Raises:
-        TensorError: the objective sends features, and the model does not say how many it has.
+        TensorError: the objective sends features, and the model does not say how many it has; or predictions, and there
+            is no public set.
     """
+    if isinstance(plan.objective, DsFlObjective):
+        return {PREDICTIONS: ("F32", (public_samples(public), num_classes))}
     found: Layout = {name: (info.dtype, info.shape) for name, info in base.tensors.items()}
     if isinstance(plan.precision, BinaryPrecision):
         for name in binary_weights(base):
@@ -66,10 +83,46 @@ def features_of(base: Header) -> int:
     return int(text)
 
 
-def manifest(plan: LocalPlan, base: Header, num_classes: int) -> Header:
+def public_samples(public: Header | None) -> int:
+    """Return P, the number of samples of a public set.
+
+    Raises:
+        TensorError: there is no such set, or it has no tensor 'inputs' [P, ...], P > 0.
+    """
+    info = public.tensors.get("inputs") if public is not None else None
+    if info is None or not info.shape or not info.shape[0]:
+        raise TensorError(
+            "tensors", "DS-FL predicts on a public set, which did not come: a file with 'inputs' [P, ...]"
+        )
+    return info.shape[0]
+
+
+def check_predictions(file: TensorFile) -> None:
+    """Refuse predictions [P, C] that are no probabilities: each in [0, 1], each row with the sum 1.
+
+    Raises:
+        TensorError: code 'values', naming the first such row.
+    """
+    rows, classes = file.info(PREDICTIONS).shape
+    for start in range(0, rows, _ROWS):
+        count = min(_ROWS, rows - start)
+        block = file.read_block(PREDICTIONS, start * classes, count * classes).reshape(count, classes)
+        sums = block.sum(axis=1, dtype=np.float64)
+        wrong = ~((np.abs(sums - 1) <= _SUM_TOLERANCE) & (block >= 0).all(axis=1))  # also NaN
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise TensorError(
+                "values",
+                f"predictions: row {start + row} is no probabilities (least {block[row].min()}, sum {sums[row]}); send "
+                "the softmax of the logits",
+                tensor=PREDICTIONS,
+            )
+
+
+def manifest(plan: LocalPlan, base: Header, num_classes: int, public: Header | None = None) -> Header:
     """Return the header that an update's tensors must match."""
     tensors, end = {}, 0
-    for name, (dtype, shape) in layout(plan, base, num_classes).items():
+    for name, (dtype, shape) in layout(plan, base, num_classes, public).items():
         info = TensorInfo(dtype, shape, 0, 0)
         begin, end = end, end + info.numel * DTYPES[dtype].itemsize
         tensors[name] = TensorInfo(dtype, shape, begin, end)

@@ -241,6 +241,7 @@ class Ledger:
             task=config.task,
             server_model=made.pop(SERVER, None) if config.server_model else None,
             prototypes=list(made.values()),
+            public=config.public,
             datasets=self._datasets(session, config),
             output_dir=folder,
         )

@@ -57,6 +57,7 @@ class InitializeSpec(_Spec):
     task: Task
     prototypes: list[PrototypeSpec]
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model; its result is named `server`")
+    public: parts.Data | None = Field(None, description="the recipe's data, where devices are to read them (DS-FL)")
     datasets: Datasets = Datasets()
     output_dir: Path
 

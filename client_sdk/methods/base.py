@@ -108,10 +108,18 @@ class Method:
 
     needs_features: ClassVar[bool] = False
 
+    @classmethod
+    def goes_on(cls, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
+        """Whether this device trains a model of its own that is in its memory, so that none need be fetched."""
+        return False
+
     def __init__(self, options: Any, work: Work):
         self.options, self.work = options, work
         if self.needs_features:
             require_features(work)
+
+    def before(self, order: torch.Generator) -> None:
+        """Do what comes before the first step on the device's own data; `order` is for orders of samples."""
 
     def penalty(self) -> Tensor | None:
         """Return a scalar of the weights alone, or None. Its gradient joins that of the data's loss, after DP-SGD has
@@ -126,6 +134,15 @@ class Method:
     def after(self, steps: int) -> Outcome:
         """Return what is sent and kept beside the weights, after the last of `steps` steps."""
         return Outcome()
+
+
+def remembered(module: nn.Module, memory: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
+    """Return the state that `memory` has under a prefix, or None if it is not one of this network."""
+    state = {name.removeprefix(prefix): value for name, value in memory.items() if name.startswith(prefix)}
+    own = codec.unwrap(module).state_dict()
+    if state.keys() != own.keys() or any(state[name].shape != value.shape for name, value in own.items()):
+        return None
+    return state
 
 
 def features_of(module: nn.Module, inputs: Tensor) -> Tensor:

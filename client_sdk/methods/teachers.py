@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk import models
-from client_sdk.methods.base import Method, Outcome, Work, features_of
+from client_sdk.methods.base import Method, Outcome, Work, features_of, remembered
 from client_sdk.objectives import fedgkd, moon
 from contract.local import FedGkdObjective, MoonObjective
 from contract.nn import codec
@@ -56,10 +56,9 @@ class Moon(Method):
         self._previous = self._restored(work.memory) or self._global
 
     def _restored(self, memory: Mapping[str, Tensor]) -> nn.Module | None:
-        state = {name.removeprefix(PREVIOUS): value for name, value in memory.items() if name.startswith(PREVIOUS)}
         previous = frozen(self.work.module)
-        own = previous.state_dict()
-        if state.keys() != own.keys() or any(state[name].shape != value.shape for name, value in own.items()):
+        state = remembered(previous, memory, PREVIOUS)
+        if state is None:
             return None
         previous.load_state_dict(state)
         return previous

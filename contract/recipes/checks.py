@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.local import LocalPlan, ScaffoldObjective
+from contract.local import DsFlObjective, LocalPlan, ScaffoldObjective
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
@@ -22,6 +22,11 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
         raise RecipeError("fuse", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'")
     if fuses and local.precision is not None:
         raise RecipeError("fuse", "scaffold needs the exact change of every weight; leave local.precision out")
+    predicts = isinstance(local.objective, DsFlObjective)
+    if recipe.sends_predictions and not predicts:
+        raise RecipeError("fuse", "'predictions' are sent by the objective 'ds_fl' alone; set local")
+    if predicts and not recipe.sends_predictions:
+        raise RecipeError("fuse", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'")
 
 
 def check_with_data(

@@ -45,6 +45,11 @@ class Recipe(BaseModel):
         return self.distil is not None or self.drop_worst is not None
 
     @property
+    def sends_predictions(self) -> bool:
+        """Whether devices send predictions on the server set, whose inputs they are given, instead of weights."""
+        return isinstance(self.fuse, parts.FusePredictions)
+
+    @property
     def reads_scores(self) -> bool:
         """Whether a weighting reads discriminators."""
         return self.distil is not None and bool({"odds", "dafkd"} & set(weighting_kinds(self.distil.weigh)))
@@ -60,7 +65,14 @@ class Recipe(BaseModel):
     def _mixture_is_possible(self) -> "Recipe":
         if self.drop_worst is not None and isinstance(self.fuse, parts.FuseScaffold):
             raise ValueError("drop_worst: a client that is left out has changed its control variate; not with scaffold")
-        for check in (_check_discriminators, _check_schedule, _check_fed_et, _check_groups, _check_members):
+        for check in (
+            _check_discriminators,
+            _check_schedule,
+            _check_fed_et,
+            _check_groups,
+            _check_members,
+            _check_predictions,
+        ):
             check(self)
         return self
 
@@ -118,6 +130,25 @@ def _check_members(recipe: Recipe) -> None:
         raise ValueError("distil.weigh: 'samples' counts clients' samples; set distil.members to 'clients'")
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
+
+
+def _check_predictions(recipe: Recipe) -> None:
+    """Refuse whatever would need weights where only predictions come (DS-FL)."""
+    if not recipe.sends_predictions:
+        return
+    distil, only = recipe.distil, "fuse: 'predictions' brings no weights"
+    if distil is None:
+        raise ValueError(f"{only}, so the server's model can but learn from them; add the part 'distil'")
+    if recipe.groups.kind != "prototype" or recipe.drop_worst is not None:
+        raise ValueError(f"{only} to group or to judge; leave out groups and drop_worst")
+    if recipe.discriminators is not None:
+        raise ValueError(f"{only}, and devices read the server set itself; leave out discriminators")
+    if distil.members.kind != "clients":
+        raise ValueError(f"{only} to make other teachers of; set distil.members to 'clients'")
+    if distil.students.kind not in ("prototypes", "all"):
+        raise ValueError(f"{only} to average; set distil.students to 'prototypes' or 'all'")
+    if isinstance(distil.students, parts.StudentsAll) and distil.students.warmup_rounds:
+        raise ValueError(f"{only}, so nothing changes without distillation; set students.warmup_rounds to 0")
 
 
 def discriminator_link(recipe: Recipe) -> Literal["double_sigmoid", "sigmoid"]:

@@ -105,7 +105,7 @@ class TrainAssignment(_Assignment):
     extras: dict[str, ModelRef] = Field(
         default_factory=dict,
         description="what the objective reads beside the model: `control` (SCAFFOLD), `teacher` (FedGKD), "
-        "`prototypes` (FedTGP)",
+        "`prototypes` (FedTGP), `public` and `targets` (DS-FL)",
     )
     local: LocalPlan
     upload_url: str

@@ -129,7 +129,9 @@ class DatasetRefs(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    unlabeled: str | None = Field(None, description="what teachers label and students learn from")
+    unlabeled: str | None = Field(
+        None, description="what teachers label and students learn from; DS-FL sends its inputs to every device"
+    )
     validation: str | None = Field(None, description="labelled; for early stopping")
     test: str | None = Field(None, description="labelled; accuracy is reported on it after every round")
 

@@ -151,6 +151,7 @@ class Simulation:
             task=self.config.task,
             server_model=made.pop(SERVER, None) if self.config.server_model else None,
             prototypes=list(made.values()),
+            public=self.config.public,
             datasets=self._datasets,
             output_dir=folder,
         )

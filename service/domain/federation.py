@@ -6,7 +6,7 @@ from contract import architectures
 from contract.groups import copies
 from contract.local import LocalPlan
 from contract.recipes import presets
-from contract.recipes.parts import GeneratorImported, GroupsRandom
+from contract.recipes.parts import Data, GeneratorImported, GroupsRandom
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import (
     TERMINAL_STATES,
@@ -55,6 +55,12 @@ class FederationConfig(BaseModel):
         """What rounds publish: what clients train, and the server's model under the name `server`."""
         server = [] if self.server_model is None else [self.server_model.model_copy(update={"name": SERVER})]
         return self.trained + server
+
+    @property
+    def public(self) -> Data | None:
+        """The server data whose inputs every device is sent, where the recipe has such (DS-FL)."""
+        distil = self.recipe.distil
+        return distil.data if distil is not None and self.recipe.sends_predictions else None
 
     def prototype(self, name: str) -> Prototype:
         """Return what is published under a name."""

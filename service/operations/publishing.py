@@ -116,6 +116,7 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
             round_index=0,
             metrics=_figures(outcome, prototype.name),
         )
+    _keep_state(session, federation, None, outcome)
     federation.accuracy = outcome.metrics.get("accuracy")
     if config.recipe.discriminators is None:
         lifecycle.move(session, federation, "run")
@@ -210,7 +211,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
         effects.release_blobs(session, set(parents))
 
 
-def _keep_state(session: Session, federation: FederationRow, round_: RoundRow, outcome: Outcome) -> None:
+def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
     """Replace what the recipe hands from round to round; what it no longer names is let go."""
     if outcome.state is None:
         return
@@ -227,10 +228,10 @@ def _keep_state(session: Session, federation: FederationRow, round_: RoundRow, o
         effects.release_blobs(session, {old.digest})
     session.flush()
     kept = lifecycle.kept_state(session, federation.id)
+    made = {"round_id": round_.id if round_ else None, "round_index": round_.index if round_ else 0}
     for name, file in outcome.state.items():
         if name not in kept:
-            key = lifecycle.state_key(name)
-            _add_model(session, federation, key, file, "state", name=name, round_id=round_.id, round_index=round_.index)
+            _add_model(session, federation, lifecycle.state_key(name), file, "state", name=name, **made)
 
 
 def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:

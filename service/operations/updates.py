@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from json import loads
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -10,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.local import LocalPlan
-from contract.tensors import Header
-from contract.updates import manifest
+from contract.local import DsFlObjective, LocalPlan
+from contract.tensors import Header, TensorFile
+from contract.updates import PUBLIC, check_predictions, manifest
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
@@ -43,10 +44,11 @@ class Ticket:
     max_samples: int
     local: LocalPlan
     num_classes: int
+    public_digest: str | None = None
 
-    def manifest(self, base: Header) -> Header:
-        """Return what the file must hold, given the header of the round's model."""
-        return manifest(self.local, base, self.num_classes)
+    def manifest(self, base: Header, public: Header | None) -> Header:
+        """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL)."""
+        return manifest(self.local, base, self.num_classes, public)
 
 
 def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
@@ -95,7 +97,13 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         config.rounds.max_samples_per_client,
         config.local,
         config.task.num_classes,
+        _public_digest(session, round_.federation_id),
     )
+
+
+def _public_digest(session: Session, federation_id: str) -> str | None:
+    model = lifecycle.kept_state(session, federation_id).get(f"send.{PUBLIC}")
+    return None if model is None else session.get_one(ModelRow, model).digest
 
 
 def _refuse_if_closed(session: Session, round_: RoundRow) -> None:
@@ -158,6 +166,17 @@ def _metrics(text: str) -> Any:
         return loads(text)
     except (ValueError, RecursionError):  # also a number with too many digits to read
         raise invalid_field("metrics", "must be JSON text") from None
+
+
+def check_values(ticket: Ticket, path: Path) -> None:
+    """Look at a file's values where finite is not enough: predictions must be probabilities (DS-FL).
+
+    Raises:
+        TensorError: code 'values', naming the row.
+    """
+    if isinstance(ticket.local.objective, DsFlObjective):
+        with TensorFile(path) as file:
+            check_predictions(file)
 
 
 def replayed(row: Delivered, digest: str) -> Delivered:

@@ -7,6 +7,7 @@ import pytest
 from contract.local import (
     Adam,
     BinaryPrecision,
+    DsFlObjective,
     LocalPlan,
     ScaffoldObjective,
     Sgd,
@@ -16,6 +17,7 @@ from contract.recipes.presets import PRESETS, RecipeError, build
 
 SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
 GROUPS = {"kind": "random", "count": 2}
+PREDICTIONS = {"kind": "predictions"}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,14 @@ GROUPS = {"kind": "random", "count": 2}
         ),
         ("feddf", {"weigh": {"kind": "product", "factors": [{"kind": "uniform"}]}}, "at least 2"),
         ("scaffold", {"drop_worst": {}}, "not with scaffold"),
+        ("fedavg", {"fuse": PREDICTIONS}, "add the part 'distil'"),
+        ("ds-fl", {"groups": GROUPS}, "leave out groups and drop_worst"),
+        ("ds-fl", {"drop_worst": {}}, "leave out groups and drop_worst"),
+        ("fedgo", {"fuse": PREDICTIONS}, "leave out discriminators"),
+        ("ds-fl", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
+        ("ds-fl", {"students": {"kind": "none"}}, "set distil.students to 'prototypes' or 'all'"),
+        ("ds-fl", {"students": {"kind": "server"}}, "set distil.students to 'prototypes' or 'all'"),
+        ("ds-fl", {"students": {"kind": "all", "warmup_rounds": 1}}, "set students.warmup_rounds to 0"),
     ],
 )
 def test_parts_that_do_not_go_together(name: str, options: dict[str, Any], said: str) -> None:
@@ -57,6 +67,8 @@ def test_sections_without_a_place_in_the_preset_can_be_given() -> None:
     [
         ("scaffold", LocalPlan(), "fuse"),
         ("fedavg", SCAFFOLD, "fuse"),
+        ("ds-fl", LocalPlan(), "fuse"),
+        ("feddf", LocalPlan(objective=DsFlObjective()), "fuse"),
         ("scaffold", LocalPlan(objective=ScaffoldObjective(), precision=BinaryPrecision()), "fuse"),
     ],
 )
@@ -71,6 +83,11 @@ def test_scaffolds_second_option_needs_plain_sgd() -> None:
         LocalPlan(objective=ScaffoldObjective(), optimizer=Adam())
 
 
+def test_predictions_are_not_sent_as_bits() -> None:
+    with pytest.raises(ValueError, match="no weights that could be sent as bits"):
+        LocalPlan(objective=DsFlObjective(), precision=BinaryPrecision())
+
+
 ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
 
 
@@ -78,6 +95,7 @@ ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
     ("name", "options", "missing", "field"),
     [
         ("feddf", {}, {"has_unlabeled": False}, "distil.data"),
+        ("ds-fl", {}, {"has_unlabeled": False}, "distil.data"),
         ("fedgo", {"data": {"kind": "generated"}}, {"has_unlabeled": False}, "distil.data"),
         ("feddf", {}, {"has_validation": False}, "distil.schedule.early_stop"),
         ("fedavg", {"drop_worst": {}}, {"has_validation": False}, "drop_worst"),

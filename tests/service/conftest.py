@@ -344,17 +344,25 @@ class World:
             assert job is not None, "no job is due"
             return job
 
-    def finish(self, job: JobRow, files: dict[str, Arrays], metrics: dict[str, Any] | None = None) -> None:
+    def _stored(self, arrays: Arrays) -> tuple[str, int]:
+        path = self.blobs.temp()
+        write_file(path, arrays)
+        digest, size = digest_of(path)
+        self.blobs.keep(path, digest)
+        return digest, size
+
+    def finish(
+        self,
+        job: JobRow,
+        files: dict[str, Arrays],
+        metrics: dict[str, Any] | None = None,
+        state: dict[str, Arrays] | None = None,
+    ) -> None:
         """Publish a job's result."""
-        stored = {}
-        for name, arrays in files.items():
-            path = self.blobs.temp()
-            write_file(path, arrays)
-            digest, size = digest_of(path)
-            self.blobs.keep(path, digest)
-            stored[name] = (digest, size)
+        stored = {name: self._stored(arrays) for name, arrays in files.items()}
+        kept = None if state is None else {name: self._stored(arrays) for name, arrays in state.items()}
         with self.store.write() as session:
-            outcome = publishing.Outcome(stored, metrics or {})
+            outcome = publishing.Outcome(stored, metrics or {}, state=kept)
             publishing.publish(session, job.id, job.fence, outcome, False, self.settings.max_attempts)
 
     def updates(self) -> int:

@@ -28,6 +28,10 @@ STATEFUL: dict[str, dict[str, Any]] = {
     "scaffold": {"recipe": {"name": "scaffold"}, "local": {"objective": {"kind": "scaffold"}, **LOCAL}},
     "fedgkd": {"recipe": {"name": "fedgkd"}, "local": {"objective": {"kind": "fedgkd"}, **LOCAL}},
     "moon": {"recipe": {"name": "moon"}, "local": {"objective": {"kind": "moon"}, **LOCAL}},
+    "ds-fl": {
+        "recipe": {"name": "ds-fl", "options": SCHEDULE},
+        "local": {"objective": {"kind": "ds_fl", "imitation_epochs": 1}, **LOCAL},
+    },
     "fedsdd": {"recipe": {"name": "fedsdd", "options": {**SCHEDULE, "groups": {"count": 2}, "rounds": 2}}},
     "fedgan": {"recipe": {"name": "fedgo", "options": FEDGAN}},
     "fedgo": {

@@ -38,6 +38,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # state on the server and on the devices, and what is sent beside the model
     "scaffold": ({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
     "fedgkd": ({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),
+    "ds-fl": (
+        {"name": "ds-fl", "options": {"schedule": SCHEDULE}},
+        {"local": {"objective": {"kind": "ds_fl", "imitation_epochs": 2}, **SGD}},
+    ),
     # several models of one prototype
     "fedsdd": ({"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}}, {"local": SGD}),
 }

@@ -76,10 +76,11 @@ class Federation:
         count = recipe.groups.count if isinstance(recipe.groups, parts.GroupsRandom) else 1
         self.networks = {copy: networks[name] for name in networks for copy in groups.copies(name, count)}
         self.server = server
-        self.round_index, self.state = 1, dict[str, Path]()
+        self.round_index = 1
         self.results: list[JobResult] = []
         self.datasets = self._data()
-        self.models = self._initialise()
+        first = self._initialise()
+        self.models, self.state = dict(first.models), dict(first.state or {})
 
     def _data(self) -> Datasets:
         rng = np.random.default_rng(5)
@@ -95,15 +96,18 @@ class Federation:
         paths = {name: self.root / name for name in ("unlabeled", "test", "validation")}
         return Datasets(**paths)
 
-    def _initialise(self) -> dict[str, Path]:
+    def _initialise(self) -> JobResult:
+        distil = self.recipe.distil
         spec = InitializeSpec(
             seed=3,
             task=self.task,
             prototypes=[PrototypeSpec(name=name, network=NetworkRef(**ref)) for name, ref in self.networks.items()],
             server_model=PrototypeSpec(name="server", network=NetworkRef(**self.server)) if self.server else None,
+            public=distil.data if distil is not None and self.recipe.sends_predictions else None,
+            datasets=Datasets(unlabeled=self.datasets.unlabeled),
             output_dir=self.root / "first",
         )
-        return dict(run(spec, ignore).models)
+        return run(spec, ignore)
 
     # ------------------------------------------------------------------------------------------------------- clients
     def samples_of(self, client: str) -> int:
@@ -131,7 +135,7 @@ class Federation:
         return found
 
     def trained(self, client: str, prototype: str) -> dict[str, np.ndarray]:
-        """Return the tensors of an update: the model's with noise, and whatever the plan asks for beside them."""
+        """Return the tensors of an update: the model's with noise, and whatever the plan asks for beside or instead."""
         rng = np.random.default_rng(derive_seed(7, self.round_index, client))
         with TensorFile(self.models[prototype]) as file:
             base, state = file.header, {name: file.read(name) for name in file.names}
@@ -142,7 +146,11 @@ class Federation:
             else:
                 state[name] = state[name] + np.int64(1 + self.names.index(client))
         arrays: dict[str, np.ndarray] = {}
-        for name, info in manifest(self.local, base, self.task.num_classes).tensors.items():
+        public = None
+        if "send.public" in self.state:
+            with TensorFile(self.state["send.public"]) as file:
+                public = file.header
+        for name, info in manifest(self.local, base, self.task.num_classes, public).tensors.items():
             kind, _, of = name.partition(".")
             if name in state:
                 arrays[name] = state[name]
@@ -151,6 +159,8 @@ class Federation:
                 arrays[name] = lowbit.pack(rounded.binary) if kind == "bits" else rounded.scale
             else:
                 arrays[name] = rng.normal(size=info.shape).astype(np.float32)
+            if name == "predictions":
+                arrays[name] = rng.dirichlet(np.ones(info.shape[1]), info.shape[0])
             if name == "class_counts":
                 arrays[name] = np.array([3, 0 if client == "ward-1" else 2, 1])
             arrays[name] = arrays[name].astype(DTYPES[info.dtype])

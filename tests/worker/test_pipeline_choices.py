@@ -84,6 +84,7 @@ CASES: dict[type, dict[str, Any]] = {
     parts.FuseTrimmedMean: fuse("trimmed_mean", trim=0.2),
     parts.FuseKrum: fuse("krum", byzantine=1, keep=2),
     parts.FuseClippedMean: fuse("clipped_mean", max_norm=0.5),
+    parts.FusePredictions: {"recipe": "ds-fl", "options": SHORT},
     parts.MembersClients: feddf(),
     parts.MembersGroups: feddf(**GROUPED),
     parts.MembersPosterior: feddf(members=POSTERIOR),
@@ -144,11 +145,13 @@ def test_a_round_of_every_objective(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tgp, "EPOCHS", 20)
-    name = "scaffold" if objective is local.ScaffoldObjective else "fedavg"
-    result = repeatable(federation(tmp_path, presets.build(name), LocalPlan(objective=objective())))
+    special = {local.ScaffoldObjective: ("scaffold", {}), local.DsFlObjective: ("ds-fl", SHORT)}
+    recipe = presets.build(*special.get(objective, ("fedavg", {})))
+    result = repeatable(federation(tmp_path, recipe, LocalPlan(objective=objective())))
     sent = {key for key in result.state or {} if key.startswith("send.")}
     assert sent == {
         local.ScaffoldObjective: {"send.control.main"},
         local.FedGkdObjective: {"send.teacher.main"},
         local.FedTgpObjective: {"send.prototypes"},
+        local.DsFlObjective: {"send.public", "send.targets"},
     }.get(objective, set())

@@ -24,6 +24,7 @@ SENDS = {
     "fedgkd": {"send.teacher.main"},
     "fedgkd+": {"send.teacher.main"},
     "fedtgp": {"send.prototypes"},
+    "ds-fl": {"send.public", "send.targets"},
 }
 MEMORY = {"fedavgm": {"velocity.main"}, "fedadam": {"adam.main"}, "fedyogi": {"adam.main"}, "fedadagrad": {"adam.main"}}
 
@@ -42,7 +43,7 @@ def short(name: str) -> Any:
 def test_the_table_is_complete() -> None:
     assert set(PRESETS) == AVERAGING | {
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
-        "fedgo", "dafkd", "fedhkt", "fedgkd+",
+        "fedgo", "dafkd", "fedhkt", "fedgkd+", "ds-fl",
     }  # fmt: skip
 
 

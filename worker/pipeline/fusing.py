@@ -25,6 +25,8 @@ def fuse(job: Round) -> None:
         JobFailure: bad_option, where the rule lacks what it reads.
     """
     choice = job.spec.recipe.fuse
+    if isinstance(choice, parts.FusePredictions):
+        return  # nothing came that could be averaged
     weights: dict[str, float] = {}
     what = "average" if job.spec.recipe.distil is not None else "model"
     with job.phases.phase("average", of=len(job.present)):
@@ -163,6 +165,10 @@ def _clipped_mean(job: Round, prototype: str, choice: parts.FuseClippedMean, tar
     return _counted(sources)
 
 
+def _nothing(job: Round, prototype: str, choice: parts.FusePredictions, target: Path) -> dict[str, float]:
+    raise JobFailure("bad_option", "predictions on the server set are no weights and cannot be averaged as such")
+
+
 FUSE: dict[type, Fuser] = {
     parts.FuseWeightedMean: _weighted_mean,
     parts.FuseUniformMean: _uniform_mean,
@@ -176,6 +182,7 @@ FUSE: dict[type, Fuser] = {
     parts.FuseTrimmedMean: _trimmed_mean,
     parts.FuseKrum: _krum,
     parts.FuseClippedMean: _clipped_mean,
+    parts.FusePredictions: _nothing,
 }
 
 

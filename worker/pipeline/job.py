@@ -20,7 +20,7 @@ class Update:
     Attributes:
         client: its name.
         prototype: the model it trained.
-        weights: a file with exactly the model's tensors.
+        weights: a file with exactly the model's tensors; where predictions are sent instead (DS-FL), these.
         sent: the file as it was sent, with what it holds beside them.
         num_samples: n_k > 0.
         label_counts: samples per class [C], where the client shares them.

@@ -1,6 +1,6 @@
 """Pseudo-labels: every teacher sees every server sample once, one teacher in memory at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import Tensor
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from contract.tensors import TensorFile
+from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
 from worker.parts import combine, fedet
 from worker.parts.weigh import Float, entropy, log_weights, normalise
@@ -55,7 +56,7 @@ class Ensemble:
         targets: pseudo-labels.
         weights: [m, S], float64, summing to 1 over the m teachers.
         names: the m teachers' names.
-        forwards: samples that went through a teacher: m S.
+        forwards: samples that went through a teacher: m S; 0 where predictions came instead of models.
     """
 
     targets: Targets
@@ -187,6 +188,22 @@ def _scores(teacher: Teacher, name: str, size: int) -> Float | None:
     return scores
 
 
+Outputs = Callable[[Tensor], Iterator[tuple[int, Float]]]
+"""Inputs [S, ...] -> (start, logits [b, C]) of one batch after another."""
+
+
+def _predicted(path: Path, size: int, owner: str) -> Iterator[tuple[int, Float]]:
+    """Yield what a client predicted, as logits whose softmax it is."""
+    with TensorFile(path) as file:
+        rows, classes = file.info(PREDICTIONS).shape
+        if rows != size:
+            raise JobFailure("schema_mismatch", f"{owner}: {rows} predictions for a server set of {size} samples")
+        for start in range(0, rows, BATCH):
+            count = min(BATCH, rows - start)
+            block = file.read_block(PREDICTIONS, start * classes, count * classes).reshape(count, classes)
+            yield start, np.log(np.maximum(block.astype(np.float64), np.finfo(np.float32).tiny))
+
+
 @dataclass(frozen=True)
 class Labeller:
     """The ensemble's part of a recipe, ready to run.
@@ -234,20 +251,28 @@ class Labeller:
                 on_teacher(done)
             return {name: tally.ensemble() for name, tally in tallies.items()}
 
-    def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
+    def _outputs(self, teacher: Teacher) -> Outputs:
+        """Return a function that gives a teacher's logits for inputs: by its network, or read from its predictions."""
         owner = f"update of {teacher.name!r}"
+        if teacher.predictions is not None:
+            path = teacher.predictions
+            return lambda inputs: _predicted(path, len(inputs), owner)
         module = build_network(teacher.network, self.task, self.device, owner=owner)
         if teacher.recalibrate and self.calibration is not None:
             recalibrate(module, self.calibration, self.device)
+        return lambda inputs: outputs(module, inputs, self.device, owner=owner)
+
+    def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
+        outputs_of = self._outputs(teacher)
         for name, tally in sets.items():
             scores = _scores(teacher, name, len(tally.inputs))
             row = np.empty(len(tally.inputs))
-            for start, logits in outputs(module, tally.inputs, self.device, owner=owner):
+            for start, logits in outputs_of(tally.inputs):
                 rows = slice(start, start + len(logits))
                 part = scores[rows] if scores is not None else None
                 row[rows] = log_weights(self.distil.weigh, teacher.num_samples, logits, part)
                 tally.combiner.add(start, logits, row[rows])
-                tally.forwards += len(logits)
+                tally.forwards += len(logits) if teacher.predictions is None else 0
             tally.rows.append(row)
             tally.names.append(teacher.name)
 

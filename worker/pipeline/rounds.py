@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from contract.recipes import parts
 from worker.pipeline.fusing import check_groups, fuse
 from worker.pipeline.job import Round
-from worker.pipeline.sends import prepare_sends
+from worker.pipeline.sends import prepare_sends, send_targets
 from worker.pipeline.updates import receive, temporary
 from worker.specs import JobResult, Progress, RoundSpec
 
@@ -66,6 +66,8 @@ def _distil(job: Round) -> None:
         job.metrics["warm_up"] = True
         return
     inputs, ensemble = _label(job)
+    if ensemble is not None and job.spec.recipe.sends_predictions:
+        send_targets(job, ensemble.targets.logits.double().softmax(dim=1).float().numpy())
     if ensemble is not None and inputs is not None and students:
         teach_all(job, students, inputs, ensemble)
     if isinstance(distil.students, parts.StudentsServer):
@@ -85,7 +87,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
     learns = not isinstance(distil.students, parts.StudentsNone)
     if learns:
         sets["unlabeled"] = server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
-    if spec.datasets.test is not None:
+    if spec.datasets.test is not None and not spec.recipe.sends_predictions:
         sets["test"] = read_inputs(spec.datasets.test, spec.task, "test")
     if not sets:
         return None, None
@@ -100,7 +102,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
     job.metrics["ensemble"] = labels.describe(main)
     job.metrics["teacher_forwards"] = main.forwards if learns else 0
     job.metrics["teacher_weights"] = labels.teacher_weights(main)
-    if spec.datasets.test is not None:
+    if "test" in ensembles and spec.datasets.test is not None:
         test_labels = read_labels(spec.datasets.test, "test")
         job.metrics["ensemble"]["accuracy"] = labels.ensemble_accuracy(ensembles["test"], test_labels)
     return sets.get("unlabeled"), ensembles.get("unlabeled")

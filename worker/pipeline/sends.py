@@ -4,7 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from contract import local
+from contract.tensors import write_file
+from contract.updates import TARGETS
 from worker.parts.fuse import Source, average_files
 from worker.pipeline.job import Round, header_of
 
@@ -52,6 +57,13 @@ def _class_prototypes(job: Round, objective: local.FedTgpObjective) -> None:
     job.state |= made
 
 
+def send_targets(job: Round, targets: NDArray[np.float32]) -> None:
+    """Put the labels of the server set, probabilities [P, C], into the state: devices imitate them next (DS-FL)."""
+    path = job.spec.output_dir / "targets.safetensors"
+    write_file(path, {TARGETS: targets})
+    job.state[f"send.{TARGETS}"] = path
+
+
 SENDS: dict[type, Callable[[Round, Any], None]] = {
     local.SgdObjective: _nothing,
     local.FedProxObjective: _nothing,
@@ -60,4 +72,5 @@ SENDS: dict[type, Callable[[Round, Any], None]] = {
     local.MoonObjective: _nothing,  # the previous model is on the device
     local.FedUvObjective: _nothing,
     local.FedTgpObjective: _class_prototypes,
+    local.DsFlObjective: _nothing,  # the targets are sent when they are made
 }

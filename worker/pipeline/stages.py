@@ -16,7 +16,7 @@ from contract.nn.scaling import to_signed_unit
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from contract.tensors import check_file, write_file
-from contract.updates import FEATURES_KEY
+from contract.updates import FEATURES_KEY, PUBLIC
 from contract.wire.federations import Task
 from worker.pipeline import generators
 from worker.pipeline.data import server_set
@@ -43,6 +43,8 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     The server's model, where there is one, is among them under the name `server`. A model says in its metadata how
     many features its network has, if it has any; an imported file is completed so.
 
+    Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `send.public`.
+
     Figures: `accuracy` and `model` as in a round, where there is a test set.
 
     Raises:
@@ -61,7 +63,12 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
             _first_model(spec, name, network, models[name])
             phases.step(index + 1)
     metrics = _first_accuracy(spec, wanted, models, phases, device)
-    return JobResult(models=models, metrics=metrics | {"seconds": phases.seconds}, device=device)
+    state = None
+    if spec.public is not None:
+        state = {f"send.{PUBLIC}": spec.output_dir / "public.safetensors"}
+        inputs = server_set(spec.public, spec.task, spec.datasets.unlabeled, spec.seed)
+        write_file(state[f"send.{PUBLIC}"], {"inputs": inputs.numpy()})
+    return JobResult(models=models, state=state, metrics=metrics | {"seconds": phases.seconds}, device=device)
 
 
 def _first_model(spec: InitializeSpec, name: str, network: NetworkRef, target: Path) -> None:

@@ -24,6 +24,7 @@ class Teacher:
         num_samples: n_k > 0; 1 for teachers that are no clients.
         scores: file of the client's discriminator scores, where a weighting reads them.
         recalibrate: compute its BatchNorm statistics anew on the server set first.
+        predictions: file of what it says of the server set, where that came instead of a model (DS-FL).
     """
 
     name: str
@@ -31,6 +32,7 @@ class Teacher:
     num_samples: int = 1
     scores: Path | None = None
     recalibrate: bool = False
+    predictions: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ def members(job: Round) -> Members:
 # -------------------------------------------------------------------------------------------------------------- clients
 def _client(job: Round, update: Update) -> Teacher:
     scores = job.spec.scores[update.client] if job.spec.recipe.reads_scores else None
-    return Teacher(update.client, job.network(update.prototype, update.weights), update.num_samples, scores)
+    network = job.network(update.prototype, update.weights)
+    predictions = update.sent if job.spec.recipe.sends_predictions else None
+    return Teacher(update.client, network, update.num_samples, scores, predictions=predictions)
 
 
 def _clients(job: Round, _: parts.MembersClients) -> Members:

@@ -8,7 +8,7 @@ import numpy as np
 from contract import lowbit
 from contract.errors import RuleError
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
-from contract.updates import manifest
+from contract.updates import PUBLIC, check_predictions, manifest
 from worker.pipeline.job import Round, Update, header_of
 from worker.specs import JobFailure, RoundSpec, UpdateSpec
 
@@ -40,7 +40,8 @@ def receive(job: Round) -> None:
     What a plan sends as bits, or beside the model's tensors, is taken apart into a file under output_dir.
 
     Raises:
-        JobFailure: no_participants, no_positive_weight, bad_option; schema_mismatch or non_finite, naming the client.
+        JobFailure: no_participants, no_positive_weight, bad_option; schema_mismatch, non_finite or no_probabilities,
+            naming the client.
     """
     for index, update in enumerate(_counting(job.spec)):
         ready = _ready(job, update, index)
@@ -49,13 +50,15 @@ def receive(job: Round) -> None:
 
 def _ready(job: Round, update: UpdateSpec, index: int) -> Update:
     base = _base(job, update)
-    wanted = manifest(job.spec.local, base, job.spec.task.num_classes)
+    wanted = manifest(job.spec.local, base, job.spec.task.num_classes, _public(job))
     try:
         compare(header_of(update.weights), wanted)
     except TensorError as error:
         raise JobFailure("schema_mismatch", f"update of {update.client!r}: {error.detail}") from error
     weights = sent = update.weights
-    if set(wanted.tensors) != set(base.tensors):
+    if job.spec.recipe.sends_predictions:
+        _check_predictions(update)
+    elif set(wanted.tensors) != set(base.tensors):
         weights = job.spec.output_dir / f"update-{index}.safetensors"
         _take_apart(update, weights, base)
     if update.control_reset:
@@ -63,6 +66,19 @@ def _ready(job: Round, update: UpdateSpec, index: int) -> Update:
         _without_control(update.weights, sent)
         job.metrics.setdefault("control_reset", []).append(update.client)
     return Update(update.client, update.prototype, weights, sent, update.num_samples, update.label_counts)
+
+
+def _public(job: Round) -> Header | None:
+    path = job.state.get(f"send.{PUBLIC}")
+    return None if path is None else header_of(path)
+
+
+def _check_predictions(update: UpdateSpec) -> None:
+    with TensorFile(update.weights) as file:
+        try:
+            check_predictions(file)
+        except TensorError as error:
+            raise JobFailure("no_probabilities", f"update of {update.client!r}: {error.detail}") from error
 
 
 def _base(job: Round, update: UpdateSpec) -> Header:

@@ -12,6 +12,7 @@ from contract.recipes.parts.averaging import FuseDisco as FuseDisco
 from contract.recipes.parts.averaging import FuseKrum as FuseKrum
 from contract.recipes.parts.averaging import FuseMedian as FuseMedian
 from contract.recipes.parts.averaging import FuseMomentum as FuseMomentum
+from contract.recipes.parts.averaging import FusePredictions as FusePredictions
 from contract.recipes.parts.averaging import FuseScaffold as FuseScaffold
 from contract.recipes.parts.averaging import FuseTrimmedMean as FuseTrimmedMean
 from contract.recipes.parts.averaging import FuseUniformMean as FuseUniformMean

@@ -119,6 +119,16 @@ class FuseClippedMean(Part):
     max_norm: float = Field(10.0, gt=0)
 
 
+class FusePredictions(Part):
+    """No weights travel: devices send predictions on the server set, which become its labels (DS-FL).
+
+    `distil` says how; its students start from the models of the round before. The server set's inputs are sent to every
+    device.
+    """
+
+    kind: Literal["predictions"] = "predictions"
+
+
 Fuse = Annotated[
     FuseWeightedMean
     | FuseUniformMean
@@ -131,7 +141,8 @@ Fuse = Annotated[
     | FuseMedian
     | FuseTrimmedMean
     | FuseKrum
-    | FuseClippedMean,
+    | FuseClippedMean
+    | FusePredictions,
     Field(discriminator="kind"),
 ]
 

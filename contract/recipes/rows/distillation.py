@@ -1,6 +1,6 @@
 """Presets that distil: FedDF, FedBE, Fed-ET, FedSDD, FedGO and what they are compared with."""
 
-from contract.local import Adam, LocalPlan, Sgd
+from contract.local import Adam, DsFlObjective, LocalPlan, Sgd
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation, Recipe
 from contract.recipes.rows.objectives import FEDGKD_LOCAL, RING
@@ -203,6 +203,27 @@ ROWS = (
         (
             "tau is inside the exponential; as printed it would cancel.",
             "Everything else is FedGO's, as in its comparison: FedHKT's own text was not at hand.",
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="ds-fl",
+            fuse=parts.FusePredictions(),
+            distil=Distillation(
+                combine=parts.CombineEra(temperature=0.1),
+                objective=parts.ObjectiveSoftCe(),
+                schedule=parts.Schedule(optimizer=Sgd(lr=0.1), batch_size=64, epochs=5),
+            ),
+        ),
+        LocalPlan(objective=DsFlObjective(), optimizer=Sgd(lr=0.1), epochs=5, batch_size=64),
+        "Itahara et al. 2021 (DS-FL), Algorithm 1, entropy reduction aggregation",
+        "No weights travel: clients send probabilities on a public set and imitate their sharpened mean.",
+        (
+            "The server's unlabelled inputs are the public set: they are sent to every device.",
+            "target = softmax(p / 0.1) of the clients' plain mean probabilities p, whatever their numbers of samples.",
+            "A device imitates a round's target when it is next asked, before it trains on its own labels.",
+            "A device starts from the global model of its first round and then goes on from its own.",
+            "Optimiser, epochs and batch sizes, of clients and server alike, are ours.",
         ),
     ),
     Preset(

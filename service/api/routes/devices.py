@@ -77,6 +77,7 @@ def _header(services: Parts, digest: str) -> Header:
 def _accept_update(
     services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
 ) -> tuple[UpdateReceipt, bool]:
+    updates.check_values(ticket, upload.path)
     with services.store.write() as session:
         row, fresh = updates.accept(
             session, ticket, metadata, upload.digest, upload.size, services.settings.max_attempts
@@ -84,6 +85,11 @@ def _accept_update(
         if fresh:
             services.blobs.keep(upload.path, upload.digest)
         return updates.receipt(session, row), fresh
+
+
+def _manifest(services: Parts, ticket: updates.Ticket) -> Header:
+    public = None if ticket.public_digest is None else _header(services, ticket.public_digest)
+    return ticket.manifest(_header(services, ticket.base_digest), public)
 
 
 def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Ticket:
@@ -107,7 +113,7 @@ async def put_update(
     caller: Device,
 ) -> UpdateReceipt:
     """Upload trained weights: a safetensors body like the round's model, with `num_samples` and `base_model` (and, if
-    you like, `metrics` as JSON) in its `__metadata__`.
+    you like, `metrics` as JSON) in its `__metadata__`. Some objectives send more, DS-FL predictions instead.
 
     201: stored, and it counts. 200: the same bytes again. Everything else leaves nothing behind.
     """
@@ -117,9 +123,7 @@ async def put_update(
     def read_header(header: Header) -> None:
         found.append(updates.read_metadata(header.metadata, ticket))
 
-    async with receive(
-        request, services, lambda: ticket.manifest(_header(services, ticket.base_digest)), read_header
-    ) as upload:
+    async with receive(request, services, lambda: _manifest(services, ticket), read_header) as upload:
         receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt

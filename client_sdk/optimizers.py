@@ -1,0 +1,13 @@
+"""The optimiser of a local plan."""
+
+import torch
+from torch import nn
+
+from contract.local import Adam, Optimizer
+
+
+def make_optimizer(plan: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the plan's optimiser over `parameters`."""
+    if isinstance(plan, Adam):
+        return torch.optim.Adam(parameters, lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
+    return torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
