@@ -25,11 +25,15 @@ def evidence(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of D1's federations; the bars are for 10.")] = 10,
     report: Annotated[Path, typer.Option(help="Folder for raw results and logs.")] = Path("evidence-report"),
     page: Annotated[Path, typer.Option(help="The page to write, with its plots beside it.")] = Path("docs/evidence.md"),
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of mnist, cifar10 and agnews; else left out."),
+    ] = None,
 ) -> None:
     """The papers' claims as experiments with bars; rewrites the evidence page."""
     from potstill.evidence.run import run
 
-    raise typer.Exit(run(only or [], seeds, rounds, report, page))
+    raise typer.Exit(run(only or [], seeds, rounds, report, page, data_dir))
 
 
 def bench(

@@ -56,12 +56,14 @@ class Setting:
         folder: for its files; empty, thrown away afterwards.
         images: where plots go.
         progress: takes one line of text at a time.
+        data_dir: folder of data sets that are not part of potstill; None for the environment's.
     """
 
     seeds: Sequence[int]
     folder: Path
     images: Path
     progress: Callable[[str], None]
+    data_dir: Path | None = None
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
