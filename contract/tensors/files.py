@@ -1,0 +1,189 @@
+"""Files of tensors: read in blocks, written tensor by tensor, so that no model has to be in memory whole."""
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from contract.tensors.header import (
+    DTYPES,
+    Array,
+    TensorError,
+    TensorInfo,
+    header_length,
+    parse_header,
+)
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class TensorFile:
+    """An open safetensors file. Reads tensors or blocks of them with `pread`; nothing is mapped, so a file that is cut
+    under us is an error and not a crash.
+
+    Raises:
+        TensorError: the file is not sound.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self._fd = os.open(self.path, os.O_RDONLY)
+        try:
+            size = os.fstat(self._fd).st_size
+            first = os.pread(self._fd, 9, 0)
+            self.header = parse_header(os.pread(self._fd, 8 + header_length(first), 0), size)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> "TensorFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice does no harm."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def names(self) -> list[str]:
+        """Tensor names in file order."""
+        return list(self.header.tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        """Return the tensor's dtype and shape; KeyError if there is none of that name."""
+        return self.header.tensors[name]
+
+    def read_block(self, name: str, start: int, count: int, out: Array | None = None) -> Array:
+        """Return `count` flat values of the tensor from flat index `start` on, in `out` if it is given.
+
+        Args:
+            name: the tensor.
+            start: flat index of the first value.
+            count: number of values.
+            out: 1-d array of the tensor's dtype with at least `count` places; its first part is filled and returned.
+        """
+        info = self.info(name)
+        dtype = DTYPES[info.dtype]
+        if not 0 <= start <= start + count <= info.numel:
+            raise IndexError(f"tensor {name!r} has {info.numel} values; asked for {start} to {start + count}")
+        block = np.empty(count, dtype=dtype) if out is None else out[:count]
+        view = block.view(np.uint8).data.cast("B")
+        position = self.header.data_start + info.begin + start * dtype.itemsize
+        done = 0
+        while done < len(view):
+            got = os.preadv(self._fd, [view[done:]], position + done)
+            if got == 0:
+                raise TensorError("container", f"the file ended inside tensor {name!r}", tensor=name)
+            done += got
+        return block
+
+    def read(self, name: str) -> Array:
+        """Return the whole tensor in memory of its own; BF16 as `ml_dtypes.bfloat16`."""
+        info = self.info(name)
+        return self.read_block(name, 0, info.numel).reshape(info.shape)
+
+
+class TensorWriter:
+    """Writes a safetensors file tensor by tensor, in pieces, so that a model never has to be in memory whole.
+
+    The same tensors and metadata give the same bytes. Values are written in C order whatever the array's layout.
+
+    Args:
+        path: the file to make.
+        infos: name -> (dtype name, shape), in the order in which they will be written.
+        metadata: strings for `__metadata__`.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        infos: Mapping[str, tuple[str, tuple[int, ...]]],
+        metadata: Mapping[str, str] | None = None,
+    ):
+        tree: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+        end = 0
+        self._left: dict[str, int] = {}
+        for name, (dtype, shape) in infos.items():
+            begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize
+            tree[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+            self._left[name] = end - begin
+        self._dtypes = {name: DTYPES[dtype] for name, (dtype, _) in infos.items()}
+        head = json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
+        head += b" " * (-(8 + len(head)) % 8)
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._file.write(struct.pack("<Q", len(head)) + head)
+
+    def write(self, name: str, values: Array) -> None:
+        """Write the next values of tensor `name`; tensors come in the order of the header.
+
+        Raises:
+            ValueError: another tensor's turn, another dtype, or more values than its shape has.
+        """
+        turn = next((key for key, left in self._left.items() if left), None)
+        data = np.asarray(values, order="C")
+        if data.dtype != self._dtypes[name]:
+            raise ValueError(f"tensor {name!r}: got {data.dtype}, announced was {self._dtypes[name]}")
+        if data.nbytes == 0:
+            return
+        if name != turn or data.nbytes > self._left[name]:
+            raise ValueError(f"tensor {name!r}: out of turn ({turn!r} is due) or longer than announced")
+        self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+        self._left[name] -= data.nbytes
+
+    def close(self) -> None:
+        """Finish the file and put it on the disk (fsync).
+
+        Raises:
+            ValueError: values are missing; the file is unusable.
+        """
+        missing = [name for name, left in self._left.items() if left]
+        if not missing:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if missing:
+            raise ValueError(f"no values were written for {missing[:3]}")
+
+    def __enter__(self) -> "TensorWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def dtype_name(array: Array) -> str:
+    """Return the safetensors name of an array's dtype.
+
+    Raises:
+        TensorError: a dtype that is not supported.
+    """
+    name = _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype)
+    if name is None:
+        raise TensorError("tensors", f"dtype {array.dtype} is not supported; use one of {', '.join(DTYPES)}")
+    return name
+
+
+def write_file(path: Path | str, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays as a safetensors file, in the order given, on the disk when it returns."""
+    infos = {name: (dtype_name(array), tuple(array.shape)) for name, array in arrays.items()}
+    with TensorWriter(path, infos, metadata) as writer:
+        for name, array in arrays.items():
+            writer.write(name, array.astype(DTYPES[infos[name][0]], copy=False))
