@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk.data import Samples
-from client_sdk.optimizers import make_optimizer
 from client_sdk.training import check_finite, seeded
 from contract.local import DiscriminatorPlan
+from contract.nn.optim import make_optimizer
 from contract.nn.scaling import to_signed_unit
 
 Link = Literal["double_sigmoid", "sigmoid"]

@@ -12,13 +12,13 @@ from client_sdk import methods
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work
-from client_sdk.optimizers import make_optimizer
 from client_sdk.precision import Binary
 from client_sdk.privacy import PrivateSteps, Spent
 from contract import updates
 from contract.errors import RuleError
 from contract.local import DsFlObjective, LocalPlan
 from contract.nn import codec
+from contract.nn.optim import make_optimizer
 from contract.tensors import Header, TensorError, TensorFile
 
 

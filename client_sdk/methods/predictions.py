@@ -9,9 +9,9 @@ from client_sdk.data import cut
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work, remembered
 from client_sdk.objectives import ds_fl
-from client_sdk.optimizers import make_optimizer
 from contract.local import DsFlObjective
 from contract.nn import codec
+from contract.nn.optim import make_optimizer
 from contract.updates import PREDICTIONS, PUBLIC, TARGETS
 
 OWN = "own."

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from contract.local import Adam
 from contract.nn import registry
+from contract.nn.optim import make_optimizer
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.federations import Task
 
@@ -31,10 +32,6 @@ def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, mix: Tensor)
     return ((norm - 1) ** 2).mean()
 
 
-def _adam(module: nn.Module, plan: Adam) -> torch.optim.Adam:
-    return torch.optim.Adam(module.parameters(), lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
-
-
 class Training:
     """Networks, fresh optimisers and one seeded source of noise; draws on the CPU so that the device does not matter.
 
@@ -53,8 +50,8 @@ class Training:
         self.generator, self.critic, self.penalty, self.device = generator, critic, penalty, device
         self.latent = int(generator.latent)  # type: ignore[arg-type]
         self.draw = torch.Generator().manual_seed(seed)
-        self._generator_optimizer = _adam(generator, optimizer)
-        self._critic_optimizer = _adam(critic, optimizer)
+        self._generator_optimizer = make_optimizer(optimizer, generator.parameters())
+        self._critic_optimizer = make_optimizer(optimizer, critic.parameters())
         generator.train()
         critic.train()
 

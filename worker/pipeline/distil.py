@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contract.local import Adam, Optimizer
 from contract.nn.codec import state_arrays
+from contract.nn.optim import make_optimizer
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from worker.parts import fedet, objectives
@@ -106,13 +106,6 @@ class _Curve:
         self.total, self.count = None, 0
 
 
-def make_optimizer(plan: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
-    """Return a fresh optimiser over the network's parameters."""
-    if isinstance(plan, Adam):
-        return torch.optim.Adam(module.parameters(), lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
-    return torch.optim.SGD(module.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
-
-
 def _train_mode(student: nn.Module, batch_norm: str) -> None:
     student.train()
     if batch_norm == "frozen":
@@ -158,7 +151,7 @@ def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) ->
 
 def _train(student: nn.Module, lesson: Lesson, total: int, on_step: Callable[[int], None]) -> dict[str, Any]:
     schedule = lesson.distil.schedule
-    optimizer = make_optimizer(schedule.optimizer, student)
+    optimizer = make_optimizer(schedule.optimizer, student.parameters())
     batches = _batches(len(lesson.inputs), schedule.batch_size, lesson.seed)
     curve = _Curve(every=max(1, math.ceil(total / _CURVE_POINTS)))
     keeper = _keeper(lesson)

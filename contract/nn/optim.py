@@ -1,4 +1,6 @@
-"""The optimiser of a local plan."""
+"""Optimisers as plans name them: one place for devices and workers."""
+
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -6,8 +8,8 @@ from torch import nn
 from contract.local import Adam, Optimizer
 
 
-def make_optimizer(plan: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the plan's optimiser over `parameters`."""
+def make_optimizer(plan: Optimizer, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return a fresh optimiser of a plan over `parameters`."""
     if isinstance(plan, Adam):
         return torch.optim.Adam(parameters, lr=plan.lr, betas=plan.betas, weight_decay=plan.weight_decay)
     return torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
