@@ -19,6 +19,7 @@ from contract.errors import RuleError
 from contract.local import DsFlObjective, LocalPlan
 from contract.nn import codec
 from contract.nn.optim import make_optimizer
+from contract.nn.seeding import global_seed
 from contract.tensors import Header, TensorError, TensorFile
 
 
@@ -60,12 +61,10 @@ def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
 
     The process's own generators and settings are as before afterwards.
     """
-    devices = [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
     with (
-        torch.random.fork_rng(devices=devices),
+        global_seed(seed, device),
         torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False),
     ):
-        torch.manual_seed(seed)
         yield torch.Generator().manual_seed(seed)
 
 

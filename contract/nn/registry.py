@@ -6,11 +6,11 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import torch
 from pydantic import ValidationError
 from torch import nn
 
 from contract import architectures as catalogue
+from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
 
 OptionsT = TypeVar("OptionsT", bound=catalogue.Options)
@@ -65,7 +65,7 @@ def _builder(entry: catalogue.Entry) -> Builder:
 
 
 def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
-    """Build a network with weights drawn from torch's global generator; see `initialise` for seeded ones.
+    """Build a network to load weights into; see `initialise` for first weights that are meant to be used.
 
     Shapes by role: a classifier maps [B, *input] to logits [B, C]; a discriminator maps [B, *input] to scores a [B]
     before any sigmoid; a generator maps noise z [B, latent] to [B, *input] with values in [-1, 1].
@@ -76,6 +76,10 @@ def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
         ValueError: unknown name, options that do not fit it, an input it is not made for, or a package's builder that
             cannot be loaded or makes no network.
     """
+    return initialise(name, options, task, 0)
+
+
+def _build(name: str, options: Mapping[str, Any], task: Task) -> nn.Module:
     entry = catalogue.find(name)
     builder = _builder(entry)
     try:
@@ -92,6 +96,5 @@ def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
 
 def initialise(name: str, options: Mapping[str, Any], task: Task, seed: int) -> nn.Module:
     """Build a network whose first weights depend on `seed` alone; torch's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build(name, options, task=task)
+    with global_seed(seed):
+        return _build(name, options, task)

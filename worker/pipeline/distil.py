@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from contract.nn.codec import state_arrays
 from contract.nn.optim import make_optimizer
+from contract.nn.seeding import global_seed
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from worker.parts import fedet, objectives
@@ -139,9 +140,7 @@ def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) ->
     """
     schedule = lesson.distil.schedule
     total = steps_of(schedule, len(lesson.inputs))
-    devices = [lesson.inputs.device.index or 0] if lesson.inputs.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(lesson.seed)  # dropout
+    with global_seed(lesson.seed, lesson.inputs.device):  # dropout
         figures = _train(student, lesson, total, on_step)
     averaged = figures.get("snapshots", 0) > 0 and lesson.batch_norm == "train"
     if lesson.batch_norm == "recalibrate" or averaged:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contract.nn.codec import load_state, save_state
+from contract.nn.seeding import global_seed
 from contract.seeds import derive_seed
 from contract.tensors import TensorFile, write_file
 from worker.parts.fedtgp import Prototypes, contrast, margin
@@ -68,8 +69,7 @@ def train_prototypes(job: Round) -> dict[str, Path]:
         job.metrics["prototypes"] = {"margin": None, "means": len(means.labels)}
         return {}
     seed = derive_seed(spec.seed, "round", spec.round_index, "prototypes")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(spec.seed, "prototypes"))
+    with global_seed(derive_seed(spec.seed, "prototypes")):
         net = Prototypes(spec.task.num_classes, means.values.shape[1])
     if "tgp" in job.state:
         load_state(net, job.state["tgp"])
