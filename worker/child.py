@@ -4,6 +4,7 @@ Protocol, one JSON object a line. stdin: {"job": <JobSpec>}. stdout: {"progress"
 {"result": <JobResult>} or {"error": {"code", "detail"}}. End of stdin ends the process. Logging goes to stderr.
 """
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -12,6 +13,7 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -82,12 +84,28 @@ class Reporter:
         self.out.flush()
 
 
+def reset_peak_memory(device: str) -> None:
+    """Begin to count anew: this process is warm, and the job before may have been a large one."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+    with contextlib.suppress(OSError):  # Linux only, and not in every sandbox
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory_bytes(device: str) -> int:
-    """Return the largest memory in use so far: of the accelerator if one is used, else resident memory."""
+    """Return the largest memory in use since the count began: of the accelerator if one is used, else resident memory.
+
+    Where Linux does not tell, the largest of the process's life.
+    """
     if device.startswith("cuda"):
         import torch
 
         return int(torch.cuda.max_memory_allocated(device))
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -105,6 +123,7 @@ def _run(line: str, report: Reporter) -> JobResult:
     if needs_torch(spec):
         make_deterministic(int(os.environ.get("POTSTILL_TORCH_THREADS", "0")) or None)
         device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
+    reset_peak_memory(device)
     result = run(spec, report, device=device)
     return result.model_copy(update={"peak_memory_bytes": peak_memory_bytes(device)})
 
