@@ -33,7 +33,8 @@ from client_sdk import data as device_data
 from contract.local import Adam, DiscriminatorPlan, LocalPlan
 from contract.recipes import presets
 from contract.tensors import TensorFile, write_file
-from contract.wire.federations import Prototype, RoundsPlan
+from contract.wire.federations import Prototype
+from contract.wire.plans import RoundsPlan
 from potstill.evidence import plots
 from potstill.evidence.harness import Bench, fakes_from, task_of, with_weights
 from potstill.simulate.datasets import Loaded, Part, load

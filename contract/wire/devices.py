@@ -75,6 +75,29 @@ class AssignedRound(Response):
     index: int = Field(ge=1)
     total: int
     deadline_at: Timestamp
+    heartbeat_seconds: int | None = Field(
+        None, description="say so often, while you train, that you do: POST /v1/rounds/{id}/heartbeat"
+    )
+
+
+class Heartbeat(Request):
+    """A device is alive and trains for a round; it may say how far it is."""
+
+    epoch: int | None = Field(None, ge=0, le=2**31, description="local epochs done", examples=[2])
+    step: int | None = Field(None, ge=0, le=2**40, description="steps done", examples=[120])
+    of: int | None = Field(None, ge=0, le=2**40, description="steps in all", examples=[300])
+
+
+class HeartbeatReceipt(Response):
+    """The round as it is: a deadline may have moved."""
+
+    round_id: str
+    round: int
+    state: str
+    answered: bool = Field(description="whether this client's update is here")
+    deadline_at: Timestamp
+    closes_at: Timestamp = Field(description="the deadline, or the end of the grace")
+    heartbeat_seconds: int = Field(description="when to say so again")
 
 
 class GeneratorRef(Response):

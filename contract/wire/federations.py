@@ -8,6 +8,7 @@ from contract.groups import SEPARATOR
 from contract.local import LocalPlan
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
+from contract.wire.plans import RoundsPlan
 
 FederationState = Literal[
     "created",
@@ -81,49 +82,6 @@ class Prototype(BaseModel):
     )
 
 
-class RoundsPlan(BaseModel):
-    """How many rounds, with whom, and when a round may close."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    total: int = Field(10, ge=1, le=100_000)
-    clients_per_round: StrictInt | StrictFloat | None = Field(
-        None,
-        gt=0,
-        le=1_000_000,
-        description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all",
-    )
-    min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: the round is skipped")
-    min_clients: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="clients enrolled before the first round opens; default: clients_per_round if a count, "
-        "else min_updates",
-    )
-    deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400)
-    over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
-    target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
-    max_samples_per_client: int = Field(10_000_000, ge=1, le=2**40, description="largest num_samples that counts")
-
-    @property
-    def quorum(self) -> int:
-        """Clients that must be enrolled before the first round opens."""
-        if self.min_clients is not None:
-            return self.min_clients
-        asked = self.clients_per_round
-        return max(self.min_updates, int(asked)) if asked is not None and asked >= 1 else self.min_updates
-
-    @model_validator(mode="after")
-    def _possible(self) -> "RoundsPlan":
-        asked = self.clients_per_round
-        if isinstance(asked, float) and asked > 1 and not asked.is_integer():
-            raise ValueError("clients_per_round: a count is a whole number; a fraction is at most 1")
-        if asked is not None and asked >= 1 and self.min_updates > asked * self.over_selection:
-            raise ValueError("min_updates: more than clients_per_round can deliver")
-        return self
-
-
 class DatasetRefs(BaseModel):
     """Server data of a federation, each an id or a name of a registered data set."""
 
@@ -183,7 +141,7 @@ class FederationSummary(Response):
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     error: str | None = Field(None, description="stable code of what ended it, when failed")
-    detail: str | None = None
+    detail: str | None = Field(None, description="the reason, also of a round that was extended or skipped")
 
 
 class Federation(FederationSummary):
@@ -198,6 +156,7 @@ class Federation(FederationSummary):
     datasets: DatasetRefs
     seed: int
     current_round: str | None = Field(None, description="id of the newest round")
+    waiting_for: str | None = Field(None, description="what keeps a running federation from opening a round")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")
     discriminators: int = Field(0, description="clients whose discriminator is here")
     models: dict[str, ModelRef] = Field(default_factory=dict, description="prototype -> its current global model")

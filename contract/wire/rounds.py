@@ -9,15 +9,34 @@ from contract.wire.common import Digest, Response, Timestamp
 RoundState = Literal["collecting", "aggregating", "published", "failed", "skipped"]
 
 
+ParticipantState = Literal["asked", "fetched", "training", "answered", "excluded", "lost", "revoked"]
+
+
 class Participant(Response):
     """One client that was asked in a round."""
 
     client_id: str
     name: str
     prototype: str
+    state: ParticipantState = Field(
+        "asked",
+        description="asked; fetched its assignment; training, by its heartbeats; answered; excluded: answered, but not "
+        "fused; lost: its heartbeats stopped; revoked before it answered",
+    )
+    asked_at: Timestamp | None = None
+    fetched_at: Timestamp | None = None
+    heard_at: Timestamp | None = Field(None, description="last heartbeat in this round")
+    progress: dict[str, Any] | None = Field(None, description="of the last heartbeat: epoch, step, of")
+    replaces: str | None = Field(None, description="id of the lost client whose place it took")
     answered_at: Timestamp | None = None
+    seconds: float | None = Field(None, description="from being asked to its answer")
+    size: int | None = Field(None, description="bytes of its update")
+    digest: Digest | None = None
     num_samples: int | None = None
-    weight: float | None = Field(None, description="share in the average, after publishing")
+    excluded: str | None = Field(None, description="why its update was not fused")
+    weight: float | None = Field(
+        None, description="share in the average of its prototype, after publishing; those of a prototype sum to 1"
+    )
     teacher_weight: float | None = Field(None, description="mean share as a teacher, after publishing")
     metrics: dict[str, Any] | None = None
 
@@ -31,13 +50,17 @@ class Round(Response):
     state: RoundState
     asked: int
     answered: int
+    lost: int = Field(0, description="asked, not answered, and silent for long")
     needed: int = Field(description="updates that close the round before its deadline")
     min_updates: int
+    size: int = Field(0, description="bytes of the updates that are here")
     opened_at: Timestamp
     deadline_at: Timestamp
+    extensions: int = Field(0, description="deadlines that it has had beyond the first")
+    restarts: int = Field(0, description="times that it began again because its base models changed")
     closed_at: Timestamp | None = None
     published_at: Timestamp | None = None
-    reason: str | None = Field(None, description="why it was skipped or failed")
+    reason: str | None = Field(None, description="why it was extended or restarted, was skipped or has failed")
     job_id: str | None = None
     base_models: dict[str, str] = Field(default_factory=dict, description="prototype -> model it started from")
     models: dict[str, str] = Field(default_factory=dict, description="prototype -> model it published")

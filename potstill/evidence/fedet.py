@@ -13,7 +13,7 @@ from contract.local import LocalPlan, Sgd
 from contract.nn.registry import initialise
 from contract.recipes import presets
 from contract.recipes.recipe import Recipe
-from contract.wire.federations import RoundsPlan
+from contract.wire.plans import RoundsPlan
 from potstill.evidence import plots
 from potstill.evidence.arms import arms, draw
 from potstill.evidence.harness import Bench, task_of, with_weights

@@ -12,7 +12,7 @@ import numpy as np
 from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.tensors import write_file
-from contract.wire.federations import RoundsPlan
+from contract.wire.plans import RoundsPlan
 from potstill.demo.data import CLASSES, SHAPE, Part, Split, split
 from potstill.demo.methods import LOCAL, SCHEDULE
 from potstill.evidence import plots

@@ -14,9 +14,9 @@ from contract.wire.federations import (
     InputSpec,
     Prototype,
     RecipeChoice,
-    RoundsPlan,
     Task,
 )
+from contract.wire.plans import RoundsPlan
 from potstill.simulate.config import SimulationError
 from potstill.simulate.datasets import Loaded
 

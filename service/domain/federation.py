@@ -14,9 +14,9 @@ from contract.wire.federations import (
     FederationCreate,
     Prototype,
     RecipeChoice,
-    RoundsPlan,
     Task,
 )
+from contract.wire.plans import RoundsPlan
 from service.domain.errors import DomainError, invalid_field
 
 SERVER = "server"

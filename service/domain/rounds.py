@@ -1,44 +1,84 @@
 """When a round closes and what follows: state and clock in, decision out. No database, no clock of its own."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
+
+from contract.wire.plans import OnDeadline, RoundsPlan
 
 
 @dataclass(frozen=True)
 class RoundView:
-    """What the rules look at."""
+    """What the rules look at.
+
+    Attributes:
+        asked: participants that can still answer or have answered; revoked ones that have not are left out.
+        answered: updates that are here.
+        needed: updates that close the round before its deadline.
+        min_updates: fewer are never fused.
+        deadline_at: the present deadline.
+        lost: participants that have not answered and whose heartbeats stopped.
+        training: participants that have not answered and whose heartbeats go on.
+        extensions: deadlines that the round has had beyond its first.
+    """
 
     asked: int
     answered: int
     needed: int
     min_updates: int
     deadline_at: datetime
+    lost: int = 0
+    training: int = 0
+    extensions: int = 0
 
 
 @dataclass(frozen=True)
 class Decision:
     """What happens to a collecting round; `reason` is for people."""
 
-    action: Literal["wait", "aggregate", "skip"]
+    action: Literal["wait", "aggregate", "skip", "extend", "fail"]
     reason: str = ""
 
 
-def decide(view: RoundView, now: datetime) -> Decision:
-    """Say whether a collecting round goes on, is fused, or is skipped.
+def decide(view: RoundView, now: datetime, plan: RoundsPlan | None = None) -> Decision:
+    """Say whether a collecting round goes on, is fused, extended, skipped, or fails.
 
-    Enough updates, or one of everybody who is still there, closes it at once; at the deadline `min_updates` decide.
+    Enough updates, or one of everybody who is still there and not lost, closes it at once, if they are at least
+    `min_updates`; at the deadline `min_updates` decide, after the grace for those that train. With too few of them a
+    lost device is waited for until the deadline: it may come back. The clock decides only which updates a model is
+    made of; the model depends on these alone.
     """
-    complete = view.answered >= min(view.needed, view.asked) and view.answered > 0
-    if complete and view.answered >= view.min_updates:
-        return Decision("aggregate", f"{view.answered} of {view.asked} answered")
+    plan = plan or RoundsPlan()
+    enough = view.answered >= max(1, view.min_updates)
+    if enough and view.answered >= min(view.needed, view.asked - view.lost):
+        lost = f", {view.lost} lost" if view.lost else ""
+        return Decision("aggregate", f"{view.answered} of {view.asked} answered{lost}")
+    got = f"got {view.answered} of {view.min_updates} updates"
     if view.asked and view.answered >= view.asked:
-        return Decision("skip", f"got {view.answered} of {view.min_updates} updates, and nobody is left to answer")
+        return _too_few("skip" if plan.on_deadline == "extend" else plan.on_deadline, f"{got}, and nobody is left")
     if now < view.deadline_at and view.asked:
         return Decision("wait")
-    if view.answered >= view.min_updates:
+    if view.training and now < closes_at(view.deadline_at, plan):
+        return Decision("wait", f"grace: {view.training} still train")
+    if enough:
         return Decision("aggregate", f"deadline: {view.answered} of {view.asked} answered")
-    return Decision("skip", f"got {view.answered} of {view.min_updates} updates by the deadline")
+    if plan.on_deadline == "extend" and view.asked and view.extensions < plan.max_extensions:
+        return Decision("extend", f"{got} by the deadline; extended {view.extensions + 1} of {plan.max_extensions}")
+    return _too_few("fail" if plan.on_deadline == "fail" else "skip", f"{got} by the deadline")
+
+
+def _too_few(policy: OnDeadline, reason: str) -> Decision:
+    return Decision("fail" if policy == "fail" else "skip", reason)
+
+
+def closes_at(deadline_at: datetime, plan: RoundsPlan) -> datetime:
+    """Return when a round closes for a device that trains: at the deadline, or after the grace."""
+    return deadline_at + timedelta(seconds=plan.grace_seconds if plan.late == "grace" else 0)
+
+
+def silent_after(plan: RoundsPlan) -> timedelta:
+    """Return the silence after which a device that has sent heartbeats counts as lost."""
+    return timedelta(seconds=plan.heartbeat_seconds * plan.lost_after)
 
 
 def is_over(round_index: int, rounds_total: int, accuracy: float | None, target: float | None) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from contract.seeds import derive_uniform
-from contract.wire.federations import RoundsPlan
+from contract.wire.plans import RoundsPlan
 
 
 def needed(plan: RoundsPlan, enrolled: int) -> int:
@@ -18,21 +18,16 @@ def needed(plan: RoundsPlan, enrolled: int) -> int:
     return min(int(asked), enrolled)
 
 
-def choose(
-    plan: RoundsPlan,
-    seed: int,
-    round_index: int,
-    sizes: Mapping[str, int],
-    by: Literal["uniform", "samples"] = "uniform",
+def ranking(
+    seed: int, round_index: int, sizes: Mapping[str, int], by: Literal["uniform", "samples"] = "uniform"
 ) -> list[str]:
-    """Return the names asked in a round, sorted.
+    """Return all names in the order in which a round asks them.
 
-    Every name draws a number u in (0, 1) from (seed, round, name), and the lowest -ln(u) / w win, with w = 1 or the
-    number of samples: successive draws without replacement in proportion to w (Efraimidis and Spirakis 2006; Fed-ET
+    Every name draws a number u in (0, 1) from (seed, round, name), and the lowest -ln(u) / w come first, with w = 1 or
+    the number of samples: successive draws without replacement in proportion to w (Efraimidis and Spirakis 2006; Fed-ET
     section 3). It depends neither on the order of enrolment nor on ids, so that runs can be repeated and compared.
 
     Args:
-        plan: how many.
         seed: the federation's.
         round_index: the round's.
         sizes: name -> number of samples.
@@ -43,6 +38,17 @@ def choose(
         weight = max(1, sizes[name]) if by == "samples" else 1
         return -math.log(derive_uniform(seed, "selection", round_index, name)) / weight, name
 
-    ranked = sorted(sizes, key=key)
+    return sorted(sizes, key=key)
+
+
+def choose(
+    plan: RoundsPlan,
+    seed: int,
+    round_index: int,
+    sizes: Mapping[str, int],
+    by: Literal["uniform", "samples"] = "uniform",
+) -> list[str]:
+    """Return the names asked in a round, sorted: the first ones of its ranking, as many as `plan` says."""
+    ranked = ranking(seed, round_index, sizes, by)
     count = min(len(ranked), math.ceil(needed(plan, len(ranked)) * plan.over_selection - 1e-9))
     return sorted(ranked[:count])

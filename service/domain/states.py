@@ -33,10 +33,12 @@ FEDERATION: Table = {
 ROUND: Table = {
     "aggregate": {"collecting": "aggregating"},
     "skip": {"collecting": "skipped"},
+    "reject": {"aggregating": "skipped"},
     "publish": {"aggregating": "published"},
     "fail": {"aggregating": "failed", "collecting": "failed"},
     "retry": {"failed": "aggregating"},
 }
+"""`reject` is the gate's: the new model is not published, and the next round opens from the one before."""
 
 JOB: Table = {
     "claim": {"queued": "running", "running": "running"},

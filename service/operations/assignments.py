@@ -9,7 +9,7 @@ from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.domain.federation import FederationConfig
-from service.operations import clients, gan, lifecycle, models
+from service.operations import clients, gan, lifecycle, models, updates
 from service.operations.clock import now
 from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of
@@ -116,9 +116,9 @@ def _round(
         return wire.WaitAssignment(**common, reason=f"waiting until {config.rounds.quorum} clients are ready")
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
-    if now() >= round_.deadline_at:
-        return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
     participant = session.get(ParticipantRow, (round_.id, client.id))
+    if now() >= (updates.closes_at(federation, round_, participant) if participant else round_.deadline_at):
+        return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
     if participant is None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
     if update_of(session, round_.id, client.id) is not None:
@@ -127,7 +127,11 @@ def _round(
     return wire.TrainAssignment(
         **common,
         round=wire.AssignedRound(
-            id=round_.id, index=round_.index, total=config.rounds.total, deadline_at=round_.deadline_at
+            id=round_.id,
+            index=round_.index,
+            total=config.rounds.total,
+            deadline_at=round_.deadline_at,
+            heartbeat_seconds=config.rounds.heartbeat_seconds,
         ),
         model=models.reference(base),
         extras=_extras(session, federation, participant.prototype),

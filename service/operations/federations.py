@@ -21,7 +21,15 @@ from service.infra import tokens
 from service.operations import datasets, jobs, lifecycle, models
 from service.operations.clock import now
 from service.operations.paging import page
-from service.persistence.tables import ClientRow, DatasetRow, FederationRow, JobRow, ModelRow, RoundRow
+from service.persistence.tables import (
+    ClientRow,
+    DatasetRow,
+    FederationRow,
+    JobRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+)
 
 
 def get(session: Session, federation_id: str) -> FederationRow:
@@ -166,6 +174,7 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "resume")
     row.error = row.detail = None
+    row.skipped_rounds = 0
     newest = lifecycle.newest_round(session, row)
     if newest is not None and newest.state == "failed":
         lifecycle.let_go(session, newest)
@@ -252,12 +261,21 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "datasets": config.datasets,
             "seed": row.seed,
             "current_round": newest.id if newest else None,
+            "waiting_for": _waiting_for(session, row, newest),
             "gan_round": row.gan_round,
             "discriminators": len(lifecycle.discriminators_of(session, row.id)),
             "models": refs,
             "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
         }
     )
+
+
+def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) -> str | None:
+    """Say what keeps a running federation from opening a round, if anything does."""
+    if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
+        return None
+    wanted = lifecycle.clients_wanted(lifecycle.config_of(row).rounds, newest)
+    return f"{wanted} clients to open a round; {len(lifecycle.eligible_clients(session, row))} are ready"
 
 
 def versions(session: Session, ids: list[str]) -> dict[str, int]:
@@ -267,18 +285,29 @@ def versions(session: Session, ids: list[str]) -> dict[str, int]:
 
 
 def due(session: Session) -> list[str]:
-    """Return the federations for which a deadline has passed, in a fixed order."""
+    """Return the federations for which a deadline has passed or a device has gone silent, in a fixed order."""
     moment = now()
     rounds = (
         select(FederationRow.id)
         .join(RoundRow, RoundRow.federation_id == FederationRow.id)
         .where(FederationRow.state == "running", RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
     )
+    silent = (
+        select(FederationRow.id)
+        .join(RoundRow, RoundRow.federation_id == FederationRow.id)
+        .join(ParticipantRow, ParticipantRow.round_id == RoundRow.id)
+        .where(
+            FederationRow.state == "running",
+            RoundRow.state == "collecting",
+            ParticipantRow.silent_at <= moment,
+            ParticipantRow.lost_at.is_(None),
+        )
+    )
     stages = select(FederationRow.id).where(
         FederationRow.state.in_(("training_generator", "collecting_discriminators")),
         FederationRow.collect_deadline_at <= moment,
     )
-    return sorted({id_ for query in (rounds, stages) for id_ in session.scalars(query)})
+    return sorted({id_ for query in (rounds, silent, stages) for id_ in session.scalars(query)})
 
 
 def proceed(session: Session, federation_id: str, max_attempts: int) -> None:

@@ -4,17 +4,18 @@ import json
 from datetime import timedelta
 from functools import lru_cache
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.grouping import split
 from contract.groups import copies
 from contract.ids import new_id
+from contract.wire.plans import RoundsPlan
 from service.domain import rounds as rules
 from service.domain import selection
 from service.domain.federation import FederationConfig
 from service.domain.states import FEDERATION, ROUND, advance
-from service.operations import effects, jobs
+from service.operations import effects, hearing, jobs
 from service.operations.clock import now
 from service.persistence.tables import (
     ClientRow,
@@ -181,6 +182,7 @@ def proceed(session: Session, federation: FederationRow, max_attempts: int) -> N
         _score_latecomers(session, federation, max_attempts)
         newest = newest_round(session, federation)
         if newest is not None and newest.state == "collecting":
+            _listen(session, federation, newest)
             settle(session, federation, newest, max_attempts)
         elif newest is None or newest.state != "aggregating":
             _next_round(session, federation, newest)
@@ -225,9 +227,25 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
     if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
         _finish(session, federation)
         return
+    if federation.skipped_rounds >= plan.max_skipped:
+        assert newest is not None
+        why = f"{federation.skipped_rounds} rounds in a row were skipped, the last one because: {newest.reason}"
+        halt(session, federation, "rounds_skipped", f"{why}; see to the devices, then resume")
+        return
     clients = eligible_clients(session, federation)
-    if len(clients) >= (plan.quorum if newest is None else max(1, plan.min_updates)):
+    if len(clients) >= clients_wanted(plan, newest):
         _open_round(session, federation, index + 1, clients)
+
+
+def clients_wanted(plan: RoundsPlan, newest: RoundRow | None) -> int:
+    """Return how many clients must be ready for the next round to open."""
+    return plan.quorum if newest is None else max(1, plan.min_updates)
+
+
+def halt(session: Session, federation: FederationRow, error: str, detail: str) -> None:
+    """Let a running federation wait for an operator, and say why."""
+    federation.error, federation.detail = error, detail[:2000]
+    move(session, federation, "pause")
 
 
 def _finish(session: Session, federation: FederationRow) -> None:
@@ -264,7 +282,7 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
     session.flush()
     trains = _groups(config, federation.seed, index, [client for client in clients if client.name in set(asked)])
     session.add_all(
-        ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name])
+        ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name], asked_at=moment)
         for client in clients
         if client.name in trains
     )
@@ -283,35 +301,50 @@ def _groups(config: FederationConfig, seed: int, index: int, asked: list[ClientR
     return found
 
 
-def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
-    """Return what the rules look at. A revoked client that has not answered is no longer waited for."""
-    answered_ids = select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id)
-    answered = session.scalar(select(func.count()).select_from(answered_ids.subquery())) or 0
-    asked = session.scalar(
-        select(func.count())
-        .select_from(ParticipantRow)
-        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
-        .where(
-            ParticipantRow.round_id == round_.id,
-            ClientRow.revoked_at.is_(None) | ParticipantRow.client_id.in_(answered_ids),
-        )
-    )
-    return rules.RoundView(asked or 0, answered, round_.needed, round_.min_updates, round_.deadline_at)
+def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> None:
+    """Find out who has gone silent, and ask others in their place where the plan says so."""
+    hearing.mark_lost(session, round_)
+    config = config_of(federation)
+    if config.rounds.replace_lost and now() < round_.deadline_at:
+        lost = hearing.lost_without_substitute(session, round_)
+        if lost and hearing.substitute(
+            session, federation, round_, lost, eligible_clients(session, federation), config
+        ):
+            effects.touch(session, federation)
 
 
 def settle(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
-    """Close a collecting round if it is full or due: fuse it, or skip it and go on."""
-    decision = rules.decide(round_view(session, round_), now())
+    """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
+    plan = config_of(federation).rounds
+    decision = rules.decide(hearing.round_view(session, round_), now(), plan)
     if decision.action == "aggregate":
         close(session, federation, round_, max_attempts)
+    elif decision.action == "extend":
+        round_.extensions += 1
+        round_.deadline_at = now() + timedelta(seconds=plan.deadline_seconds)
+        round_.reason = decision.reason
+        federation.detail = f"round {round_.index}: {decision.reason}"
+        effects.touch(session, federation)
+    elif decision.action == "fail":
+        round_.state = advance(ROUND, round_.state, "fail", "round")
+        round_.closed_at, round_.reason = now(), f"too_few_updates: {decision.reason}"
+        remedy = "resume to give the round up, or close it with force to fuse what is here"
+        halt(session, federation, "too_few_updates", f"round {round_.index}: {decision.reason}; {remedy}")
     elif decision.action == "skip":
         round_.state = advance(ROUND, round_.state, "skip", "round")
         round_.closed_at = now()
-        round_.reason = decision.reason
+        skipped(session, federation, round_, decision.reason)
         let_go(session, round_)
-        effects.touch(session, federation)
         session.flush()
         proceed(session, federation, max_attempts)
+
+
+def skipped(session: Session, federation: FederationRow, round_: RoundRow, reason: str) -> None:
+    """Say of a round why it published nothing, and count it."""
+    round_.reason = reason
+    federation.skipped_rounds += 1
+    federation.detail = f"round {round_.index} was skipped: {reason}"
+    effects.touch(session, federation)
 
 
 def let_go(session: Session, round_: RoundRow) -> None:
@@ -320,9 +353,9 @@ def let_go(session: Session, round_: RoundRow) -> None:
     effects.release_blobs(session, set(digests))
 
 
-def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
-    """Take no more updates and fuse what is here."""
-    round_.state = advance(ROUND, round_.state, "aggregate", "round")
-    round_.closed_at = now()
+def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int, event: str = "") -> None:
+    """Take no more updates and fuse what is here; `event` is `retry` for a round that has failed."""
+    round_.state = advance(ROUND, round_.state, event or "aggregate", "round")
+    round_.closed_at, round_.reason = now(), None
     jobs.enqueue(session, "round", federation, max_attempts, round_id=round_.id)
     effects.touch(session, federation)

@@ -205,6 +205,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     round_.metrics = outcome.metrics
     round_.state = advance(ROUND, round_.state, "publish", "round")
     round_.published_at = now()
+    round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
     federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
     effects.touch(session, federation)
     if not keep_updates:

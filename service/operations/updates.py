@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from json import loads
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +16,10 @@ from contract.local import DsFlObjective, LocalPlan
 from contract.tensors import Header, TensorFile
 from contract.updates import PUBLIC, check_predictions, manifest
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
+from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
-from service.operations import clients, effects, lifecycle
+from service.operations import clients, effects, hearing, lifecycle
 from service.operations.clock import now
 from service.persistence.tables import (
     ClientRow,
@@ -86,7 +88,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         raise DomainError("not-selected", f"this client was not asked in round {round_.index}; wait for an assignment")
     known = update_of(session, round_id, client.id)
     if known is None:
-        _refuse_if_closed(session, round_)
+        refuse_if_closed(session, round_, participant)
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     config = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id))
     return Ticket(
@@ -106,13 +108,26 @@ def _public_digest(session: Session, federation_id: str) -> str | None:
     return None if model is None else session.get_one(ModelRow, model).digest
 
 
-def _refuse_if_closed(session: Session, round_: RoundRow) -> None:
+def refuse_if_closed(session: Session, round_: RoundRow, participant: ParticipantRow) -> None:
+    """Refuse what comes when the round takes no more from a participant.
+
+    Raises:
+        DomainError: round-closed, with the current round.
+    """
     if round_.state != "collecting":
         raise _refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
-    if now() > round_.deadline_at:
+    federation = session.get_one(FederationRow, round_.federation_id)
+    if now() > closes_at(federation, round_, participant):
         raise _refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
-    if session.get_one(FederationRow, round_.federation_id).state not in ("running", "paused"):
+    if federation.state not in ("running", "paused"):
         raise _refuse_closed(session, round_, "the federation takes no updates")
+
+
+def closes_at(federation: FederationRow, round_: RoundRow, participant: ParticipantRow) -> datetime:
+    """Return when a round closes for a participant: the grace is for those that have said that they train."""
+    if participant.heard_at is None:
+        return round_.deadline_at
+    return rules.closes_at(round_.deadline_at, lifecycle.config_of(federation).rounds)
 
 
 def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
@@ -210,7 +225,11 @@ def accept(
     known = update_of(session, ticket.round_id, ticket.client_id)
     if known is not None:
         return replayed(known, digest), False
-    _refuse_if_closed(session, round_)
+    participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
+    base = str(round_.base_models[participant.prototype])
+    if base != ticket.base_model:  # the round was restarted while the body came
+        raise stale(base, ticket.base_model)
+    refuse_if_closed(session, round_, participant)
     clients.still_enrolled(session, ticket.client_id)
     row = UpdateRow(
         id=new_id("update"),
@@ -226,6 +245,7 @@ def accept(
     )
     session.add(row)
     session.flush()
+    hearing.answered(session, row.round_id, row.client_id)
     lifecycle.proceed(session, federation, max_attempts)
     return row, True
 

@@ -59,7 +59,7 @@ class FederationRow(Base):
     """A federation. `version` grows with every change that a waiting device could care about.
 
     `collect_deadline_at` is the deadline of what a stage collects; while the federated generator is trained, null says
-    that round `gan_round` is closed and being averaged.
+    that round `gan_round` is closed and being averaged. `skipped_rounds` counts those in a row.
     """
 
     __tablename__ = "federations"
@@ -72,6 +72,7 @@ class FederationRow(Base):
     join_nonce: Mapped[str]
     join_hash: Mapped[str] = mapped_column(unique=True)
     round_index: Mapped[int] = mapped_column(default=0)
+    skipped_rounds: Mapped[int] = mapped_column(default=0, server_default="0")
     accuracy: Mapped[float | None]
     gan_round: Mapped[int] = mapped_column(default=0)
     collect_deadline_at: Mapped[datetime | None]
@@ -154,6 +155,8 @@ class RoundRow(Base):
     models: Mapped[dict[str, Any]]
     opened_at: Mapped[datetime]
     deadline_at: Mapped[datetime]
+    extensions: Mapped[int] = mapped_column(default=0, server_default="0")
+    restarts: Mapped[int] = mapped_column(default=0, server_default="0")
     closed_at: Mapped[datetime | None]
     published_at: Mapped[datetime | None]
     reason: Mapped[str | None] = mapped_column(Text)
@@ -161,16 +164,28 @@ class RoundRow(Base):
 
 
 class ParticipantRow(Base):
-    """A client that was asked in a round, and the prototype, or the group's copy of it, that it trains."""
+    """A client that was asked in a round, and the prototype, or the group's copy of it, that it trains.
+
+    `silent_at` is when it will count as lost if no heartbeat comes; `lost_at` says that it does. Both are null once it
+    has answered, and for devices that send no heartbeats. `replaces` is the client whose place it took.
+    """
 
     __tablename__ = "participants"
+    __table_args__ = (Index("ix_participants_silent_at", "silent_at"),)
     round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
     client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), primary_key=True)
     prototype: Mapped[str]
+    asked_at: Mapped[datetime | None]
+    fetched_at: Mapped[datetime | None]
+    heard_at: Mapped[datetime | None]
+    silent_at: Mapped[datetime | None]
+    lost_at: Mapped[datetime | None]
+    progress: Mapped[dict[str, Any] | None]
+    replaces: Mapped[str | None]
 
 
 class UpdateRow(Base):
-    """An accepted update; there is at most one a client and round."""
+    """An accepted update; there is at most one a client and round. `excluded` says why it was not fused, if so."""
 
     __tablename__ = "updates"
     __table_args__ = (UniqueConstraint("round_id", "client_id"),)
@@ -184,6 +199,7 @@ class UpdateRow(Base):
     control_reset: Mapped[bool] = mapped_column(default=False)
     metrics: Mapped[dict[str, Any] | None]
     received_at: Mapped[datetime]
+    excluded: Mapped[str | None] = mapped_column(Text)
 
 
 class ModelRow(Base):

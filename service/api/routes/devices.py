@@ -9,12 +9,21 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.tensors import Header, TensorFile
-from contract.wire.devices import Assignment, DiscriminatorReceipt, GanReceipt, UpdateMetadata, UpdateReceipt
+from contract.wire.devices import (
+    Assignment,
+    DiscriminatorReceipt,
+    GanReceipt,
+    Heartbeat,
+    HeartbeatReceipt,
+    TrainAssignment,
+    UpdateMetadata,
+    UpdateReceipt,
+)
 from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
-from service.operations import assignments, clients, discriminators, gan, updates
+from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
@@ -32,6 +41,14 @@ def _seen(services: Parts, client_id: str) -> None:
             clients.see(session, client_id)
 
 
+def _fetched(services: Parts, round_id: str, client_id: str) -> None:
+    with services.store.read() as session:
+        unknown = hearing.is_unfetched(session, round_id, client_id)
+    if unknown:
+        with services.store.write() as session:
+            hearing.note_fetched(session, round_id, client_id)
+
+
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))
 async def get_assignment(
     request: Request,
@@ -44,6 +61,8 @@ async def get_assignment(
     await run_in_threadpool(_seen, services, caller.id)
     while True:
         assignment, version = await run_in_threadpool(_read, services, caller.id)
+        if isinstance(assignment, TrainAssignment):
+            await run_in_threadpool(_fetched, services, assignment.round.id, caller.id)
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment
@@ -127,6 +146,27 @@ async def put_update(
         receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
+
+
+@router.post(
+    "/rounds/{round_id}/heartbeat",
+    responses=documented("unauthorized", "forbidden", "not-found", "not-selected", "round-closed"),
+)
+def post_heartbeat(
+    round_id: Annotated[str, Path(max_length=64)], body: Heartbeat, services: Services, caller: Device
+) -> HeartbeatReceipt:
+    """Say that this device is alive and trains for a round, and how far it is; every `heartbeat_seconds` is enough.
+
+    A device that has begun to say so and falls silent counts as lost: the round no longer waits for it when the others
+    are enough. One that never says so is waited for until the deadline.
+    """
+    with services.store.read() as session:
+        worth = heartbeats.admit(session, round_id, caller)
+    if worth:
+        with services.store.write() as session:
+            heartbeats.record(session, round_id, caller.id, body)
+    with services.store.read() as session:
+        return heartbeats.receipt(session, round_id, caller.id)
 
 
 def _admit_gan(services: Parts, federation_id: str, caller: Device) -> gan.Ticket:

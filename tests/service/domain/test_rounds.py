@@ -1,14 +1,15 @@
 """When a round closes: the whole table, and properties of selection."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.wire.federations import RoundsPlan
-from service.domain.rounds import RoundView, decide, is_over
+from contract.wire.plans import RoundsPlan
+from service.domain.rounds import RoundView, closes_at, decide, is_over
 from service.domain.selection import choose, needed
 
 DEADLINE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,23 +42,91 @@ def test_decide(asked: int, answered: int, wanted: int, least: int, early: str, 
     assert decide(view, LATE).action == late
 
 
-@given(
-    asked=st.integers(0, 20),
-    answered=st.integers(0, 20),
-    wanted=st.integers(1, 20),
-    least=st.integers(1, 20),
-    late=st.booleans(),
+@pytest.mark.parametrize(
+    ("answered", "lost", "training", "plan", "seconds", "action", "reason"),
+    [
+        # five asked, three needed, two at least; seconds from the deadline
+        (2, 0, 3, {}, -1, "wait", ""),
+        (2, 3, 0, {}, -1, "aggregate", "2 of 5 answered, 3 lost"),
+        (2, 2, 1, {}, -1, "wait", ""),  # one of those that are there has not answered
+        (1, 4, 0, {}, -1, "wait", ""),  # too few: the lost may come back until the deadline
+        (1, 4, 0, {}, 0, "skip", "got 1 of 2 updates by the deadline"),
+        (1, 0, 0, {"on_deadline": "fail"}, 0, "fail", "got 1 of 2 updates by the deadline"),
+        (1, 0, 0, {"on_deadline": "extend"}, 0, "extend", "got 1 of 2 updates by the deadline; extended 1 of 3"),
+        (2, 0, 3, {"on_deadline": "fail"}, 0, "aggregate", "deadline: 2 of 5 answered"),
+        (2, 0, 3, {"late": "grace", "grace_seconds": 9}, 8, "wait", "grace: 3 still train"),
+        (1, 0, 1, {"late": "grace", "grace_seconds": 9}, 8, "wait", "grace: 1 still train"),
+        (2, 3, 0, {"late": "grace", "grace_seconds": 9}, 8, "aggregate", "2 of 5 answered, 3 lost"),
+        (2, 0, 0, {"late": "grace", "grace_seconds": 9}, 0, "aggregate", "deadline: 2 of 5 answered"),
+        (2, 0, 3, {"late": "grace", "grace_seconds": 9}, 9, "aggregate", "deadline: 2 of 5 answered"),
+        (1, 0, 3, {"late": "grace", "grace_seconds": 9}, 9, "skip", "got 1 of 2 updates by the deadline"),
+    ],
 )
-def test_decide_never_fuses_too_few_nor_waits_beyond_the_deadline(
-    asked: int, answered: int, wanted: int, least: int, late: bool
+def test_the_lost_the_late_and_the_deadline(
+    answered: int, lost: int, training: int, plan: dict[str, object], seconds: int, action: str, reason: str
 ) -> None:
-    decision = decide(RoundView(asked, min(answered, asked), wanted, least, DEADLINE), LATE if late else EARLY)
+    view = RoundView(5, answered, 3, 2, DEADLINE, lost, training)
+    decision = decide(view, DEADLINE + timedelta(seconds=seconds), RoundsPlan.model_validate(plan))
+    assert (decision.action, decision.reason) == (action, reason)
+
+
+def test_a_round_is_extended_so_often_and_then_skipped() -> None:
+    plan = RoundsPlan(on_deadline="extend", max_extensions=2)
+    actions = [decide(RoundView(5, 1, 3, 2, DEADLINE, extensions=n), DEADLINE, plan).action for n in range(4)]
+    assert actions == ["extend", "extend", "skip", "skip"]
+    alone = RoundView(1, 1, 3, 2, DEADLINE)  # the others were revoked: more time brings nothing
+    assert decide(alone, EARLY, plan).action == "skip"
+    assert decide(alone, EARLY, RoundsPlan(on_deadline="fail")).action == "fail"
+
+
+plans = st.builds(
+    RoundsPlan,
+    on_deadline=st.sampled_from(["skip", "extend", "fail"]),
+    max_extensions=st.integers(1, 3),
+    late=st.sampled_from(["refuse", "grace"]),
+    grace_seconds=st.integers(1, 100),
+)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> RoundView:
+    asked = draw(st.integers(0, 20))
+    answered = draw(st.integers(0, asked))
+    lost = draw(st.integers(0, asked - answered))
+    training = draw(st.integers(0, asked - answered - lost))
+    needed, least, extensions = draw(st.integers(1, 20)), draw(st.integers(1, 20)), draw(st.integers(0, 4))
+    return RoundView(asked, answered, needed, least, DEADLINE, lost, training, extensions)
+
+
+@given(view=views(), plan=plans, seconds=st.integers(-200, 200))
+def test_decide_never_fuses_too_few_nor_waits_for_ever(view: RoundView, plan: RoundsPlan, seconds: int) -> None:
+    moment = DEADLINE + timedelta(seconds=seconds)
+    decision = decide(view, moment, plan)
     if decision.action == "aggregate":
-        assert min(answered, asked) >= least
-    if late:
+        assert view.answered >= view.min_updates
+    if decision.action in ("skip", "fail", "extend"):
+        assert view.answered < view.min_updates
+        assert decision.reason.startswith(f"got {view.answered} of {view.min_updates} updates")
+    if moment >= closes_at(DEADLINE, plan):
         assert decision.action != "wait"
-    if decision.action != "wait":
+    if decision.action == "extend":
+        assert view.extensions < plan.max_extensions
+        assert moment >= DEADLINE
+    if decision.action == "wait":
+        assert view.asked > view.answered
+        assert moment < DEADLINE or (view.training and plan.late == "grace")
+    else:
         assert decision.reason
+
+
+@given(view=views(), plan=plans, seconds=st.integers(-200, 200))
+def test_a_device_that_is_lost_never_makes_a_round_wait_longer(view: RoundView, plan: RoundsPlan, seconds: int) -> None:
+    moment = DEADLINE + timedelta(seconds=seconds)
+    if not view.training:
+        return
+    gone = replace(view, lost=view.lost + 1, training=view.training - 1)
+    if decide(view, moment, plan).action != "wait":
+        assert decide(gone, moment, plan).action == decide(view, moment, plan).action
 
 
 @pytest.mark.parametrize(

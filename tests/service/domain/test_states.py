@@ -39,6 +39,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("collecting", "aggregate", "aggregating"),
             ("collecting", "skip", "skipped"),
             ("aggregating", "publish", "published"),
+            ("aggregating", "reject", "skipped"),
             ("aggregating", "fail", "failed"),
             ("collecting", "fail", "failed"),
             ("failed", "retry", "aggregating"),

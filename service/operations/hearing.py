@@ -1,0 +1,137 @@
+"""Participants of a round: what they say while they train, and who has gone silent."""
+
+from datetime import timedelta
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from contract.groups import original
+from contract.wire.devices import Heartbeat
+from service.domain import rounds as rules
+from service.domain import selection
+from service.domain.federation import FederationConfig
+from service.operations.clock import now
+from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
+
+
+def is_unfetched(session: Session, round_id: str, client_id: str) -> bool:
+    """Whether a participant was not yet told to train."""
+    row = session.get(ParticipantRow, (round_id, client_id))
+    return row is not None and row.fetched_at is None
+
+
+def note_fetched(session: Session, round_id: str, client_id: str) -> None:
+    """Record that a client was told to train; the first time counts."""
+    session.execute(
+        update(ParticipantRow)
+        .where(
+            ParticipantRow.round_id == round_id,
+            ParticipantRow.client_id == client_id,
+            ParticipantRow.fetched_at.is_(None),
+        )
+        .values(fetched_at=now())
+    )
+
+
+def is_worth_writing(row: ParticipantRow, config: FederationConfig) -> bool:
+    """Whether a heartbeat says more than the one before: devices that send too many cost no writes."""
+    gap = timedelta(seconds=config.rounds.heartbeat_seconds / 2)
+    return row.heard_at is None or row.lost_at is not None or now() - row.heard_at >= gap
+
+
+def hear(session: Session, row: ParticipantRow, beat: Heartbeat, config: FederationConfig) -> None:
+    """Record that a client trains, and how far it is; one that was lost is back."""
+    moment = now()
+    row.fetched_at = row.fetched_at or moment
+    row.heard_at, row.lost_at = moment, None
+    row.silent_at = moment + rules.silent_after(config.rounds)
+    row.progress = beat.model_dump(exclude_none=True)
+
+
+def answered(session: Session, round_id: str, client_id: str) -> None:
+    """Stop listening for a client whose update is here."""
+    row = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True)
+    row.silent_at = row.lost_at = None
+
+
+def mark_lost(session: Session, round_: RoundRow) -> None:
+    """Count those as lost whose heartbeats have stopped for long; twice is once."""
+    moment = now()
+    session.execute(
+        update(ParticipantRow)
+        .where(
+            ParticipantRow.round_id == round_.id,
+            ParticipantRow.silent_at <= moment,
+            ParticipantRow.lost_at.is_(None),
+        )
+        .values(lost_at=moment)
+        .execution_options(synchronize_session="fetch")
+    )
+
+
+def lost_without_substitute(session: Session, round_: RoundRow) -> list[ParticipantRow]:
+    """Return the participants that are lost and whose place nobody has taken, in the order in which they were lost."""
+    rows = list(session.scalars(select(ParticipantRow).where(ParticipantRow.round_id == round_.id)))
+    taken = {row.replaces for row in rows}
+    lost = [row for row in rows if row.lost_at is not None and row.client_id not in taken]
+    return sorted(lost, key=lambda row: (row.lost_at, row.client_id))
+
+
+def substitute(
+    session: Session,
+    federation: FederationRow,
+    round_: RoundRow,
+    lost: list[ParticipantRow],
+    eligible: list[ClientRow],
+    config: FederationConfig,
+) -> int:
+    """Ask the next clients of the round's ranking in the places of lost ones; return how many were found.
+
+    Who comes next follows from the seed and the names alone. It trains what the lost one was to train: the same
+    prototype, and in a grouped federation the same group's copy.
+    """
+    asked = set(session.scalars(select(ParticipantRow.client_id).where(ParticipantRow.round_id == round_.id)))
+    clients = {client.name: client for client in eligible}
+    sizes = {name: client.num_samples for name, client in clients.items()}
+    ranked = selection.ranking(federation.seed, round_.index, sizes, config.recipe.selection)
+    spare, found = [clients[name] for name in ranked if clients[name].id not in asked], 0
+    for row in lost:
+        place = next((client for client in spare if client.prototype == original(row.prototype)), None)
+        if place is None:
+            continue
+        spare.remove(place)
+        found += 1
+        session.add(
+            ParticipantRow(
+                round_id=round_.id,
+                client_id=place.id,
+                prototype=row.prototype,
+                asked_at=now(),
+                replaces=row.client_id,
+            )
+        )
+    session.flush()
+    return found
+
+
+def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
+    """Return what the rules look at. A revoked client that has not answered is no longer waited for."""
+    answered = set(session.scalars(select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id)))
+    rows = session.execute(
+        select(ParticipantRow, ClientRow.revoked_at)
+        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
+        .where(ParticipantRow.round_id == round_.id)
+        .execution_options(populate_existing=True)
+    )
+    there = [row for row, revoked_at in rows if revoked_at is None or row.client_id in answered]
+    waited = [row for row in there if row.client_id not in answered]
+    return rules.RoundView(
+        asked=len(there),
+        answered=len(answered),
+        needed=round_.needed,
+        min_updates=round_.min_updates,
+        deadline_at=round_.deadline_at,
+        lost=sum(row.lost_at is not None for row in waited),
+        training=sum(row.heard_at is not None and row.lost_at is None for row in waited),
+        extensions=round_.extensions,
+    )
