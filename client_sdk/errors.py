@@ -14,11 +14,12 @@ PotstillError
     ├── InvalidRequest IncompleteBody DigestMismatch                                           400
     ├── Unauthorized Forbidden NotFound MethodNotAllowed                                   401–405
     ├── Conflict                                                                               409
-    │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates
+    │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates UploadOffset UploadIncomplete
     │   └── UpdateRefused       skip this round: RoundClosed NotSelected StaleBaseModel AlreadyDelivered
-    ├── TooLarge UnsupportedMediaType RangeNotSatisfiable                                  413–416
+    ├── TusVersion TooLarge UnsupportedMediaType RangeNotSatisfiable                       412–416
     ├── Invalid                 InvalidField InvalidContainer InvalidTensors InvalidValues     422
-    └── TooManyRequests ServiceFault Unavailable StorageFull                      429 500 503 507
+    ├── UploadLocked ChecksumMismatch                                                      423 460
+    └── TooManyRequests TooManyUploads ServiceFault Unavailable StorageFull           429 500 503 507
 """
 
 from typing import Any, ClassVar
@@ -227,6 +228,24 @@ class AlreadyDelivered(UpdateRefused):
     problem_kind = "already-delivered"
 
 
+class UploadOffset(Conflict):
+    """The upload goes on at another offset."""
+
+    problem_kind = "upload-offset"
+
+
+class UploadIncomplete(Conflict):
+    """The upload is not finished."""
+
+    problem_kind = "upload-incomplete"
+
+
+class TusVersion(ApiError):
+    """Another version of tus is spoken here."""
+
+    problem_kind = "tus-version"
+
+
 class TooLarge(ApiError):
     """The body is too large."""
 
@@ -271,6 +290,24 @@ class InvalidValues(Invalid):
     """A tensor has values that cannot be used."""
 
     problem_kind = "invalid-values"
+
+
+class UploadLocked(ApiError):
+    """Another request has the upload."""
+
+    problem_kind = "upload-locked"
+
+
+class TooManyUploads(ApiError):
+    """Too many uploads are open."""
+
+    problem_kind = "too-many-uploads"
+
+
+class ChecksumMismatch(ApiError):
+    """The piece does not match its checksum."""
+
+    problem_kind = "checksum-mismatch"
 
 
 class TooManyRequests(ApiError):

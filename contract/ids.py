@@ -20,6 +20,7 @@ PREFIXES = {
     "discriminator": "dsc",
     "gan_update": "gup",
     "worker": "wrk",
+    "upload": "upl",
 }
 
 

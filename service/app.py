@@ -21,10 +21,12 @@ from service import config
 from service.api import problems
 from service.api.intake import Gone
 from service.api.middleware import Frame
-from service.api.routes import catalogue, datasets, devices, federations, jobs, models, pages, rounds
+from service.api.routes import catalogue, datasets, devices, federations, jobs, models, pages, rounds, uploads
 from service.api.services import Services
+from service.api.source import Answered, answer_again
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
+from service.infra.parts import LocalParts
 from service.infra.wakeup import Wakeup
 from service.operations.federations import versions
 from service.operations.sweep import sweep, tidy
@@ -44,6 +46,7 @@ its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins.
 _TAGS = [
     {"name": "federations", "description": "Create, start and steer federations; enrol and revoke devices."},
     {"name": "devices", "description": "What a device calls; `client_sdk.train_and_push()` does all of it."},
+    {"name": "uploads", "description": "Resumable uploads by the tus 1.0 protocol, for links that break."},
     {"name": "rounds", "description": "Who was asked, who answered, what came out."},
     {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
     {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
@@ -65,7 +68,9 @@ def build_services(settings: config.Settings) -> Services:
             return versions(session, ids)
 
     changes = Changes(read_versions, settings.poll_seconds)
-    return Services(settings, database, blobs, Store(database, blobs, wakeup.request, changes.kick), changes, wakeup)
+    parts = LocalParts(settings.resolved_blob_dir / "uploads")
+    store = Store(database, blobs, wakeup.request, changes.kick, parts)
+    return Services(settings, database, blobs, parts, store, changes, wakeup)
 
 
 async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
@@ -172,7 +177,8 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_middleware(Frame, max_json_bytes=settings.max_json_bytes)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
-    for module in (federations, devices, rounds, models, datasets, jobs, catalogue, pages):
+    app.add_exception_handler(Answered, answer_again)
+    for module in (federations, devices, uploads, rounds, models, datasets, jobs, catalogue, pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -29,6 +29,13 @@ class Settings(BaseSettings):
     max_upload_bytes: int = Field(2 * 1024 * MIB, ge=1024, description="largest body of an upload")
     max_json_bytes: int = Field(MIB, ge=1024, description="largest JSON body")
     max_upload_idle_seconds: float = Field(60.0, gt=0, description="an upload that sends nothing for so long is ended")
+    max_open_uploads: int = Field(8, ge=1, le=1000, description="resumable uploads that a device may have open")
+    max_open_upload_bytes: int = Field(
+        64 * 1024 * MIB, ge=1024, description="bytes that all open resumable uploads may come to"
+    )
+    upload_expiry_seconds: float = Field(
+        86_400.0, gt=0, description="a resumable upload that gets nothing for so long is removed"
+    )
     min_free_bytes: int = Field(256 * MIB, ge=0, description="uploads are refused below this much free disk space")
     lease_seconds: float = Field(30.0, gt=0, description="a worker that is silent for so long has lost its job")
     max_attempts: int = Field(5, ge=1, le=100, description="tries of a job before it has failed")

@@ -52,6 +52,7 @@ def need(*roles: Role) -> Callable[[Principal], Principal]:
 Operator = Annotated[Principal, Depends(need("operator"))]
 Viewer = Annotated[Principal, Depends(need("operator", "viewer"))]
 Device = Annotated[Principal, Depends(need("device"))]
+Uploader = Annotated[Principal, Depends(need("device", "operator"))]
 Joiner = Annotated[Principal, Depends(need("join"))]
 Candidate = Annotated[Principal, Depends(need("join", "device"))]
 Reader = Annotated[Principal, Depends(need("operator", "viewer", "device"))]

@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from contract.tensors import Header, StreamCheck, TensorError
+from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.services import Services
-from service.domain.errors import DomainError
+from service.api.source import Source
+from service.domain.errors import DomainError, not_found
+from service.infra.parts import PartsLost
+from service.operations import uploads
+from service.operations.uploads import Held
 
 log = logging.getLogger("service.intake")
 _BATCH = 1 << 19
@@ -31,9 +38,9 @@ _KINDS = {"container": "invalid-container", "tensors": "invalid-tensors", "value
 
 BODY: dict[str, Any] = {
     "requestBody": {
-        "required": True,
+        "required": False,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "a safetensors file",
+        "description": "a safetensors file; nothing when `upload` names one",
     }
 }
 REFUSALS = documented(
@@ -48,6 +55,8 @@ REFUSALS = documented(
     "invalid-container",
     "invalid-tensors",
     "invalid-values",
+    "upload-incomplete",
+    "upload-locked",
     "storage-full",
 )
 
@@ -58,12 +67,21 @@ class Gone(Exception):
 
 @dataclass(frozen=True)
 class Received:
-    """A body on the disk, checked; `path` is temporary."""
+    """A file on the disk, checked; `path` is temporary. `held` is the resumable upload that it came by."""
 
     path: Path
     digest: str
     size: int
     header: Header
+    target: str = ""
+    held: Held | None = None
+
+    def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
+        """Within the transaction that makes the file count: give it its final name; its resumable upload is spent."""
+        if fresh:
+            services.blobs.keep(self.path, self.digest)
+        if self.held is not None:
+            uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
 
 
 def refuse_tensors(error: TensorError) -> DomainError:
@@ -97,8 +115,8 @@ class _Sink:
         self._file.close()
 
 
-def _expected_digest(request: Request) -> bytes | None:
-    text = request.headers.get("content-digest")
+def _expected_digest(request: Request, name: str) -> bytes | None:
+    text = request.headers.get(name)
     if text is None:
         return None
     match = _DIGEST.fullmatch(text.strip())
@@ -107,7 +125,7 @@ def _expected_digest(request: Request) -> bytes | None:
             return base64.b64decode(match[1], validate=True)
     except binascii.Error:
         pass
-    raise DomainError("invalid-request", "Content-Digest must read sha-256=:<base64 of 32 bytes>:")
+    raise DomainError("invalid-request", f"{name} must read sha-256=:<base64 of 32 bytes>:")
 
 
 def _announced(request: Request, limit: int) -> int | None:
@@ -129,26 +147,66 @@ def _too_large(limit: int, actual: int) -> DomainError:
     return DomainError("too-large", f"the body may have {limit} bytes", expected=limit, actual=actual)
 
 
-async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[memoryview]:
+class Patience:
+    """How long a sender may be silent. Somebody else may end the waiting sooner (`end`), with a reason.
+
+    Args:
+        seconds: of silence.
+    """
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self._reason: DomainError | None = None
+        self._waiting: asyncio.Timeout | None = None
+
+    def end(self, reason: DomainError) -> None:
+        """Let nobody wait any longer."""
+        self._reason = reason
+        if self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """Return the next chunk, or None at the end.
+
+        Raises:
+            DomainError: incomplete-body, or the reason that was given.
+            Gone: the client hung up.
+        """
+        if self._reason is not None:
+            raise self._reason
+        try:
+            async with asyncio.timeout(self.seconds) as self._waiting:
+                return await anext(chunks)
+        except StopAsyncIteration:
+            return None
+        except ClientDisconnect:
+            raise Gone from None
+        except TimeoutError:
+            detail = f"nothing came for {self.seconds:g} seconds; send the upload again"
+            raise self._reason or DomainError("incomplete-body", detail) from None
+        finally:
+            self._waiting = None
+
+
+async def batches(request: Request, limit: int, patience: Patience, *, tail: bool = False) -> AsyncIterator[memoryview]:
     """Yield the body in pieces of half a mebibyte, all in one buffer: a piece is valid until the next one is asked for.
 
-    A client may be slow, but not silent.
+    A client may be slow, but not silent. With `tail`, what came before the body broke off is yielded before the error.
     """
     buffer = memoryview(bytearray(_BATCH))
     filled = seen = 0
     chunks = request.stream().__aiter__()
     while True:
         try:
-            async with asyncio.timeout(idle_seconds):
-                chunk = memoryview(await chunks.__anext__())
-        except StopAsyncIteration:
+            data = await patience.next(chunks)
+        except (Gone, DomainError):
+            if filled and tail:
+                yield buffer[:filled]
+            raise
+        if data is None:
             request.scope[UNREAD] = False  # nothing is left to linger over, whatever the last piece turns out to be
             break
-        except ClientDisconnect:
-            raise Gone from None
-        except TimeoutError:
-            detail = f"nothing came for {idle_seconds:g} seconds; send the upload again"
-            raise DomainError("incomplete-body", detail) from None
+        chunk = memoryview(data)
         seen += len(chunk)
         if seen > limit:
             raise _too_large(limit, seen)
@@ -165,16 +223,14 @@ async def _batches(request: Request, limit: int, idle_seconds: float) -> AsyncIt
 
 @contextlib.asynccontextmanager
 async def receive(
-    request: Request,
-    services: Services,
+    source: Source,
     manifest: Callable[[], Header | None],
     on_header: Callable[[Header], None] = lambda header: None,
 ) -> AsyncIterator[Received]:
-    """Take a safetensors body to a temporary file that is gone at the end of the block unless it was kept.
+    """Take a safetensors file to a temporary path that is gone at the end of the block unless it was kept.
 
     Args:
-        request: the request; its body has not been touched.
-        services: where the file goes and what the limits are.
+        source: a request whose body has not been touched, or one that names a finished upload.
         manifest: reads the header that the tensors must match; called in a thread, after the cheap checks.
         on_header: called in a thread as soon as the file's header is there, to refuse early.
 
@@ -182,27 +238,12 @@ async def receive(
         DomainError: why it is refused.
         Gone: the client hung up.
     """
-    settings = services.settings
-    request.scope[UNREAD] = True
-    length = _announced(request, settings.max_upload_bytes)
-    expected = _expected_digest(request)
+    request, services = source.request, source.services
     path = services.blobs.temp()
+    take = _from_body if source.upload is None else _from_upload
     try:
-        if await run_in_threadpool(services.blobs.free_bytes) < settings.min_free_bytes + (length or 0):
-            raise _full()
-        check = StreamCheck(await run_in_threadpool(manifest), length)
-        sink = await run_in_threadpool(_Sink, path, check, on_header)
-        try:
-            async for batch in _batches(request, settings.max_upload_bytes, settings.max_upload_idle_seconds):
-                await run_in_threadpool(sink.write, batch)
-            hexdigest, header = await run_in_threadpool(sink.finish)
-        finally:
-            await run_in_threadpool(sink.close)
-        if expected is not None and expected.hex() != hexdigest:
-            raise DomainError(
-                "digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again"
-            )
-        yield Received(path, f"sha256-{hexdigest}", check.received, header)
+        async with take(source, path, manifest, on_header) as received:
+            yield received
     except TensorError as error:
         raise refuse_tensors(error) from error
     except Gone:
@@ -210,11 +251,87 @@ async def receive(
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _full() from error
+            raise full() from error
         raise
     finally:
         await run_in_threadpool(path.unlink, missing_ok=True)
 
 
-def _full() -> DomainError:
+@contextlib.asynccontextmanager
+async def _from_body(
+    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
+) -> AsyncIterator[Received]:
+    request, services, settings = source.request, source.services, source.services.settings
+    request.scope[UNREAD] = True
+    length = _announced(request, settings.max_upload_bytes)
+    expected = _expected_digest(request, "Content-Digest")
+    if await run_in_threadpool(_room, services) < settings.min_free_bytes + (length or 0):
+        raise full()
+    check = StreamCheck(await run_in_threadpool(manifest), length)
+    sink = await run_in_threadpool(_Sink, path, check, on_header)
+    try:
+        patience = Patience(settings.max_upload_idle_seconds)
+        async for batch in batches(request, settings.max_upload_bytes, patience):
+            await run_in_threadpool(sink.write, batch)
+        hexdigest, header = await run_in_threadpool(sink.finish)
+    finally:
+        await run_in_threadpool(sink.close)
+    if expected is not None and expected.hex() != hexdigest:
+        raise DomainError("digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again")
+    yield Received(path, f"sha256-{hexdigest}", check.received, header)
+
+
+def _room(services: Services) -> int:
+    """Return the free space that is promised to nobody."""
+    with services.store.read() as session:
+        return services.blobs.free_bytes() - uploads.promised(session)
+
+
+@contextlib.asynccontextmanager
+async def _from_upload(
+    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
+) -> AsyncIterator[Received]:
+    request, services = source.request, source.services
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        request.scope[UNREAD] = True
+        raise DomainError("invalid-request", "upload: send a body or name an upload, not both")
+    expected = _expected_digest(request, "Repr-Digest")
+    async with holding(services, source.owner, source.upload or "") as held:
+        uploads.check_whole(held)
+        check = StreamCheck(await run_in_threadpool(manifest), held.length)
+        hexdigest, header = await run_in_threadpool(_assembled, services, held, path, check, on_header)
+        if expected is not None and expected.hex() != hexdigest:
+            detail = "the upload's bytes are not those of Repr-Digest; it is removed, send it again"
+            raise DomainError("digest-mismatch", detail)
+        yield Received(path, f"sha256-{hexdigest}", held.length, header, source.target, held)
+
+
+def _assembled(
+    services: Services, held: Held, path: Path, check: StreamCheck, on_header: Callable[[Header], None]
+) -> tuple[str, Header]:
+    """Bring a whole upload to `path` and read it once: the same checks as of a body, and its digest."""
+    try:
+        services.parts.assemble(held.id, held.parts, held.length, path)
+    except PartsLost:
+        raise lost(services, held) from None
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_BATCH):
+            if check.feed(piece):
+                assert check.header is not None
+                on_header(check.header)
+            digest.update(piece)
+    return digest.hexdigest(), check.finish()
+
+
+def lost(services: Services, held: Held) -> DomainError:
+    """Return the refusal for an upload whose bytes are no longer there; the upload goes with them."""
+    log.error("the bytes of upload %s are not in the store; it is removed", held.id)
+    with services.store.write() as session:
+        uploads.discard(session, held.owner, held.id)
+    return not_found("upload", held.id)
+
+
+def full() -> DomainError:
+    """Return the refusal when there is no room."""
     return DomainError("storage-full", "the service's disk is full; the operator must make room")

@@ -11,10 +11,13 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.problems import UNREAD, problem
+from service.api.problems import TUS_VERSION, UNREAD, problem
 
 log = logging.getLogger("service.access")
-_UPLOADS = re.compile(r"/v1/(rounds/[^/]+/update|federations/[^/]+/(discriminator|gan)|datasets|models)")
+_UPLOADS = re.compile(
+    r"/v1/(rounds/[^/]+/update|federations/[^/]+/(discriminator|gan)|datasets|models|uploads(/[^/]+)?)"
+)
+_TUS = re.compile(r"/v1/uploads(/[^/]+)?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON_IDLE_SECONDS = 30.0
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")
@@ -56,6 +59,9 @@ class Frame:
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope["potstill.request_id"] = request_id
+        tus = _TUS.fullmatch(scope["path"]) is not None
+        if tus and scope["method"] == "POST" and headers.get("x-http-method-override", "") in ("PATCH", "DELETE"):
+            scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
         began, status = time.perf_counter(), 0
 
         async def framed(message: Message) -> None:
@@ -64,6 +70,8 @@ class Frame:
                 status = message["status"]
                 out = MutableHeaders(scope=message)
                 out["X-Request-Id"] = request_id
+                if tus:
+                    out["Tus-Resumable"] = TUS_VERSION
                 for name, value in _SECURITY.items():
                     out.setdefault(name, value)
             await send(message)

@@ -18,6 +18,7 @@ from service.domain.errors import DomainError
 
 log = logging.getLogger("service.api")
 UNREAD = "potstill.unread"
+TUS_VERSION = "1.0.0"
 _LINGER_BYTES = 64 * 1024 * 1024
 _LINGER_SECONDS = 5.0
 _BY_STATUS = {
@@ -82,7 +83,9 @@ def problem(scope: Scope, kind: str, detail: str, headers: dict[str, str] | None
 def _domain(request: Request, error: Exception) -> Response:
     assert isinstance(error, DomainError)
     headers = {"WWW-Authenticate": "Bearer"} if error.kind == "unauthorized" else {}
-    if error.kind in ("too-many-requests", "unavailable", "storage-full"):
+    if error.kind == "tus-version":
+        headers["Tus-Version"] = TUS_VERSION
+    if error.kind in ("too-many-requests", "too-many-uploads", "unavailable", "storage-full", "upload-locked"):
         headers["Retry-After"] = str(error.members.get("retry_after", 5))
     return problem(request.scope, error.kind, error.detail, headers, **error.members)
 

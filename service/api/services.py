@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
+from service.infra.parts import Parts
 from service.infra.wakeup import Wakeup
 from service.operations.unit import Store
 from service.persistence.engine import Database
@@ -17,6 +18,7 @@ class Services:
     settings: Settings
     database: Database
     blobs: Blobs
+    parts: Parts
     store: Store
     changes: Changes
     wakeup: Wakeup

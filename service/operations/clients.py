@@ -11,7 +11,7 @@ from service.domain.assigning import assign
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import check_not_over
 from service.infra import tokens
-from service.operations import effects, lifecycle
+from service.operations import effects, lifecycle, uploads
 from service.operations.clock import now
 from service.operations.paging import page
 from service.persistence.tables import ClientRow, FederationRow, UpdateRow
@@ -109,6 +109,7 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
         raise not_found("client", client_id)
     federation = lifecycle.locked(session, federation_id)
     row.revoked_at = row.revoked_at or now()
+    uploads.drop_of(session, client_id)
     effects.touch(session, federation)  # it may be waiting for an assignment
     session.flush()
     lifecycle.proceed(session, federation, max_attempts)

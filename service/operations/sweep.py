@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.operations import effects, federations, idempotency, jobs, lifecycle, publishing, workers
+from service.operations import effects, federations, idempotency, jobs, lifecycle, publishing, uploads, workers
 from service.operations.clock import now
 from service.operations.release import collect
 from service.operations.unit import Store
@@ -25,6 +25,7 @@ def sweep(store: Store, max_attempts: int) -> None:
     """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
     with store.read() as session:
         worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
+        expired = uploads.any_expired(session)
     for job_id in worn:
         _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
     for id_ in due:
@@ -32,9 +33,11 @@ def sweep(store: Store, max_attempts: int) -> None:
         _alone(store, f"federation {id_}", act)
     if unheard:
         _alone(store, "wake-ups", _wake)
+    if expired:
+        _alone(store, "uploads", uploads.sweep)
 
 
-def _alone(store: Store, what: str, act: Callable[[Session], None]) -> None:
+def _alone(store: Store, what: str, act: Callable[[Session], object]) -> None:
     try:
         with store.write() as session:
             act(session)
@@ -81,5 +84,18 @@ def tidy(store: Store) -> None:
         working = {f"{job.id}-{job.fence}" for job in running}
     removed = store.blobs.sweep(_ABANDONED_SECONDS, working)
     removed += collect(store.database, store.blobs, _UNNAMED_SECONDS)
+    removed += _drop_unknown(store)
     if removed:
         log.info("removed %d abandoned files", removed)
+
+
+def _drop_unknown(store: Store) -> int:
+    """Remove bytes of uploads that no row names."""
+    if store.parts is None:
+        return 0
+    left = set(store.parts.ids(_ABANDONED_SECONDS))
+    with store.read() as session:
+        unknown = uploads.unknown(session, left)
+    for upload in unknown:
+        store.parts.remove(upload)
+    return len(unknown)

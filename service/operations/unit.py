@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy.orm import Session
 
 from service.infra.blobs import Blobs
+from service.infra.parts import Parts
 from service.operations import effects
 from service.operations.release import remove_unnamed
 from service.persistence.engine import Database
@@ -15,6 +16,7 @@ class Store:
     """Database and blobs together.
 
     Args:
+        parts: bytes of resumable uploads; a worker, which has none, leaves it out.
         wake: called after a commit that added work.
         changed: called after a commit that waiting devices may care about.
     """
@@ -25,8 +27,9 @@ class Store:
         blobs: Blobs,
         wake: Callable[[], None] = lambda: None,
         changed: Callable[[], None] = lambda: None,
+        parts: Parts | None = None,
     ):
-        self.database, self.blobs = database, blobs
+        self.database, self.blobs, self.parts = database, blobs, parts
         self._wake, self._changed = wake, changed
 
     @contextmanager
@@ -42,6 +45,9 @@ class Store:
             self._wake()
         if session.info.get(effects.CHANGED):
             self._changed()
+        if self.parts is not None:
+            for upload in session.info.get(effects.DROPPED, ()):
+                self.parts.remove(upload)
         released = session.info.get(effects.RELEASED)
         if released:
             with self.database.write() as again:

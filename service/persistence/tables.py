@@ -290,6 +290,29 @@ class WorkerRow(Base):
     job_id: Mapped[str | None]
 
 
+class UploadRow(Base):
+    """A resumable upload. `offset` bytes of it are on the disk; `parts` says in what, where the store needs that.
+
+    Who writes holds the row by `holder` until `lease_until`; `wanted` asks for it back. Once the upload has counted,
+    `answer` is what its delivery to `target` was answered, and the bytes are gone.
+    """
+
+    __tablename__ = "uploads"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(index=True)
+    length: Mapped[int]
+    offset: Mapped[int] = mapped_column(default=0)
+    notes: Mapped[str] = mapped_column(Text)
+    parts: Mapped[list[Any]]
+    holder: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    wanted: Mapped[bool] = mapped_column(default=False)
+    target: Mapped[str | None]
+    answer: Mapped[dict[str, Any] | None]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class TokenRow(Base):
     """A token of a person or program, as a keyed hash."""
 

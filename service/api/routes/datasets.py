@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.tensors import TensorFile
@@ -12,6 +12,7 @@ from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
+from service.api.source import Delivery
 from service.operations import datasets
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -24,19 +25,20 @@ def _register(services: Parts, name: str, upload: Received) -> Dataset:
         classes = datasets.num_classes(file)
     with services.store.write() as session:
         row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
-        services.blobs.keep(upload.path, upload.digest)
-        return datasets.describe(row)
+        answer = datasets.describe(row)
+        upload.count(session, services, True, answer)
+        return answer
 
 
 @router.post("", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("name-taken", "invalid-field"))
 async def add_dataset(
-    request: Request, services: Services, caller: Operator, name: Annotated[Name, Query(examples=["digits-server"])]
+    source: Delivery, services: Services, caller: Operator, name: Annotated[Name, Query(examples=["digits-server"])]
 ) -> Dataset:
     """Register server data: a safetensors body with `inputs` [N, ...] and, for validation and test, `labels` [N] (I64).
 
     The same name with the same bytes again gets the same answer.
     """
-    async with receive(request, services, lambda: None, datasets.check_header) as upload:
+    async with receive(source, lambda: None, datasets.check_header) as upload:
         return await run_in_threadpool(_register, services, name, upload)
 
 

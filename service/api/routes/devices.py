@@ -23,7 +23,12 @@ from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
+<<<<<<< HEAD
 from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
+=======
+from service.api.source import Delivery
+from service.operations import assignments, clients, discriminators, gan, updates
+>>>>>>> d4bb7f7 (Resumable uploads by tus 1.0: pieces that survive a cut link, a killed server and a second writer; delivered by name)
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
@@ -101,9 +106,9 @@ def _accept_update(
         row, fresh = updates.accept(
             session, ticket, metadata, upload.digest, upload.size, services.settings.max_attempts
         )
-        if fresh:
-            services.blobs.keep(upload.path, upload.digest)
-        return updates.receipt(session, row), fresh
+        receipt = updates.receipt(session, row)
+        upload.count(session, services, fresh, receipt)
+        return receipt, fresh
 
 
 def _manifest(services: Parts, ticket: updates.Ticket) -> Header:
@@ -126,7 +131,7 @@ def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Tic
 )
 async def put_update(
     round_id: Annotated[str, Path(max_length=64)],
-    request: Request,
+    source: Delivery,
     response: Response,
     services: Services,
     caller: Device,
@@ -142,7 +147,7 @@ async def put_update(
     def read_header(header: Header) -> None:
         found.append(updates.read_metadata(header.metadata, ticket))
 
-    async with receive(request, services, lambda: _manifest(services, ticket), read_header) as upload:
+    async with receive(source, lambda: _manifest(services, ticket), read_header) as upload:
         receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
@@ -182,9 +187,9 @@ def _read_gan(services: Parts, metadata: dict[str, str], ticket: gan.Ticket) -> 
 def _accept_gan(services: Parts, ticket: gan.Ticket, sent: gan.Sent, upload: Received) -> tuple[GanReceipt, bool]:
     with services.store.write() as session:
         row, fresh = gan.accept(session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts)
-        if fresh:
-            services.blobs.keep(upload.path, upload.digest)
-        return gan.receipt(row), fresh
+        receipt = gan.receipt(row)
+        upload.count(session, services, fresh, receipt)
+        return receipt, fresh
 
 
 @router.put(
@@ -197,7 +202,7 @@ def _accept_gan(services: Parts, ticket: gan.Ticket, sent: gan.Sent, upload: Rec
 )
 async def put_gan(
     federation_id: Annotated[str, Path(max_length=64)],
-    request: Request,
+    source: Delivery,
     response: Response,
     services: Services,
     caller: Device,
@@ -211,7 +216,7 @@ async def put_gan(
     def read_header(header: Header) -> None:
         found.append(_read_gan(services, header.metadata, ticket))
 
-    async with receive(request, services, lambda: _header(services, ticket.template), read_header) as upload:
+    async with receive(source, lambda: _header(services, ticket.template), read_header) as upload:
         receipt, fresh = await run_in_threadpool(_accept_gan, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
@@ -233,9 +238,9 @@ def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> 
             upload.size,
             services.settings.max_attempts,
         )
-        if fresh:
-            services.blobs.keep(upload.path, upload.digest)
-        return discriminators.receipt(row), fresh
+        receipt = discriminators.receipt(row)
+        upload.count(session, services, fresh, receipt)
+        return receipt, fresh
 
 
 @router.put(
@@ -248,14 +253,14 @@ def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> 
 )
 async def put_discriminator(
     federation_id: Annotated[str, Path(max_length=64)],
-    request: Request,
+    source: Delivery,
     response: Response,
     services: Services,
     caller: Device,
 ) -> DiscriminatorReceipt:
     """Upload this device's discriminator (FedGO), trained once on local data against the generator's images."""
     template = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
-    async with receive(request, services, lambda: _header(services, template)) as upload:
+    async with receive(source, lambda: _header(services, template)) as upload:
         receipt, fresh = await run_in_threadpool(_accept_discriminator, services, caller, upload)
     response.status_code = 201 if fresh else 200
     return receipt

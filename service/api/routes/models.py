@@ -17,6 +17,7 @@ from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Ser
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
+from service.api.source import Delivery
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.operations import models
@@ -79,14 +80,16 @@ def _import(services: Parts, caller: Principal, key: str | None, architecture: s
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"model {architecture} {upload.digest}", make)
-        return models.describe(session, models.get(session, answer["id"]))
+        model = models.describe(session, models.get(session, answer["id"]))
+        upload.count(session, services, False, model)
+        return model
 
 
 @router.post(
     "", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("invalid-field", "idempotency-conflict")
 )
 async def import_model(
-    request: Request,
+    source: Delivery,
     services: Services,
     caller: Operator,
     architecture: Annotated[str | None, Query(max_length=100, description="what it is the weights of")] = None,
@@ -98,7 +101,7 @@ async def import_model(
             architectures.find(architecture)
         except ValueError as error:
             raise invalid_field("architecture", str(error)) from None
-    async with receive(request, services, lambda: None) as upload:
+    async with receive(source, lambda: None) as upload:
         return await run_in_threadpool(_import, services, caller, key, architecture, upload)
 
 

@@ -1,0 +1,87 @@
+"""Where a delivery's bytes come from: the request's own body, or a resumable upload that `?upload=` names."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from contract.wire.problems import KINDS
+from service.api.deps import Anyone, Services
+from service.api.services import Services as Parts
+from service.domain.errors import DomainError
+from service.operations import uploads
+
+_FINAL = (409, 413, 415, 422)
+_UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")
+
+
+class Answered(Exception):
+    """The upload has counted already, by the very same request: it gets the same answer."""
+
+    def __init__(self, answer: dict[str, Any]):
+        super().__init__()
+        self.answer = answer
+
+
+def answer_again(request: Request, error: Exception) -> Response:
+    """Return the first answer."""
+    assert isinstance(error, Answered)
+    return JSONResponse(error.answer, status_code=200 if request.method == "PUT" else 201)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A request that delivers a file, and who sends it."""
+
+    request: Request
+    services: Parts
+    owner: str
+    upload: str | None
+
+    @property
+    def target(self) -> str:
+        """What the file is meant for, as one short text."""
+        query = "&".join(sorted(f"{name}={value}" for name, value in self.request.query_params.multi_items()))
+        text = f"{self.request.method} {self.request.url.path}?{query}"
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _answered(source: Source) -> dict[str, Any] | None:
+    with source.services.store.read() as session:
+        return uploads.answered(session, source.owner, source.upload or "", source.target)
+
+
+def _discard(source: Source) -> None:
+    with source.services.store.write() as session:
+        uploads.discard(session, source.owner, source.upload or "")
+
+
+async def get_source(
+    request: Request,
+    services: Services,
+    principal: Anyone,
+    upload: Annotated[
+        str | None,
+        Query(max_length=64, description="id of a finished resumable upload, instead of a body (`/v1/uploads`)"),
+    ] = None,
+) -> AsyncIterator[Source]:
+    """Give the route its source; when what came is refused for good, the upload goes with it."""
+    source = Source(request, services, principal.id, upload)
+    if upload is not None:
+        answer = await run_in_threadpool(_answered, source)
+        if answer is not None:
+            raise Answered(answer)
+    try:
+        yield source
+    except DomainError as error:
+        final = KINDS[error.kind].status in _FINAL or error.kind == "digest-mismatch"
+        if upload is not None and final and error.kind not in _UNDECIDED:
+            await run_in_threadpool(_discard, source)
+        raise
+
+
+Delivery = Annotated[Source, Depends(get_source)]
