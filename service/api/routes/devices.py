@@ -23,12 +23,8 @@ from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
-<<<<<<< HEAD
-from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
-=======
 from service.api.source import Delivery
-from service.operations import assignments, clients, discriminators, gan, updates
->>>>>>> d4bb7f7 (Resumable uploads by tus 1.0: pieces that survive a cut link, a killed server and a second writer; delivered by name)
+from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
