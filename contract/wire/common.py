@@ -37,8 +37,8 @@ def _plain(value: str) -> str:
         raise ValueError("control characters are not allowed")
     if value != value.strip():
         raise ValueError("must not start or end with a blank")
-    if re.search(r"[/\\<>]", value) or value in (".", ".."):
-        raise ValueError("the characters / \\ < > and the names . and .. are not allowed")
+    if re.search(r"[/\\<>]|%(2[ef]|5c|00)", value, re.IGNORECASE) or value in (".", ".."):
+        raise ValueError("the characters / \\ < >, their percent-encodings, and the names . and .. are not allowed")
     return value
 
 
