@@ -1,7 +1,7 @@
 """Updates: what a device may send, and the transaction that makes it count."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from json import loads
 from pathlib import Path
@@ -47,6 +47,7 @@ class Ticket:
     local: LocalPlan
     num_classes: int
     public_digest: str | None = None
+    current: dict[str, Any] = field(default_factory=dict)
 
     def manifest(self, base: Header, public: Header | None) -> Header:
         """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL)."""
@@ -60,15 +61,19 @@ def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | No
     ).first()
 
 
+def _current(session: Session, federation_id: str) -> dict[str, Any]:
+    """Return what every refusal of an update tells of the round that goes on now."""
+    newest = lifecycle.newest_round(session, session.get_one(FederationRow, federation_id))
+    return {"current_round": newest.index if newest else None, "current_round_id": newest.id if newest else None}
+
+
 def _refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
-    newest = lifecycle.newest_round(session, session.get_one(FederationRow, round_.federation_id))
     return DomainError(
         "round-closed",
         f"{why}; fetch the new assignment and train from its model",
         round=round_.index,
         state=round_.state,
-        current_round=newest.index if newest else None,
-        current_round_id=newest.id if newest else None,
+        **_current(session, round_.federation_id),
     )
 
 
@@ -85,7 +90,11 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     client = session.get_one(ClientRow, principal.id)
     participant = session.get(ParticipantRow, (round_id, client.id))
     if participant is None:
-        raise DomainError("not-selected", f"this client was not asked in round {round_.index}; wait for an assignment")
+        raise DomainError(
+            "not-selected",
+            f"this client was not asked in round {round_.index}; wait for an assignment",
+            **_current(session, round_.federation_id),
+        )
     known = update_of(session, round_id, client.id)
     if known is None:
         refuse_if_closed(session, round_, participant)
@@ -100,6 +109,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         config.local,
         config.task.num_classes,
         _public_digest(session, round_.federation_id),
+        _current(session, round_.federation_id),
     )
 
 
@@ -138,17 +148,18 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
     """
     parsed = parse_metadata(metadata, ticket.max_samples)
     if parsed.base_model != ticket.base_model:
-        raise stale(ticket.base_model, parsed.base_model)
+        raise stale(ticket.base_model, parsed.base_model, **ticket.current)
     return parsed
 
 
-def stale(expected: str, actual: str) -> DomainError:
+def stale(expected: str, actual: str, **current: Any) -> DomainError:
     """Return the refusal of what was trained from another model than it should have been."""
     return DomainError(
         "stale-base-model",
         "the update was trained from another model than the round's; fetch the assignment and train again",
         expected=expected,
         actual=actual[:64],
+        **current,
     )
 
 
@@ -194,7 +205,7 @@ def check_values(ticket: Ticket, path: Path) -> None:
             check_predictions(file)
 
 
-def replayed(row: Delivered, digest: str) -> Delivered:
+def replayed(row: Delivered, digest: str, **current: Any) -> Delivered:
     """Return the delivery that is here, if the same bytes came again.
 
     Raises:
@@ -206,6 +217,7 @@ def replayed(row: Delivered, digest: str) -> Delivered:
             "this client's update of the round is here already; the first one counts",
             expected=row.digest,
             actual=digest,
+            **current,
         )
     return row
 
@@ -224,11 +236,11 @@ def accept(
     round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
     known = update_of(session, ticket.round_id, ticket.client_id)
     if known is not None:
-        return replayed(known, digest), False
+        return replayed(known, digest, **ticket.current), False
     participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
     base = str(round_.base_models[participant.prototype])
     if base != ticket.base_model:  # the round was restarted while the body came
-        raise stale(base, ticket.base_model)
+        raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
     refuse_if_closed(session, round_, participant)
     clients.still_enrolled(session, ticket.client_id)
     row = UpdateRow(

@@ -1,8 +1,8 @@
 """C: HTTP. Clients that vanish, bodies without end, bursts, answers that get lost, names that are paths."""
 
+import contextlib
 import gzip
 import json
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -72,10 +72,8 @@ def test_c02_a_sound_body_above_the_limit(live: Deployment, party: Any) -> None:
     header = json.dumps({"__metadata__": {"a": "b" * 100}}).encode().ljust(512)
     with Line(fed.url()) as line:
         line.head("PUT", fed.tokens["a"], Content_Length=LIMIT + 1)
-        try:
+        with contextlib.suppress(OSError):
             line.send(len(header).to_bytes(8, "little") + header)
-        except OSError:
-            pass
         assert line.answer().status == 413
 
 
@@ -154,7 +152,20 @@ def test_c14_the_answer_got_lost(party: Any) -> None:
     assert fed.round().answered == 1
 
 
-PATHS = ["../../x", "/etc/x", "a/../../b", "..%2f..%2fx", "..%5C..%5cx", "C:\\x", "", "a\0b", "..", ".", "a/b", "x" * 500]
+PATHS = [
+    "../../x",
+    "/etc/x",
+    "a/../../b",
+    "..%2f..%2fx",
+    "..%5C..%5cx",
+    "C:\\x",
+    "",
+    "a\0b",
+    "..",
+    ".",
+    "a/b",
+    "x" * 500,
+]
 
 
 def test_c19_names_are_no_paths(live: Deployment, party: Any) -> None:
