@@ -1,5 +1,6 @@
 """A client with bad manners: plain sockets that stop half-way, lie about lengths, or never read their answer."""
 
+import contextlib
 import json
 import socket
 import struct
@@ -85,8 +86,6 @@ def put(url: str, token: str, body: bytes, **headers: object) -> Answer:
     """Upload a body on a connection of its own."""
     with Line(url) as line:
         line.head("PUT", token, Content_Length=len(body), Connection="close", **headers)
-        try:
+        with contextlib.suppress(OSError):  # refused early: the answer says why
             line.send(body)
-        except OSError:
-            pass  # refused early: the answer says why
         return line.answer()
