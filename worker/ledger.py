@@ -335,7 +335,7 @@ class Ledger:
                 ParticipantRow,
                 (ParticipantRow.client_id == UpdateRow.client_id) & (ParticipantRow.round_id == UpdateRow.round_id),
             )
-            .where(UpdateRow.round_id == round_.id)
+            .where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
             .order_by(ClientRow.name)
         )
         return [

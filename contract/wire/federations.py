@@ -173,3 +173,16 @@ class JoinToken(Response):
     """A fresh join token; the one before no longer works."""
 
     join_token: str
+
+
+class Rollback(Request):
+    """How far to go back; one of the two."""
+
+    round: int | None = Field(None, ge=0, description="to the models after this round; 0 are the first ones")
+    rounds: int | None = Field(None, ge=1, description="undo so many published rounds, counted from the newest")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Rollback":
+        if (self.round is None) == (self.rounds is None):
+            raise ValueError("name round or rounds, one of the two")
+        return self

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from contract.wire.common import Digest, Response, Timestamp
+from contract.wire.common import Digest, Request, Response, Timestamp
 
 RoundState = Literal["collecting", "aggregating", "published", "failed", "skipped"]
 
@@ -92,6 +92,22 @@ class Model(Response):
     current: bool = Field(False, description="whether devices get this one")
     created_at: Timestamp
     url: str
+
+
+class Promotion(Request):
+    """Where a model is to become the one that devices get; a federation's own model says so itself."""
+
+    federation: str | None = Field(None, max_length=64, description="for an imported model: id of the federation")
+    prototype: str | None = Field(None, max_length=110, description="for an imported model, where there are several")
+
+
+class JobRetry(Request):
+    """How a failed job is tried again."""
+
+    exclude: list[str] = Field(
+        default_factory=list, max_length=10_000, description="names or ids of clients whose updates are left out"
+    )
+    force: bool = Field(False, description="also when fewer than min_updates are left")
 
 
 class Dataset(Response):

@@ -1,5 +1,6 @@
 """What a finished job changes: models, metrics, the round and what follows, in one transaction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +10,9 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.federations import TERMINAL_STATES, Prototype
-from service.domain.errors import DomainError
+from service.domain.errors import DomainError, invalid_field
 from service.domain.states import ROUND, advance
-from service.operations import effects, jobs, lifecycle
+from service.operations import effects, exclusions, jobs, lifecycle, lineage
 from service.operations.clock import now
 from service.persistence.tables import (
     CurrentModelRow,
@@ -180,8 +181,9 @@ def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> No
 def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome, keep_updates: bool) -> None:
     round_ = session.get_one(RoundRow, job.round_id)
     config = lifecycle.config_of(federation)
+    excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
     updates = list(session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
-    parents = sorted({update.digest for update in updates})
+    parents = sorted({update.digest for update in updates if update.excluded is None})
     models = dict(round_.models)
     for prototype in config.published:
         if prototype.name not in outcome.files:
@@ -202,14 +204,14 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
         models[prototype.name] = model.id
     _keep_state(session, federation, round_, outcome)
     round_.models = models
-    round_.metrics = outcome.metrics
+    round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
     round_.state = advance(ROUND, round_.state, "publish", "round")
     round_.published_at = now()
     round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
     federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
     effects.touch(session, federation)
     if not keep_updates:
-        effects.release_blobs(session, set(parents))
+        lifecycle.let_go(session, round_)
 
 
 def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
@@ -280,11 +282,16 @@ def cancelled(session: Session, job: JobRow) -> None:
     give_up(session, job, "cancelled", "cancelled by an operator; retry the job to go on")
 
 
-def revive(session: Session, job: JobRow) -> None:
+def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bool = False) -> None:
     """Retry a failed job and put its round and federation back to where they were.
 
+    Args:
+        exclude: names or ids of clients whose updates are left out from now on.
+        force: also when fewer than `min_updates` are left.
+
     Raises:
-        DomainError: invalid-transition, when its federation is over or went on without it.
+        DomainError: invalid-transition, when its federation is over or went on without it; invalid-field and
+            too-few-updates, for what is to be left out.
     """
     federation = lifecycle.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
@@ -293,8 +300,12 @@ def revive(session: Session, job: JobRow) -> None:
     newest = lifecycle.newest_round(session, federation)
     if job.round_id is not None and newest is not None and newest.id != job.round_id:
         raise DomainError("invalid-transition", f"the federation went on to round {newest.index}", state=job.state)
+    if exclude and (job.round_id is None or newest is None):
+        raise invalid_field("exclude", f"a job of kind {job.kind!r} fuses no updates")
     jobs.requeue(session, job)
     if newest is not None and job.round_id is not None:
+        lineage.check_same_bases(session, federation, newest)
+        exclusions.exclude(session, newest, exclude, force)
         newest.state = advance(ROUND, newest.state, "retry", "round")
         newest.reason = None
         if federation.state == "paused":

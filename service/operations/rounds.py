@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
-from service.operations import hearing, lifecycle
+from service.operations import hearing, lifecycle, lineage
 from service.operations.paging import page
 from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -40,6 +40,7 @@ def close(session: Session, round_id: str, force: bool, max_attempts: int) -> Ro
             min_updates=view.min_updates,
         )
     if round_.state == "failed" and open_:
+        lineage.check_same_bases(session, federation, round_)
         lifecycle.move(session, federation, "resume")
         federation.error = federation.detail = None
     lifecycle.close(session, federation, round_, max_attempts, "retry" if round_.state == "failed" and open_ else "")

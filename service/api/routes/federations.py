@@ -3,21 +3,32 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Body, Path, Response
 
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice
-from contract.wire.federations import Federation, FederationCreate, FederationCreated, FederationSummary, JoinToken
+from contract.wire.federations import (
+    Federation,
+    FederationCreate,
+    FederationCreated,
+    FederationSummary,
+    JoinToken,
+    Rollback,
+)
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
-from service.operations import clients, federations, rounds
+from service.operations import clients, federations, lineage, rounds
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
+_ROLLBACKS: dict[str, Any] = {
+    "to a round": {"value": {"round": 3}},
+    "the newest round back": {"value": {"rounds": 1}},
+}
 _AUTH = documented("unauthorized", "forbidden")
 _ONE = documented("unauthorized", "forbidden", "not-found")
 _STEER = documented("unauthorized", "forbidden", "not-found", "invalid-transition")
@@ -120,6 +131,29 @@ def cancel_federation(
     """End a federation for good. Its models stay."""
     return _steer(
         services, caller, key, "cancel", federation_id, lambda session: federations.cancel(session, federation_id)
+    )
+
+
+@router.post("/{federation_id}/rollback", responses=_STEER | documented("invalid-field", "idempotency-conflict"))
+def roll_back_federation(
+    federation_id: FederationId,
+    body: Annotated[Rollback, Body(openapi_examples=_ROLLBACKS)],
+    services: Services,
+    caller: Operator,
+    key: IdempotencyKey = None,
+) -> Federation:
+    """Go back to the models after an earlier round, of all prototypes, with what the recipe keeps between rounds.
+
+    Rounds are numbered on, and a round that collects begins again; while one is fused this is refused. Doing it twice
+    is doing it once.
+    """
+    return _steer(
+        services,
+        caller,
+        key,
+        f"rollback {body.model_dump_json()}",
+        federation_id,
+        lambda session: lineage.rollback(session, federation_id, body),
     )
 
 

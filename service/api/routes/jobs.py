@@ -1,17 +1,21 @@
 """Jobs and the workers that do them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from contract.wire.common import Page
-from contract.wire.rounds import Job, JobState, Worker
+from contract.wire.rounds import Job, JobRetry, JobState, Worker
 from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.operations import jobs, publishing, workers
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 JobId = Annotated[str, Path(max_length=64)]
+_RETRIES: dict[str, Any] = {
+    "as it was": {"value": {}},
+    "without a client": {"value": {"exclude": ["ward-7"]}},
+}
 _ONE = documented("unauthorized", "forbidden", "not-found")
 
 
@@ -46,12 +50,23 @@ def cancel_job(job_id: JobId, services: Services, caller: Operator) -> Job:
         return workers.describe_job(job)
 
 
-@router.post("/jobs/{job_id}/retry", responses=_ONE | documented("invalid-transition"))
-def retry_job(job_id: JobId, services: Services, caller: Operator) -> Job:
-    """Let a failed or cancelled job run again; its round and federation go on from where they were."""
+@router.post(
+    "/jobs/{job_id}/retry", responses=_ONE | documented("invalid-transition", "invalid-field", "too-few-updates")
+)
+def retry_job(
+    job_id: JobId,
+    services: Services,
+    caller: Operator,
+    body: Annotated[JobRetry | None, Body(openapi_examples=_RETRIES)] = None,
+) -> Job:
+    """Let a failed or cancelled job run again; its round and federation go on from where they were.
+
+    With `exclude` the updates of these clients are left out, so that one that cannot be used holds nobody up.
+    """
+    wish = body or JobRetry()
     with services.store.write() as session:
         job = jobs.get(session, job_id)
-        publishing.revive(session, job)
+        publishing.revive(session, job, wish.exclude, wish.force)
         return workers.describe_job(job)
 
 

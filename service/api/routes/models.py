@@ -4,15 +4,16 @@ import base64
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from contract import architectures
+from contract.tensors import Header, TensorFile
 from contract.wire.common import Page
-from contract.wire.rounds import Model
+from contract.wire.rounds import Model, Promotion
 from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
@@ -20,11 +21,15 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
-from service.operations import models
+from service.operations import lineage, models
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
+_PROMOTIONS: dict[str, Any] = {
+    "a model of the federation": {"value": {}},
+    "an imported model": {"value": {"federation": "fed_01…", "prototype": "main"}},
+}
 _ONE = documented("unauthorized", "forbidden", "not-found")
 
 
@@ -110,6 +115,35 @@ def show_model(model_id: ModelId, services: Services, caller: Reader) -> Model:
     """Show a model: its round, its recipe, the digests of what it was made from."""
     with services.store.read() as session:
         return models.describe(session, models.readable(session, model_id, caller))
+
+
+@router.post(
+    "/{model_id}/promote",
+    responses=_ONE | documented("invalid-transition", "invalid-field", "invalid-tensors", "idempotency-conflict"),
+)
+def promote_model(
+    model_id: ModelId,
+    services: Services,
+    caller: Operator,
+    body: Annotated[Promotion | None, Body(openapi_examples=_PROMOTIONS)] = None,
+    key: IdempotencyKey = None,
+) -> Model:
+    """Make a model what devices get next: one of the federation's own, or an imported one with the same tensors.
+
+    A round that collects begins again from it; while one is fused this is refused. Doing it twice is doing it once.
+    """
+    wish = body or Promotion()
+
+    def header_of(digest: str) -> Header:
+        with TensorFile(services.blobs.path(digest)) as file:
+            return file.header
+
+    def make() -> dict[str, Any]:
+        return {"id": lineage.promote(session, model_id, wish, header_of).id}
+
+    with services.store.write() as session:
+        answer = once(session, caller.id, key, f"promote {model_id} {wish.model_dump_json()}", make)
+        return models.describe(session, models.get(session, answer["id"]))
 
 
 def _matches(headers: Mapping[str, str], etag: str) -> bool:
