@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := service,worker,client,privacy,postgres,redis,demo,dev
+EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help

@@ -24,7 +24,7 @@ from service.api.middleware import Frame
 from service.api.routes import catalogue, datasets, devices, federations, jobs, models, pages, rounds, uploads
 from service.api.services import Services
 from service.api.source import Answered, answer_again
-from service.infra.blobs import Blobs
+from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.parts import LocalParts
 from service.infra.wakeup import Wakeup
@@ -60,7 +60,7 @@ _TAGS = [
 def build_services(settings: config.Settings) -> Services:
     """Return the parts of one API process."""
     database = Database(settings)
-    blobs = Blobs(settings.resolved_blob_dir)
+    blobs = open_blobs(settings)
     wakeup = Wakeup(settings)
 
     def read_versions(ids: list[str]) -> dict[str, int]:

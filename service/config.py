@@ -6,12 +6,32 @@ import secrets
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 MIB = 1024 * 1024
+
+
+class _Files(EnvSettingsSource):
+    """Settings by file: POTSTILL_SECRET_FILE names a file that holds what POTSTILL_SECRET would.
+
+    That is how Docker and Kubernetes hand out secrets. Both at once is a mistake.
+    """
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        name = f"{self.env_prefix}{field_name}".upper()
+        path = os.environ.get(f"{name}_FILE")
+        if path is None:
+            return None, field_name, False
+        if name in os.environ:
+            raise ValueError(f"{name} and {name}_FILE are both set; unset one")
+        try:
+            return Path(path).read_text().rstrip("\r\n"), field_name, False
+        except OSError as error:
+            raise ValueError(f"{name}_FILE: {error}") from error
 
 
 class Settings(BaseSettings):
@@ -23,6 +43,20 @@ class Settings(BaseSettings):
     database_url: str | None = Field(None, description="SQLAlchemy URL; default: SQLite in the home folder")
     broker_url: str | None = Field(None, description="Celery broker; default: a queue folder in the home folder")
     blob_dir: Path | None = Field(None, description="folder of the weights; default: blobs in the home folder")
+    blob_url: str | None = Field(None, description="s3://bucket/prefix to keep the weights in a bucket, not a folder")
+    s3_endpoint: str | None = Field(None, description="address of an S3-compatible store; default: AWS")
+    s3_public_endpoint: str | None = Field(None, description="its address as devices reach it, for presigned links")
+    s3_region: str = Field("us-east-1", description="region of the bucket")
+    s3_access_key: SecretStr | None = Field(None, description="key id; default: what AWS_* variables or files say")
+    s3_secret_key: SecretStr | None = Field(None, description="the key's secret")
+    s3_timeout_seconds: float = Field(20.0, gt=0, description="patience with the store for a connection and a read")
+    presign: bool = Field(False, description="devices fetch from and put into the bucket by presigned addresses")
+    presign_seconds: int = Field(900, ge=10, le=604_800, description="how long such an address is valid")
+    cache_dir: Path | None = Field(None, description="local copies of a bucket's blobs; default: cache in home")
+    cache_bytes: int = Field(20 * 1024 * MIB, ge=0, description="what those copies may take up on a worker")
+    scratch_bytes: int = Field(
+        20 * 1024 * MIB, ge=MIB, description="what files in the making may take up, with a bucket"
+    )
     secret: SecretStr | None = Field(None, description="key of the token hashes; default: secret.key in home")
     host: str = Field("127.0.0.1", description="address that the service listens on")
     port: int = Field(8080, ge=0, le=65535)
@@ -47,6 +81,21 @@ class Settings(BaseSettings):
     keep_updates: bool = Field(False, description="keep the clients' uploads after their round is published")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment, and files that it names."""
+        return (named["init_settings"], named["env_settings"], _Files(settings_cls))
+
+    @model_validator(mode="after")
+    def _one_store(self) -> Self:
+        if self.blob_url is not None and self.bucket is None:
+            raise ValueError("POTSTILL_BLOB_URL must read s3://bucket or s3://bucket/prefix")
+        if self.blob_url is not None and self.blob_dir is not None:
+            raise ValueError("POTSTILL_BLOB_URL and POTSTILL_BLOB_DIR are both set; unset one")
+        return self
+
     @cached_property
     def resolved_database_url(self) -> str:
         """The database URL, SQLite in the home folder unless set."""
@@ -61,6 +110,21 @@ class Settings(BaseSettings):
     def resolved_blob_dir(self) -> Path:
         """The folder of the blobs."""
         return (self.blob_dir or self.home / "blobs").resolve()
+
+    @cached_property
+    def bucket(self) -> tuple[str, str] | None:
+        """The bucket and the prefix of its keys, empty or ending with a slash; None for a folder."""
+        scheme, _, rest = (self.blob_url or "").partition("://")
+        name, _, prefix = rest.partition("/")
+        if scheme != "s3" or not name:
+            return None
+        prefix = prefix.strip("/")
+        return name, f"{prefix}/" if prefix else ""
+
+    @cached_property
+    def resolved_cache_dir(self) -> Path:
+        """The folder of the local copies of a bucket's blobs, and of files in the making."""
+        return (self.cache_dir or self.home / "cache").resolve()
 
     @cached_property
     def queue_dir(self) -> Path:

@@ -1,10 +1,12 @@
 """The worker's only door to the database: claim a job, load its inputs, keep its lease, publish its result."""
 
+import contextlib
 import logging
 import math
 import os
 import shutil
 import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import TensorError, TensorFile, check_file, compare
 from contract.wire.federations import Prototype
 from service.config import Settings
+from service.domain.errors import DomainError
 from service.domain.federation import SERVER, FederationConfig
-from service.infra.blobs import Blobs, digest_of
+from service.infra.blob_store import open_blobs
+from service.infra.blobs import digest_of
 from service.infra.queue import Sender
 from service.operations import effects, jobs, lifecycle, publishing, workers
 from service.operations.jobs import LostLease
+from service.operations.release import forget_copies
 from service.operations.unit import Store
 from service.persistence.engine import Database
 from service.persistence.tables import (
@@ -42,6 +47,7 @@ from worker.specs import (
     JobResult,
     JobSpec,
     NetworkRef,
+    Progress,
     PrototypeSpec,
     RoundSpec,
     ScoreSpec,
@@ -49,7 +55,8 @@ from worker.specs import (
 )
 
 log = logging.getLogger("worker.ledger")
-__all__ = ["Claimed", "Ledger", "LostLease"]
+__all__ = ["Claimed", "DomainError", "Ledger", "LostLease"]
+_ABANDONED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Ledger:
         self.settings = settings
         self.worker_id = new_id("worker")
         self._sender = Sender(settings)
-        self._blobs = Blobs(settings.resolved_blob_dir)
+        self._blobs = open_blobs(settings)
         self._database = Database(settings)
         self._store = Store(self._database, self._blobs, self._wake)
 
@@ -135,6 +142,9 @@ class Ledger:
         files = {name: (path, *digest_of(path)) for name, path in result.models.items()}
         kept = {name: (path, *digest_of(path)) for name, path in (result.state or {}).items()}
         self._check(job, result)
+        for path, digest, _ in [*files.values(), *kept.values()]:
+            if path != self._blobs.path(digest):
+                self._blobs.prepare(path, digest)
         with self._store.write() as session:
             effects.hold_blobs(session)
             jobs.held(session, job.id, job.fence)
@@ -153,6 +163,9 @@ class Ledger:
             publishing.publish(
                 session, job.id, job.fence, outcome, self.settings.keep_updates, self.settings.max_attempts
             )
+        for path, digest, _ in [*files.values(), *kept.values()]:
+            if path != self._blobs.path(digest):
+                self._blobs.adopt(path, digest)  # the next round starts from it
 
     def _check(self, job: Claimed, result: JobResult) -> None:
         """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
@@ -206,6 +219,29 @@ class Ledger:
             if job.kind == "score":
                 return self._score(session, federation, config, folder)
             return self._round(session, federation, config, session.get_one(RoundRow, job.round_id), folder)
+
+    @contextlib.contextmanager
+    def inputs(self, spec: JobSpec, report: Callable[[Progress], None]) -> Iterator[None]:
+        """Have every file that a job names on this machine for the length of the block.
+
+        Copies of what the service removes in the meantime, uploads above all, go at its end.
+        """
+        wanted = {digest for path in _paths(spec.model_dump()) if (digest := self._blobs.digest_at(path)) is not None}
+        with self._blobs.hold(wanted, lambda done, of: report(Progress(phase="fetch", step=done, of=of))):
+            yield
+        forget_copies(self._database, self._blobs)
+
+    def tidy(self) -> None:
+        """Remove what jobs left on this machine; the API does so where it has the same folder."""
+        with self._store.read() as session:
+            working = jobs.folders(session)
+        self._blobs.sweep(_ABANDONED_SECONDS, working)
+        forget_copies(self._database, self._blobs)
+
+    def postpone(self, job: Claimed, detail: str) -> None:
+        """Put a job back for a while because the blob store is away, which is no fault of the job's."""
+        with self._store.write() as session:
+            jobs.postpone(session, jobs.held(session, job.id, job.fence), "unavailable", detail)
 
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""
@@ -358,6 +394,15 @@ class Ledger:
             .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
         )
         return {name: self._blobs.path(digest) for name, digest in rows if digest is not None}
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Yield every path in a job's specification."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _paths(item)
 
 
 def plain(value: Any) -> Any:

@@ -11,13 +11,14 @@ import time
 from typing import Any
 
 from worker.child import needs_torch
-from worker.ledger import Claimed, Ledger, LostLease
+from worker.ledger import Claimed, DomainError, Ledger, LostLease
 from worker.pipeline import run
 from worker.specs import JobFailure, JobResult, JobSpec, Progress
 
 log = logging.getLogger("worker.runner")
 _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
+_TIDY_SECONDS = 600.0
 
 
 class Interrupted(Exception):
@@ -192,11 +193,15 @@ class Runner:
         self._wanted.set()
 
     def _run(self) -> None:
+        tidied = -_TIDY_SECONDS
         while not self._stop.is_set():
             self._wanted.clear()
             try:
                 self.drain()
                 self.ledger.heartbeat()
+                if time.monotonic() >= tidied + _TIDY_SECONDS:
+                    self.ledger.tidy()
+                    tidied = time.monotonic()
             except Exception:
                 log.exception("cannot reach the jobs table; trying again")
             if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
@@ -229,10 +234,11 @@ class Runner:
         try:
             spec = self.ledger.load(job)
             try:
-                result = self._compute(spec, keeper)
-                if self._verdict(keeper) in ("cancelled", "lost"):
-                    raise Interrupted
-                self.ledger.publish(job, result)
+                with self.ledger.inputs(spec, keeper.report):
+                    result = self._compute(spec, keeper)
+                    if self._verdict(keeper) in ("cancelled", "lost"):
+                        raise Interrupted
+                    self.ledger.publish(job, result)
             finally:
                 self.ledger.drop_outputs(spec)
         except LostLease:
@@ -252,6 +258,9 @@ class Runner:
         if isinstance(error, JobFailure):
             log.error("job %s: %s: %s", job.id, error.code, error.detail)
             self.ledger.fail(job, error.code, error.detail, final=error.code not in ("internal", "out_of_memory"))
+        elif isinstance(error, DomainError) and error.kind == "unavailable":  # the blob store is away
+            log.error("job %s: put back: %s", job.id, error)
+            self.ledger.postpone(job, str(error))
         elif isinstance(error, ChildLost):
             log.error("job %s: %s", job.id, error)
             self.ledger.fail(job, "worker_lost", str(error), final=False)

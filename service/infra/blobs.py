@@ -1,115 +1,168 @@
-"""Content-addressed files: written beside, put on the disk, renamed to their digest; never changed again."""
+"""Blobs: immutable files named by their digest. What every store of them can do; a folder and a bucket do it."""
 
-import contextlib
 import hashlib
-import os
 import re
-import shutil
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
+
+from contract.tensors import Header
 
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
+Report = Callable[[int, int], None]  # bytes fetched, of so many
 
 
-class Blobs:
-    """A local folder of blobs.
+def unreported(done: int, of: int) -> None:
+    """Report to nobody."""
 
-    Args:
-        root: the folder; made if it is not there.
+
+class Blobs(Protocol):
+    """A store of blobs.
+
+    A blob is named in two steps. `prepare` does the slow part before the transaction that names it; `keep`, inside that
+    transaction and under `effects.hold_blobs`, makes sure that it is there. In between nothing names it, so a removal
+    may take it away: then `keep` puts it again.
     """
 
-    def __init__(self, root: Path):
-        self.root = root
-        self._temp = root / "tmp"
-        self._temp.mkdir(parents=True, exist_ok=True)
+    def temp(self) -> Path:
+        """Return a fresh local path for a file in the making."""
+        ...
+
+    def work_dir(self, job_id: str, fence: int) -> Path:
+        """Return an empty local folder for the outputs of a job; those of its earlier holders go."""
+        ...
+
+    def prepare(self, temp: Path, digest: str) -> None:
+        """Bring a file, which must be on the disk already (fsync), to where blobs are; it does not count yet."""
+        ...
+
+    def keep(self, temp: Path, digest: str) -> None:
+        """Give a file its final name; quick when `prepare` came before."""
+        ...
+
+    def adopt(self, temp: Path, digest: str) -> None:
+        """Use a file that was kept as this machine's copy, so that it need not be fetched."""
+        ...
+
+    def delete(self, digest: str) -> None:
+        """Remove a blob; one that is not there does no harm."""
+        ...
 
     def path(self, digest: str) -> Path:
-        """Return where the blob of a digest is.
+        """Return where this machine's copy of a blob is, or will be while it is held.
 
         Raises:
             ValueError: not a digest; no path is ever made from anything else.
         """
-        if not _DIGEST.fullmatch(digest):
-            raise ValueError(f"not a digest: {digest!r}")
-        return self.root / digest[7:9] / digest[7:]
+        ...
 
-    def temp(self) -> Path:
-        """Return a fresh path for a file in the making."""
-        return self._temp / f"up-{uuid.uuid4().hex}"
+    def digest_at(self, path: Path) -> str | None:
+        """Return the digest of the blob whose `path` this is, or None for any other path."""
+        ...
 
-    def work_dir(self, job_id: str, fence: int) -> Path:
-        """Return an empty folder for the outputs of a job; those of its earlier holders go."""
-        for old in self._temp.glob(f"job-{job_id}-*"):
-            shutil.rmtree(old, ignore_errors=True)
-        folder = self._temp / f"job-{job_id}-{fence}"
-        folder.mkdir(parents=True)
-        return folder
+    def hold(self, digests: Iterable[str], report: Report = unreported) -> AbstractContextManager[None]:
+        """Have blobs at their `path`, whole and checked, for the length of the block."""
+        ...
 
-    def keep(self, temp: Path, digest: str) -> None:
-        """Give a file, which must be on the disk already (fsync), its final name."""
-        final = self.path(digest)
-        final.parent.mkdir(exist_ok=True)
-        os.replace(temp, final)
-        for folder in (final.parent, self.root):
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+    def file(self, digest: str) -> Path | None:
+        """Return the blob as a local file, where it is one without being fetched."""
+        ...
 
-    def delete(self, digest: str) -> None:
-        """Remove a blob; one that is not there does no harm."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path(digest).unlink()
+    def size(self, digest: str) -> int:
+        """Return the size in bytes.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        ...
+
+    def read(self, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to, without, `end`, in pieces of at most a mebibyte."""
+        ...
+
+    def header(self, digest: str) -> Header:
+        """Return the header of a blob that is a safetensors file."""
+        ...
+
+    def link(self, digest: str) -> str | None:
+        """Return an address from which anybody may fetch the blob for a while, where the store has such and may."""
+        ...
+
+    def staging(self) -> "Staging | None":
+        """Return where devices may put files by themselves, where the store has such and may."""
+        ...
+
+    def check(self) -> str:
+        """Return what there is to say of the store.
+
+        Raises:
+            DomainError: unavailable.
+        """
+        ...
 
     def free_bytes(self) -> int:
-        """Return the free space of the disk."""
-        return shutil.disk_usage(self.root).free
+        """Return the free space for uploads on this machine."""
+        ...
 
     def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
         """Yield the digests of all blobs of some age, in batches."""
-        batch: set[str] = set()
-        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
-            for path in folder.iterdir():
-                with contextlib.suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime >= older_than_seconds:
-                        batch.add(f"sha256-{path.name}")
-                if len(batch) >= size:
-                    yield batch
-                    batch = set()
-        if batch:
-            yield batch
+        ...
+
+    def copies(self, size: int) -> Iterator[set[str]]:
+        """Yield the digests of this machine's copies, in batches; nothing where the store is local."""
+        ...
+
+    def forget(self, digests: set[str]) -> None:
+        """Remove this machine's copies of blobs, unless they are held."""
+        ...
 
     def sweep(self, older_than_seconds: float, working: set[str]) -> int:
-        """Remove abandoned files in the making and the folders of jobs that nobody works on; return how many.
+        """Remove abandoned files in the making and the folders of jobs that nobody works on; return how many."""
+        ...
 
-        Args:
-            older_than_seconds: since an upload's last byte.
-            working: names of the folders of jobs that run, as `work_dir` was given them.
+
+class Staging(Protocol):
+    """A place in the store where devices put files by themselves; nothing there counts before it was checked."""
+
+    def open(self, owner: str, digest: str, size: int) -> tuple[str, str, dict[str, str], int]:
+        """Return name, address, headers and seconds for one PUT of exactly these bytes.
+
+        Raises:
+            DomainError: too-many-requests, when the owner has left too many files lying there.
         """
-        removed = 0
-        for entry in self._temp.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - entry.stat().st_mtime < older_than_seconds:
-                    continue
-                if entry.is_dir():
-                    if entry.name.removeprefix("job-") in working:
-                        continue
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    entry.unlink()
-                removed += 1
-        return removed
+        ...
+
+    def read(self, owner: str, name: str) -> Iterator[bytes]:
+        """Yield the bytes of a file.
+
+        Raises:
+            FileNotFoundError: there is none of this name.
+        """
+        ...
+
+    def drop(self, owner: str, name: str) -> None:
+        """Remove a file."""
+        ...
+
+
+def hex_of(digest: str) -> str:
+    """Return the hexadecimal part of a digest.
+
+    Raises:
+        ValueError: not a digest.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"not a digest: {digest!r}")
+    return digest[7:]
 
 
 def digest_of(path: Path) -> tuple[str, int]:
     """Return the digest and the size of a file."""
     digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(BLOCK):
             digest.update(block)
             size += len(block)
     return f"sha256-{digest.hexdigest()}", size

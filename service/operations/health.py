@@ -6,6 +6,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.config import Settings
+from service.domain.errors import DomainError
 from service.infra.blobs import Blobs
 from service.operations.clock import now
 from service.operations.workers import SILENT
@@ -39,6 +40,10 @@ def checks(database: Database, blobs: Blobs, settings: Settings, worker: bool) -
                 )
     except SQLAlchemyError as error:
         found["database"] = (False, type(error).__name__)
+    try:
+        found["blobs"] = (True, blobs.check())
+    except DomainError as error:
+        found["blobs"] = (False, error.detail)
     free = blobs.free_bytes()
     found["disk"] = (free >= settings.min_free_bytes, f"{free} bytes free")
     return found

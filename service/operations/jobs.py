@@ -17,6 +17,7 @@ from service.operations.clock import now
 from service.persistence.tables import FederationRow, JobRow
 
 BACKOFF_SECONDS = 2.0
+POSTPONED_SECONDS = 5.0
 
 
 class LostLease(Exception):
@@ -136,6 +137,21 @@ def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
     job.state = advance(JOB, job.state, "release", "job")
     job.not_before = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
     return True
+
+
+def postpone(session: Session, job: JobRow, error: str, detail: str) -> None:
+    """Put a job back because something that it needs is away; the attempt does not count."""
+    job.state = advance(JOB, job.state, "release", "job")
+    job.lease_until = job.worker_id = None
+    job.error, job.detail = error, detail[:2000]
+    job.not_before = now() + timedelta(seconds=POSTPONED_SECONDS)
+    job.attempt -= 1
+
+
+def folders(session: Session) -> set[str]:
+    """Return the names of the folders of jobs that run, as `Blobs.sweep` takes them."""
+    running = session.scalars(select(JobRow).where(JobRow.state == "running"))
+    return {f"{job.id}-{job.fence}" for job in running}
 
 
 def give_back(session: Session, job: JobRow) -> None:

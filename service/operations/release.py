@@ -53,6 +53,14 @@ def remove_unnamed(session: Session, blobs: Blobs, digests: set[str]) -> None:
         blobs.delete(digest)
 
 
+def forget_copies(database: Database, blobs: Blobs) -> None:
+    """Remove this machine's copies of blobs that nothing names any more: what the service deleted stays nowhere."""
+    for batch in blobs.copies(_AT_ONCE):
+        with database.read() as session:
+            unnamed = batch - named(session, batch)
+        blobs.forget(unnamed)
+
+
 def collect(database: Database, blobs: Blobs, older_than_seconds: float) -> int:
     """Remove blobs that nothing names and that are older than some seconds; return how many.
 

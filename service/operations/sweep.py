@@ -80,8 +80,7 @@ def tidy(store: Store) -> None:
         idempotency.forget(session)
         workers.forget_silent(session)
     with store.read() as session:
-        running = session.scalars(select(JobRow).where(JobRow.state == "running"))
-        working = {f"{job.id}-{job.fence}" for job in running}
+        working = jobs.folders(session)
     removed = store.blobs.sweep(_ABANDONED_SECONDS, working)
     removed += collect(store.database, store.blobs, _UNNAMED_SECONDS)
     removed += _drop_unknown(store)

@@ -1,15 +1,19 @@
 """One unit of work: a write transaction and, after its commit, the effects that it noted."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
+from service.domain.errors import DomainError
 from service.infra.blobs import Blobs
 from service.infra.parts import Parts
 from service.operations import effects
 from service.operations.release import remove_unnamed
 from service.persistence.engine import Database
+
+log = logging.getLogger("service.unit")
 
 
 class Store:
@@ -50,9 +54,15 @@ class Store:
                 self.parts.remove(upload)
         released = session.info.get(effects.RELEASED)
         if released:
-            with self.database.write() as again:
-                effects.lock_blobs(again)
-                remove_unnamed(again, self.blobs, released)
+            self._remove(released)
+
+    def _remove(self, released: set[str]) -> None:
+        try:
+            with self.database.write() as session:
+                effects.lock_blobs(session)
+                remove_unnamed(session, self.blobs, released)
+        except DomainError as error:  # the store is away, but what was committed stands
+            log.warning("%d blobs stay until the next collection: %s", len(released), error.detail)
 
     @contextmanager
     def read(self) -> Iterator[Session]:

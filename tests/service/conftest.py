@@ -26,6 +26,7 @@ from sqlalchemy import create_engine, func, select, text
 from contract.tensors import DTYPES, dtype_name, write_file
 from service.app import create_app
 from service.config import Settings
+from service.infra.blob_folder import BlobFolder
 from service.infra.blobs import Blobs, digest_of
 from service.operations import jobs, publishing
 from service.operations.tokens import ensure_operator_token
@@ -474,6 +475,6 @@ def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterat
     else:
         settings = make_settings(database_url=request.getfixturevalue("postgres"))
     database = Database(settings)
-    blobs = Blobs(settings.resolved_blob_dir)
+    blobs = BlobFolder(settings.resolved_blob_dir)
     yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs), blobs=blobs)
     database.close()

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from service.config import Settings
 
@@ -51,3 +52,31 @@ def test_a_short_secret_is_refused_and_none_is_shown() -> None:
     settings = Settings(secret="a long enough secret")
     assert settings.key == b"a long enough secret"
     assert "long enough" not in repr(settings)
+
+
+def test_a_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("a secret from a file\n")
+    monkeypatch.setenv("POTSTILL_SECRET_FILE", str(tmp_path / "secret"))
+    assert Settings(home=tmp_path).key == b"a secret from a file"
+    monkeypatch.setenv("POTSTILL_SECRET", "another one, sixteen characters")
+    with pytest.raises(ValueError, match="POTSTILL_SECRET and POTSTILL_SECRET_FILE are both set"):
+        Settings(home=tmp_path)
+    monkeypatch.delenv("POTSTILL_SECRET")
+    monkeypatch.setenv("POTSTILL_SECRET_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="POTSTILL_SECRET_FILE"):
+        Settings(home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket"), [("s3://one", ("one", "")), ("s3://one/", ("one", "")), ("s3://one/a/b/", ("one", "a/b/"))]
+)
+def test_a_bucket_and_its_prefix(tmp_path: Path, url: str, bucket: tuple[str, str]) -> None:
+    assert Settings(home=tmp_path, blob_url=url).bucket == bucket
+
+
+def test_blobs_are_in_one_place(tmp_path: Path) -> None:
+    for wrong in ("http://one", "s3://", "one"):
+        with pytest.raises(ValidationError, match="s3://bucket"):
+            Settings(home=tmp_path, blob_url=wrong)
+    with pytest.raises(ValidationError, match="unset one"):
+        Settings(home=tmp_path, blob_url="s3://one", blob_dir=tmp_path)

@@ -1,8 +1,9 @@
 """The runner: what becomes of a job when it is done, fails, is cancelled, lost, or its worker stops."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
 from worker import runner as module
-from worker.ledger import Claimed, LostLease
+from worker.ledger import Claimed, DomainError, LostLease
 from worker.runner import Child, ChildLost, Runner
 from worker.specs import JobFailure, JobResult, Progress, RoundSpec
 
@@ -45,6 +46,16 @@ class FakeLedger:
             updates=[],
             output_dir=self.folder,
         )
+
+    @contextlib.contextmanager
+    def inputs(self, spec: RoundSpec, report: Any) -> Iterator[None]:
+        yield
+
+    def tidy(self) -> None:
+        self.said.append("tidied")
+
+    def postpone(self, job: Claimed, detail: str) -> None:
+        self.said.append(("postponed", detail))
 
     def is_cancelled(self, job: Claimed) -> bool:
         if self.lost:
@@ -123,6 +134,14 @@ def test_a_fault_is_recorded_with_its_code(
 
     do(ledger, monkeypatch, broken)
     assert ledger.verdicts == [("failed", code, final)]
+
+
+def test_a_job_waits_for_a_store_that_is_away(ledger: FakeLedger, monkeypatch: Any) -> None:
+    def broken(report: Any) -> JobResult:
+        raise DomainError("unavailable", "the blob store does not answer")
+
+    do(ledger, monkeypatch, broken)
+    assert ledger.verdicts == [("postponed", "the blob store does not answer")]
 
 
 def test_a_cancelled_job_ends_and_is_not_published(ledger: FakeLedger, monkeypatch: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from contract.tensors import Header, TensorFile
+from contract.tensors import Header
 from contract.wire.devices import (
     Assignment,
     DiscriminatorReceipt,
@@ -90,14 +90,14 @@ async def _first(waiting: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any
 
 
 def _header(services: Parts, digest: str) -> Header:
-    with TensorFile(services.blobs.path(digest)) as file:
-        return file.header
+    return services.blobs.header(digest)
 
 
 def _accept_update(
     services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
 ) -> tuple[UpdateReceipt, bool]:
     updates.check_values(ticket, upload.path)
+    services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = updates.accept(
             session, ticket, metadata, upload.digest, upload.size, services.settings.max_attempts
@@ -181,6 +181,7 @@ def _read_gan(services: Parts, metadata: dict[str, str], ticket: gan.Ticket) -> 
 
 
 def _accept_gan(services: Parts, ticket: gan.Ticket, sent: gan.Sent, upload: Received) -> tuple[GanReceipt, bool]:
+    services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = gan.accept(session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts)
         receipt = gan.receipt(row)
@@ -225,6 +226,7 @@ def _admit_discriminator(services: Parts, federation_id: str, caller: Device) ->
 
 
 def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
+    services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = discriminators.accept(
             session,

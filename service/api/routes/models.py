@@ -1,19 +1,15 @@
 """Models: where they came from, and their weights."""
 
 import base64
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive, Scope, Send
 
 from contract import architectures
-from contract.tensors import Header, TensorFile
 from contract.wire.common import Page
 from contract.wire.rounds import Model, Promotion
+from service.api.blobs import etag_matches, serve
 from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
@@ -31,35 +27,6 @@ _PROMOTIONS: dict[str, Any] = {
     "an imported model": {"value": {"federation": "fed_01…", "prototype": "main"}},
 }
 _ONE = documented("unauthorized", "forbidden", "not-found")
-
-
-class Weights(FileResponse):
-    """A file in pieces of a mebibyte: several times the speed of the default."""
-
-    chunk_size = 1 << 20
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the file; a range that cannot be served becomes a problem like every other error.
-
-        A range in another unit than bytes is ignored (RFC 9110, 14.2).
-        """
-        headers = [
-            (name, value)
-            for name, value in scope["headers"]
-            if name != b"range" or value.strip().lower().startswith(b"bytes")
-        ]
-
-        async def checked(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] in (400, 416):
-                size = self.headers["content-length"]
-                raise HTTPException(
-                    message["status"],
-                    f"the file has {size} bytes; ask for a range such as bytes=0-{int(size) - 1}",
-                    {"Content-Range": f"bytes */{size}"},
-                )
-            await send(message)
-
-        await super().__call__({**scope, "headers": headers}, receive, checked)
 
 
 @router.get("", responses=_ONE)
@@ -83,6 +50,7 @@ def _import(services: Parts, caller: Principal, key: str | None, architecture: s
         services.blobs.keep(upload.path, upload.digest)
         return {"id": row.id}
 
+    services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"model {architecture} {upload.digest}", make)
         model = models.describe(session, models.get(session, answer["id"]))
@@ -134,21 +102,12 @@ def promote_model(
     """
     wish = body or Promotion()
 
-    def header_of(digest: str) -> Header:
-        with TensorFile(services.blobs.path(digest)) as file:
-            return file.header
-
     def make() -> dict[str, Any]:
-        return {"id": lineage.promote(session, model_id, wish, header_of).id}
+        return {"id": lineage.promote(session, model_id, wish, services.blobs.header).id}
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"promote {model_id} {wish.model_dump_json()}", make)
         return models.describe(session, models.get(session, answer["id"]))
-
-
-def _matches(headers: Mapping[str, str], etag: str) -> bool:
-    given = headers.get("if-none-match", "")
-    return given.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in given.split(","))
 
 
 @router.head("/{model_id}/weights", response_class=Response, include_in_schema=False)
@@ -161,6 +120,7 @@ def _matches(headers: Mapping[str, str], etag: str) -> bool:
         200: {"content": {"application/octet-stream": {}}, "description": "the safetensors file"},
         206: {"description": "the part that Range asked for"},
         304: {"description": "If-None-Match names it"},
+        307: {"description": "fetch it from `Location`, without the token (an installation with presigned links)"},
     },
 )
 def get_weights(model_id: ModelId, request: Request, services: Services, caller: Reader) -> Response:
@@ -173,6 +133,6 @@ def get_weights(model_id: ModelId, request: Request, services: Services, caller:
         "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest[7:])).decode()}:",
         "Cache-Control": "private, immutable, max-age=31536000",
     }
-    if _matches(request.headers, etag):
+    if etag_matches(request.headers, etag):
         return Response(status_code=304, headers=headers)
-    return Weights(services.blobs.path(digest), media_type="application/octet-stream", headers=headers)
+    return serve(services.blobs, digest, request, headers)

@@ -1,0 +1,94 @@
+"""Blobs as answers: a local file, a link to the bucket, or the bucket's bytes passed on."""
+
+import re
+from collections.abc import Mapping
+
+from fastapi import Request, Response
+from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from service.infra.blobs import Blobs
+
+MEDIA_TYPE = "application/octet-stream"
+_RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))", re.IGNORECASE)
+
+
+def _unsatisfiable(status: int, size: int) -> HTTPException:
+    return HTTPException(
+        status,
+        f"the file has {size} bytes; ask for a range such as bytes=0-{size - 1}",
+        {"Content-Range": f"bytes */{size}"},
+    )
+
+
+class Weights(FileResponse):
+    """A file in pieces of a mebibyte: several times the speed of the default."""
+
+    chunk_size = 1 << 20
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the file; a range that cannot be served becomes a problem like every other error.
+
+        A range in another unit than bytes is ignored (RFC 9110, 14.2).
+        """
+        headers = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name != b"range" or value.strip().lower().startswith(b"bytes")
+        ]
+
+        async def checked(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (400, 416):
+                raise _unsatisfiable(message["status"], int(self.headers["content-length"]))
+            await send(message)
+
+        await super().__call__({**scope, "headers": headers}, receive, checked)
+
+
+def etag_matches(headers: Mapping[str, str], etag: str) -> bool:
+    """Whether If-None-Match names it."""
+    given = headers.get("if-none-match", "")
+    return given.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in given.split(","))
+
+
+def _asked(request: Request, etag: str, size: int) -> tuple[int, int] | None:
+    """Return the one range that was asked for as [start, end), or None for all of it.
+
+    Several ranges, another unit, or a range of another version (If-Range) get all of it, as RFC 9110 allows.
+    """
+    match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
+    if match is None or request.headers.get("if-range", etag) != etag:
+        return None
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        start, end = max(0, size - int(suffix)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    if start >= end:
+        raise _unsatisfiable(416, size)
+    return start, end
+
+
+def serve(blobs: Blobs, digest: str, request: Request, headers: dict[str, str]) -> Response:
+    """Return a blob as an answer, with the range that was asked for.
+
+    Args:
+        headers: `ETag` among them.
+    """
+    path = blobs.file(digest)
+    if path is not None:
+        return Weights(path, media_type=MEDIA_TYPE, headers=headers)
+    link = blobs.link(digest) if request.method == "GET" else None
+    if link is not None:
+        return RedirectResponse(link, 307, {**headers, "Cache-Control": "no-store"})
+    size = blobs.size(digest)
+    wanted = _asked(request, headers["ETag"], size)
+    start, end = wanted or (0, size)
+    headers = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(end - start)}
+    if wanted is not None:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    status = 200 if wanted is None else 206
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=MEDIA_TYPE)
+    return StreamingResponse(blobs.read(digest, start, end), status, headers, MEDIA_TYPE)

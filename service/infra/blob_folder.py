@@ -1,0 +1,123 @@
+"""Blobs in a local folder: written beside, put on the disk, renamed to their digest; never changed again."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from contract.tensors import Header, TensorFile
+from service.infra.blobs import BLOCK, Report, Staging, hex_of, unreported
+from service.infra.scratch import Scratch
+
+
+class BlobFolder:
+    """A local folder of blobs.
+
+    Args:
+        root: the folder; made if it is not there.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        self._scratch = Scratch(root / "tmp")
+        self.temp, self.work_dir, self.sweep = self._scratch.temp, self._scratch.work_dir, self._scratch.sweep
+
+    def path(self, digest: str) -> Path:
+        """Return where the blob of a digest is."""
+        name = hex_of(digest)
+        return self.root / name[:2] / name
+
+    def digest_at(self, path: Path) -> str | None:
+        """Return the digest of the blob whose `path` this is, or None for any other path."""
+        with contextlib.suppress(ValueError):
+            digest = f"sha256-{path.name}"
+            return digest if self.path(digest) == path else None
+        return None
+
+    def prepare(self, temp: Path, digest: str) -> None:
+        """Do nothing: a rename is quick."""
+
+    def keep(self, temp: Path, digest: str) -> None:
+        """Rename a file and put its new name on the disk."""
+        final = self.path(digest)
+        final.parent.mkdir(exist_ok=True)
+        os.replace(temp, final)
+        for folder in (final.parent, self.root):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def adopt(self, temp: Path, digest: str) -> None:
+        """Do nothing: the blob is this machine's copy."""
+
+    def delete(self, digest: str) -> None:
+        """Remove a blob; one that is not there does no harm."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path(digest).unlink()
+
+    @contextlib.contextmanager
+    def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:
+        """Do nothing: all blobs are at their path as long as something names them."""
+        yield
+
+    def file(self, digest: str) -> Path | None:
+        """Return the blob's file."""
+        return self.path(digest)
+
+    def size(self, digest: str) -> int:
+        """Return the size in bytes."""
+        return self.path(digest).stat().st_size
+
+    def read(self, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to, without, `end`, in pieces of at most a mebibyte."""
+        with open(self.path(digest), "rb") as file:
+            left = (os.fstat(file.fileno()).st_size if end is None else end) - start
+            file.seek(start)
+            while left > 0 and (block := file.read(min(BLOCK, left))):
+                left -= len(block)
+                yield block
+
+    def header(self, digest: str) -> Header:
+        """Return the header of a blob that is a safetensors file."""
+        with TensorFile(self.path(digest)) as file:
+            return file.header
+
+    def link(self, digest: str) -> str | None:
+        """Return None: a folder has no addresses."""
+        return None
+
+    def staging(self) -> Staging | None:
+        """Return None: devices send through the service."""
+        return None
+
+    def free_bytes(self) -> int:
+        """Return the free space of the disk."""
+        return self._scratch.free_bytes()
+
+    def check(self) -> str:
+        """Return where the folder is."""
+        return str(self.root)
+
+    def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
+        """Yield the digests of all blobs of some age, in batches."""
+        batch: set[str] = set()
+        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime >= older_than_seconds:
+                        batch.add(f"sha256-{path.name}")
+                if len(batch) >= size:
+                    yield batch
+                    batch = set()
+        if batch:
+            yield batch
+
+    def copies(self, size: int) -> Iterator[set[str]]:
+        """Yield nothing: there are no copies."""
+        return iter(())
+
+    def forget(self, digests: set[str]) -> None:
+        """Do nothing: there are no copies."""

@@ -1,0 +1,144 @@
+"""An S3 server for tests: moto behind a door that checks what moto does not, and that can be made to fail.
+
+moto stores whatever comes; a real store refuses bytes that are not those of `x-amz-checksum-sha256`, and so does the
+door.
+`python -m tests.bucket_server PORT` serves one until it is ended.
+"""
+
+import base64
+import functools
+import hashlib
+import io
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+KEYS = {"s3_access_key": "testing", "s3_secret_key": "testing-secret"}
+Application = Callable[..., Any]
+
+
+@dataclass
+class Door:
+    """A WSGI application in front of moto.
+
+    Attributes:
+        down: answer 503 to everything.
+        failing: how many of the next requests of a method get a 500.
+        hanging: seconds that every request waits.
+        cut: bytes of each GET's body after which the connection breaks, once a request.
+        seen: method and path of each request.
+    """
+
+    inside: Application
+    down: bool = False
+    failing: dict[str, int] = field(default_factory=dict)
+    hanging: float = 0.0
+    cut: int = 0
+    spoil: bool = False
+    seen: list[str] = field(default_factory=list)
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        method = environ["REQUEST_METHOD"]
+        self.seen.append(f"{method} {environ['PATH_INFO']}")
+        if self.hanging:
+            time.sleep(self.hanging)
+        if self.down or self.failing.get(method, 0) > 0:
+            self.failing[method] = self.failing.get(method, 0) - 1
+            return _refuse(start, "503 Slow Down" if self.down else "500 Internal Server Error", "InternalError")
+        if method == "PUT":
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            if self.spoil and body:
+                body = bytes([body[0] ^ 1]) + body[1:]
+            claimed = environ.get("HTTP_X_AMZ_CHECKSUM_SHA256")
+            if claimed and base64.b64encode(hashlib.sha256(body).digest()).decode() != claimed:
+                return _refuse(start, "400 Bad Request", "BadDigest")
+            environ["wsgi.input"] = io.BytesIO(body)
+        answer = self.inside(environ, start)
+        if method == "GET" and self.cut and "/blobs/" in environ["PATH_INFO"]:
+            whole, self.cut = b"".join(answer), 0
+            return iter([whole[: len(whole) // 2]])
+        return answer
+
+
+def _refuse(start: Callable[..., Any], status: str, code: str) -> list[bytes]:
+    body = f"<Error><Code>{code}</Code><Message>as the test wants</Message></Error>".encode()
+    start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+@dataclass
+class BucketServer:
+    """A running server."""
+
+    url: str
+    door: Door
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Return the settings of a service that keeps its blobs under a prefix of its own."""
+        client(self.url).create_bucket(Bucket="potstill-tests")
+        return {
+            "blob_url": f"s3://potstill-tests/{uuid.uuid4().hex}",
+            "s3_endpoint": self.url,
+            "blob_dir": None,
+            **KEYS,
+            **more,
+        }
+
+    def keys(self, settings: dict[str, Any]) -> list[str]:
+        """Return the keys in the bucket of some settings, without the prefix."""
+        bucket, prefix = settings["blob_url"].removeprefix("s3://").split("/")
+        found = client(self.url).list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+        return sorted(item["Key"].removeprefix(f"{prefix}/") for item in found)
+
+
+@functools.cache
+def client(url: str) -> Any:
+    """Return a boto3 client of the server."""
+    import boto3
+
+    key, secret = KEYS.values()
+    return boto3.client(
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret
+    )
+
+
+def environment(settings: dict[str, Any]) -> dict[str, str]:
+    """Return settings as environment variables."""
+    return {f"POTSTILL_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+
+
+@contextmanager
+def serve(port: int = 0) -> Iterator[BucketServer]:
+    """Run a server for the length of the block, on a free port unless told otherwise."""
+    os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log(self, type: str, message: str, *args: Any) -> None:
+            pass
+
+    door = Door(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", port, door, threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, name="bucket-server", daemon=True)
+    thread.start()
+    try:
+        yield BucketServer(f"http://127.0.0.1:{server.server_port}", door)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+if __name__ == "__main__":
+    with serve(int(sys.argv[1])) as running:
+        print(running.url, flush=True)
+        threading.Event().wait()

@@ -1,0 +1,255 @@
+"""What only a bucket can do or get wrong: copies, parts, bytes that change on the way, a store that is away."""
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.config import Settings
+from service.domain.errors import DomainError
+from service.infra.blob_bucket import BlobBucket, WrongBytes
+from service.infra.blobs import digest_of
+from tests.bucket_server import BucketServer, client, environment
+
+ROOT = Path(__file__).parents[3]
+PART = 5 << 20  # the smallest that S3 takes
+
+
+@pytest.fixture
+def server(bucket_server: BucketServer) -> Iterator[BucketServer]:
+    yield bucket_server
+    door = bucket_server.door
+    door.down, door.spoil, door.cut, door.hanging = False, False, 0, 0.0
+    door.failing.clear()
+    door.seen.clear()
+
+
+@pytest.fixture
+def values(server: BucketServer, tmp_path: Path) -> dict[str, Any]:
+    return server.settings(home=tmp_path, s3_timeout_seconds=5, presign=True)
+
+
+@pytest.fixture
+def bucket(values: dict[str, Any]) -> BlobBucket:
+    return BlobBucket(Settings(**values), PART)
+
+
+def stored(bucket: BlobBucket, content: bytes) -> str:
+    path = bucket.temp()
+    path.write_bytes(content)
+    digest, _ = digest_of(path)
+    bucket.prepare(path, digest)
+    path.unlink()
+    return digest
+
+
+def test_a_large_file_goes_in_parts_and_is_there_only_when_whole(
+    bucket: BlobBucket, server: BucketServer, values: dict[str, Any]
+) -> None:
+    content = os.urandom(2 * PART + 7)
+    digest = stored(bucket, content)
+    assert b"".join(bucket.read(digest)) == content
+    path = bucket.temp()
+    path.write_bytes(content[:-1])
+    other, _ = digest_of(path)
+    with open(path, "ab") as file:
+        file.write(b"!")  # it changes between its check and its way to the bucket
+    with pytest.raises(WrongBytes):
+        bucket.prepare(path, other)
+    with pytest.raises(FileNotFoundError):
+        bucket.size(other)
+    assert server.keys(values) == [f"blobs/{digest[7:]}"]
+    assert not list(bucket._bucket.unfinished())
+
+
+@pytest.mark.parametrize("size", [100, PART + 1])
+def test_bytes_that_change_on_the_way_are_refused(bucket: BlobBucket, server: BucketServer, size: int) -> None:
+    server.door.spoil = True
+    with pytest.raises(DomainError, match="store"):
+        stored(bucket, os.urandom(size))
+    assert list(bucket.batches(-60, 10)) == []
+
+
+def test_a_killed_put_leaves_nothing_to_see_and_is_swept(
+    bucket: BlobBucket, server: BucketServer, values: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(3 * PART))
+    digest, _ = digest_of(tmp_path / "file")
+    program = (
+        "import sys; from pathlib import Path; from service.config import load;"
+        "from service.infra.blob_bucket import BlobBucket;"
+        f"BlobBucket(load(), {PART}).prepare(Path(sys.argv[1]), sys.argv[2])"
+    )
+    server.door.hanging = 0.2
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "file"), digest], cwd=ROOT, env=os.environ | environment(values)
+    )
+    end = time.monotonic() + 60
+    while not any("PUT" in line and digest[7:] in line for line in server.door.seen):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.door.hanging = 0
+    with pytest.raises(FileNotFoundError):
+        bucket.size(digest)
+    bucket.sweep(-60, set())
+    assert not list(bucket._bucket.unfinished())
+    assert server.keys(values) == []
+
+
+def test_a_store_that_stumbles_is_asked_again(bucket: BlobBucket, server: BucketServer) -> None:
+    server.door.failing["PUT"] = 1
+    digest = stored(bucket, b"weights")
+    server.door.failing["GET"] = 1
+    assert b"".join(bucket.read(digest)) == b"weights"
+
+
+def test_a_download_that_breaks_off_goes_on(bucket: BlobBucket, server: BucketServer) -> None:
+    content = os.urandom(300_000)
+    digest = stored(bucket, content)
+    server.door.cut = 1
+    assert b"".join(bucket.read(digest)) == content
+    assert sum(line.startswith("GET") for line in server.door.seen) == 2
+
+
+def test_a_store_that_is_down_is_unavailable(bucket: BlobBucket, server: BucketServer) -> None:
+    digest = stored(bucket, b"weights")
+    server.door.down = True
+    for act in (bucket.size, bucket.delete, lambda d: list(bucket.read(d)), lambda d: bucket.check()):
+        with pytest.raises(DomainError) as refused:
+            act(digest)
+        assert refused.value.kind == "unavailable"
+
+
+def test_a_store_that_nobody_answers_for_is_unavailable(values: dict[str, Any]) -> None:
+    gone = BlobBucket(Settings(**{**values, "s3_endpoint": "http://127.0.0.1:9"}))
+    with pytest.raises(DomainError) as refused:
+        gone.check()
+    assert refused.value.kind == "unavailable"
+
+
+# ------------------------------------------------------------------------------------------------------- copies
+def test_a_copy_is_fetched_once(bucket: BlobBucket, server: BucketServer) -> None:
+    digest = stored(bucket, b"weights")
+    server.door.seen.clear()
+    for _ in range(3):
+        with bucket.hold([digest, digest]):
+            assert bucket.path(digest).read_bytes() == b"weights"
+    assert sum(line.startswith("GET") for line in server.door.seen) == 1
+
+
+def _hold(values: dict[str, Any], digest: str, begin: Any) -> None:
+    bucket = BlobBucket(Settings(**values))
+    begin.wait()
+    with bucket.hold([digest]):
+        assert digest_of(bucket.path(digest))[0] == digest
+
+
+def test_two_processes_fetch_one_copy_once(bucket: BlobBucket, server: BucketServer, values: dict[str, Any]) -> None:
+    digest = stored(bucket, os.urandom(1 << 20))
+    context = multiprocessing.get_context("spawn")
+    begin = context.Barrier(3)
+    several = [context.Process(target=_hold, args=(values, digest, begin)) for _ in range(2)]
+    for process in several:
+        process.start()
+    server.door.seen.clear()
+    begin.wait(timeout=60)
+    for process in several:
+        process.join(60)
+    assert [process.exitcode for process in several] == [0, 0]
+    assert sum(line.startswith("GET") for line in server.door.seen) == 1
+
+
+def test_the_copies_used_longest_ago_make_room_but_not_those_in_use(values: dict[str, Any]) -> None:
+    bucket = BlobBucket(Settings(**{**values, "cache_bytes": 250}))
+    one, two, three = (stored(bucket, bytes([number]) * 100) for number in range(3))
+    with bucket.hold([one]):
+        os.utime(bucket.path(one), (0, 0))  # the oldest, but in use
+        with bucket.hold([two]):
+            pass
+        with bucket.hold([three]):
+            assert [bucket.path(digest).exists() for digest in (one, two, three)] == [True, False, True]
+            bucket.forget({one, three})
+            assert bucket.path(one).exists() and bucket.path(three).exists()
+    bucket.forget({one, three})
+    assert list(bucket.copies(10)) == []
+
+
+def test_wrong_bytes_never_become_a_copy(bucket: BlobBucket, values: dict[str, Any]) -> None:
+    digest = stored(bucket, b"weights")
+    name, prefix = values["blob_url"].removeprefix("s3://").split("/")
+    client(values["s3_endpoint"]).put_object(Bucket=name, Key=f"{prefix}/blobs/{digest[7:]}", Body=b"WEIGHTS")
+    with pytest.raises(WrongBytes), bucket.hold([digest]):
+        pass
+    assert not bucket.path(digest).exists()
+    assert list((bucket.path(digest).parents[1] / "tmp").iterdir()) == []
+
+
+def test_a_result_becomes_a_copy(bucket: BlobBucket, server: BucketServer) -> None:
+    path = bucket.temp()
+    path.write_bytes(b"result")
+    digest, _ = digest_of(path)
+    bucket.prepare(path, digest)
+    bucket.keep(path, digest)
+    bucket.adopt(path, digest)
+    bucket.adopt(path, digest)  # two names, one content
+    server.door.seen.clear()
+    with bucket.hold([digest]):
+        assert bucket.path(digest).read_bytes() == b"result"
+    assert server.door.seen == []
+
+
+def test_files_in_the_making_have_a_limit(values: dict[str, Any]) -> None:
+    bucket = BlobBucket(Settings(**{**values, "scratch_bytes": 1 << 20}))
+    bucket.temp().write_bytes(bytes(1 << 19))
+    assert bucket.free_bytes() <= (1 << 19)
+
+
+# ------------------------------------------------------------------------------------------------ presigned addresses
+def test_a_link_gives_the_bytes_to_whoever_has_it(bucket: BlobBucket) -> None:
+    digest = stored(bucket, b"weights")
+    link = bucket.link(digest)
+    assert link is not None and "X-Amz-Signature" in link and "testing-secret" not in link
+    assert httpx.get(link).content == b"weights"
+    assert httpx.get(link, headers={"Range": "bytes=2-3"}).content == b"ig"
+
+
+def test_a_device_puts_a_file_by_itself(bucket: BlobBucket, server: BucketServer, values: dict[str, Any]) -> None:
+    staging = bucket.staging()
+    assert staging is not None
+    digest = "sha256-" + hashlib.sha256(b"update").hexdigest()
+    name, url, headers, seconds = staging.open("cli_1", digest, 6)
+    assert seconds == 900
+    assert httpx.put(url, content=b"UPDATE", headers=headers).status_code == 400, "other bytes than the signed ones"
+    assert httpx.put(url, content=b"update", headers=headers).status_code == 200
+    assert b"".join(staging.read("cli_1", name)) == b"update"
+    for owner, other in (("cli_2", name), ("cli_1", "0" * 32), ("cli_1", "../" + name)):
+        with pytest.raises(FileNotFoundError):
+            list(staging.read(owner, other))
+    bucket.sweep(3600, set())
+    assert server.keys(values) == [f"staging/cli_1/{name}"]
+    bucket.sweep(-60, set())
+    assert server.keys(values) == []
+
+
+def test_a_device_may_leave_few_files_lying(bucket: BlobBucket) -> None:
+    staging = bucket.staging()
+    assert staging is not None
+    digest = "sha256-" + hashlib.sha256(b"update").hexdigest()
+    for _ in range(4):
+        _, url, headers, _ = staging.open("cli_1", digest, 6)
+        assert httpx.put(url, content=b"update", headers=headers).status_code == 200
+    with pytest.raises(DomainError) as refused:
+        staging.open("cli_1", digest, 6)
+    assert refused.value.kind == "too-many-requests"
+    assert staging.open("cli_2", digest, 6)
