@@ -10,19 +10,20 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 MIB = 1024 * 1024
 
 
-class _Files(EnvSettingsSource):
+class _Files(PydanticBaseSettingsSource):
     """Settings by file: POTSTILL_SECRET_FILE names a file that holds what POTSTILL_SECRET would.
 
     That is how Docker and Kubernetes hand out secrets. Both at once is a mistake.
     """
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        name = f"{self.env_prefix}{field_name}".upper()
+        """Return what the file of a field holds, if one is named."""
+        name = f"POTSTILL_{field_name.upper()}"
         path = os.environ.get(f"{name}_FILE")
         if path is None:
             return None, field_name, False
@@ -32,6 +33,11 @@ class _Files(EnvSettingsSource):
             return Path(path).read_text().rstrip("\r\n"), field_name, False
         except OSError as error:
             raise ValueError(f"{name}_FILE: {error}") from error
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the settings that come by file."""
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class Settings(BaseSettings):

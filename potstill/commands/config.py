@@ -1,5 +1,6 @@
 """`potstill config` and `potstill migrate`: settings and schema of this installation."""
 
+import os
 from typing import Any
 
 from pydantic import SecretStr
@@ -20,6 +21,8 @@ def load_settings() -> Any:
     except ValidationError as error:
         wrong = [f"POTSTILL_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
         raise CliError("; ".join(wrong)) from None
+    except ValueError as error:  # a POTSTILL_*_FILE that cannot be read
+        raise CliError(str(error)) from None
 
 
 def masked(name: str, value: Any) -> Any:
@@ -36,18 +39,21 @@ def masked(name: str, value: Any) -> Any:
     return value if isinstance(value, bool | int | float | None) else str(value)
 
 
+def _source(name: str) -> str:
+    if f"{name}_FILE" in os.environ:
+        return "file"
+    return "environment" if name in os.environ else "default"
+
+
 def config(as_json: Json = False) -> None:
     """Show every setting, where it comes from the environment as POTSTILL_*; secrets are masked."""
-    import os
-
     settings = load_settings()
     values = {name: masked(name, getattr(settings, name)) for name in type(settings).model_fields}
     if as_json:
         print_json(values)
         return
     rows = [
-        [f"POTSTILL_{name.upper()}", value, "environment" if f"POTSTILL_{name.upper()}" in os.environ else "default"]
-        for name, value in values.items()
+        [f"POTSTILL_{name.upper()}", value, _source(f"POTSTILL_{name.upper()}")] for name, value in values.items()
     ]
     print_table(["setting", "value", "from"], rows)
 
