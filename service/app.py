@@ -68,7 +68,8 @@ def build_services(settings: config.Settings) -> Services:
             return versions(session, ids)
 
     changes = Changes(read_versions, settings.poll_seconds)
-    parts = LocalParts(settings.resolved_blob_dir / "uploads")
+    near = settings.resolved_blob_dir if settings.bucket is None else settings.resolved_cache_dir
+    parts = LocalParts(near / "uploads")
     store = Store(database, blobs, wakeup.request, changes.kick, parts)
     return Services(settings, database, blobs, parts, store, changes, wakeup)
 

@@ -52,9 +52,7 @@ def config(as_json: Json = False) -> None:
     if as_json:
         print_json(values)
         return
-    rows = [
-        [f"POTSTILL_{name.upper()}", value, _source(f"POTSTILL_{name.upper()}")] for name, value in values.items()
-    ]
+    rows = [[f"POTSTILL_{name.upper()}", value, _source(f"POTSTILL_{name.upper()}")] for name, value in values.items()]
     print_table(["setting", "value", "from"], rows)
 
 
