@@ -6,10 +6,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from client_sdk.client import BaseClient
+from client_sdk.events import follow
 from client_sdk.transport import FileBody
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, PrototypeChoice
+from contract.wire.events import Event, EventPage
 from contract.wire.federations import (
     Federation,
     FederationCreate,
@@ -20,6 +22,10 @@ from contract.wire.federations import (
 from contract.wire.rounds import Dataset, Job, Model, Round, RoundDetail, Worker
 
 Item = TypeVar("Item")
+
+
+def _events_path(federation_id: str | None) -> str:
+    return "/v1/events" if federation_id is None else f"/v1/federations/{_part(federation_id)}/events"
 
 
 def _part(name: str) -> str:
@@ -88,6 +94,37 @@ class OperatorClient(BaseClient):
 
     def _steer(self, federation_id: str, verb: str) -> Federation:
         return self._post(f"/v1/federations/{_part(federation_id)}/{verb}", Federation)
+
+    # Events
+
+    def event_page(
+        self, federation_id: str | None = None, *, after: int = 0, newest: int | None = None, limit: int | None = None
+    ) -> EventPage:
+        """GET /v1/federations/{id}/events?format=json, or of the whole service: one page, for a program that polls.
+
+        Args:
+            after: the `next` of the page before.
+            newest: instead, begin with the newest so many.
+        """
+        start = {"after": after} if newest is None else {"newest": newest}
+        params = {"format": "json", "limit": limit, **start}
+        return self._get(_events_path(federation_id), EventPage, params=params)
+
+    def events(
+        self, federation_id: str | None = None, *, after: int | None = None, newest: int | None = None
+    ) -> Iterator[Event]:
+        """Yield events as they happen, without end; a stream that breaks off goes on where it was.
+
+        Args:
+            federation_id: of this federation; None for the whole service.
+            after: only those after this `sequence`. Without it, everything that is kept comes first.
+            newest: begin with the newest so many; 0 for what happens from now on.
+
+        Raises:
+            ApiError: the service refuses.
+            TransportError: it could not be reached for too long.
+        """
+        return follow(self._transport, _events_path(federation_id), after, newest)
 
     # Clients
 

@@ -136,3 +136,8 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
                 raise CliError(f"{dotted!r} lies inside {key!r}, which has a value of its own")
         place[last] = value
     return tree
+
+
+def printable(text: str) -> str:
+    """Return a line that cannot steer the terminal: what devices say may hold escape codes."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -17,20 +17,24 @@ from fastapi.staticfiles import StaticFiles
 
 from contract.architectures import CATALOGUE
 from contract.wire.problems import Problem
+from contract.wire.rounds import Job
 from service import config
 from service.api import problems
 from service.api.intake import Gone
 from service.api.middleware import Frame
-from service.api.routes import catalogue, datasets, devices, federations, jobs, models, pages, rounds, uploads
+from service.api.routes import catalogue, datasets, devices, events, federations, jobs, models, pages, rounds, uploads
 from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
+from service.infra.feed import Feed
 from service.infra.parts import LocalParts
 from service.infra.wakeup import Wakeup
+from service.operations.events import Batch, head, read
 from service.operations.federations import versions
 from service.operations.sweep import sweep, tidy
 from service.operations.unit import Store
+from service.operations.workers import running
 from service.persistence import migrate
 from service.persistence.engine import Database
 
@@ -51,6 +55,7 @@ _TAGS = [
     {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
     {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
     {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
+    {"name": "events", "description": "What happened, line by line, live."},
     {"name": "catalogue", "description": "Built-in recipes and architectures."},
     {"name": "tokens", "description": "Tokens of people and programs."},
     {"name": "health", "description": "Liveness and readiness."},
@@ -67,11 +72,20 @@ def build_services(settings: config.Settings) -> Services:
         with database.read() as session:
             return versions(session, ids)
 
+    def read_events(after: int | None, limit: int) -> Batch:
+        with database.read() as session:
+            return Batch([], head(session)) if after is None else read(session, after, limit)
+
+    def read_running() -> list[Job]:
+        with database.read() as session:
+            return running(session)
+
     changes = Changes(read_versions, settings.poll_seconds)
+    feed = Feed(read_events, read_running, settings.poll_seconds, settings.max_event_streams)
     near = settings.resolved_blob_dir if settings.bucket is None else settings.resolved_cache_dir
     parts = LocalParts(near / "uploads")
-    store = Store(database, blobs, wakeup.request, changes.kick, parts)
-    return Services(settings, database, blobs, parts, store, changes, wakeup)
+    store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
+    return Services(settings, database, blobs, parts, store, changes, feed, wakeup)
 
 
 async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
@@ -87,7 +101,7 @@ async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: as
 
 @contextlib.contextmanager
 def _leave_at_once(services: Services) -> Any:
-    """End long polls when the process is told to stop, or it would wait for them."""
+    """End long polls and streams when the process is told to stop, or it would wait for them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,6 +109,7 @@ def _leave_at_once(services: Services) -> Any:
 
     def handle(number: int, frame: FrameType | None) -> None:
         services.changes.close()
+        services.feed.close()
         old = before[signal.Signals(number)]
         if callable(old):
             old(number, frame)
@@ -115,17 +130,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     migrate.check(services.settings)
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()
+    services.feed.start()
     ending = asyncio.Event()
     settings, store = services.settings, services.store
     chores = asyncio.gather(
         _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
-        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store), ending),
+        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings.keep_events, settings.keep_events_days), ending),
     )
     with _leave_at_once(services):
         yield
     ending.set()  # not cancelled: a thread would go on with connections that are closed below
     await chores
     await services.changes.stop()
+    await services.feed.stop()
     services.wakeup.close()
     services.database.close()
 
@@ -179,7 +196,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)
-    for module in (federations, devices, uploads, rounds, models, datasets, jobs, catalogue, pages):
+    for module in (federations, devices, uploads, rounds, models, datasets, jobs, events, catalogue, pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

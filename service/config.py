@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
     torch_threads: int = Field(0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores")
     keep_updates: bool = Field(False, description="keep the clients' uploads after their round is published")
+    keep_events: int = Field(100_000, ge=100, description="the newest events that are kept")
+    keep_events_days: float = Field(90.0, gt=0, description="events older than this are dropped")
+    max_event_streams: int = Field(500, ge=1, description="open event streams of one API process")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`potstill federation`: create, list, show, start, cancel."""
+"""`potstill federation`: create, list, show, watch, start, cancel."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,8 @@ import typer
 from pydantic import ValidationError
 
 from contract.recipes.recipe import merge
-from contract.wire.federations import Federation, FederationCreate
+from contract.wire.events import Event
+from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import (
     CliError,
@@ -20,6 +21,7 @@ from potstill.console import (
     percent,
     print_json,
     print_table,
+    printable,
 )
 
 if TYPE_CHECKING:
@@ -295,3 +297,52 @@ def join_token(federation: Ref, url: Url = None, token: Token = None, as_json: J
         print_json({"join_token": fresh})
     else:
         out().print(fresh)
+
+
+@app.command()
+def watch(
+    federation: Ref,
+    history: Annotated[int, typer.Option(min=0, max=500, help="Begin with the newest so many events.")] = 20,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Show what happens, line by line, until the federation is over (Ctrl-C stops earlier)."""
+    with operator(url, token) as client:
+        id_ = resolve(client, federation)
+        over = client.federation(id_).state in TERMINAL_STATES
+        if over:
+            for event in client.event_page(id_, newest=history, limit=500).items:
+                tell(event, as_json)
+            return
+        for event in client.events(id_, newest=history):
+            tell(event, as_json)
+            ends = event.kind.startswith("federation.") and event.data.get("state") in TERMINAL_STATES
+            if ends and client.federation(id_).state in TERMINAL_STATES:  # or it was revived since
+                return
+
+
+def tell(event: Event, as_json: bool) -> None:
+    """Print one event as a line."""
+    if as_json:
+        print(event.model_dump_json(), flush=True)
+        return
+    moment = event.at.astimezone().strftime("%H:%M:%S")
+    print(f"{moment}  {printable(f'{event.kind:<22} {_say(event.data)}').rstrip()}", flush=True)
+
+
+def _say(data: dict[str, Any]) -> str:
+    """Return what is worth a glance: who, which round, how far, why."""
+    said = [
+        str(data[name])
+        for name in ("client", "job", "what", "phase", "device", "prototype", "host", "problem")
+        if data.get(name)
+    ]
+    if "round" in data:
+        said.insert(0, f"round {data['round']}")
+    if "answered" in data:
+        said.append(f"{data['answered']} of {data.get('asked')} answered")
+    if data.get("accuracy") is not None:
+        said.append(f"accuracy {percent(data['accuracy'])}")
+    why = data.get("reason") or data.get("detail")
+    return ", ".join(said) + (f": {why}" if why else "")

@@ -1,11 +1,13 @@
 """What a request may use: settings, store, hub, broker. Made once in `service.app`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
+from service.infra.feed import Feed
 from service.infra.parts import Parts
+from service.infra.seldom import Seldom
 from service.infra.wakeup import Wakeup
 from service.operations.unit import Store
 from service.persistence.engine import Database
@@ -21,4 +23,6 @@ class Services:
     parts: Parts
     store: Store
     changes: Changes
+    feed: Feed
     wakeup: Wakeup
+    seldom: Seldom = field(default_factory=Seldom)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from service.domain.errors import not_found
 from service.domain.states import JOB, advance
-from service.operations import effects
+from service.operations import effects, notices
 from service.operations.clock import now
 from service.persistence.tables import FederationRow, JobRow
 
@@ -68,7 +68,7 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
     oldest = (
         select(JobRow.id).where(_due(moment)).order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
     ).scalar_subquery()
-    return session.scalars(
+    job = session.scalars(
         update(JobRow)
         .where(JobRow.id == oldest, _due(moment))
         .values(
@@ -84,6 +84,9 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
         .returning(JobRow)
         .execution_options(populate_existing=True)
     ).first()
+    if job is not None:
+        notices.note(session, "job.claimed", job)
+    return job
 
 
 def is_cancelled(session: Session, job_id: str, fence: int) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.operations import effects, federations, idempotency, jobs, lifecycle, publishing, uploads, workers
+from service.operations import effects, events, federations, idempotency, jobs, lifecycle, publishing, uploads, workers
 from service.operations.clock import now
 from service.operations.release import collect
 from service.operations.unit import Store
@@ -26,6 +26,7 @@ def sweep(store: Store, max_attempts: int) -> None:
     with store.read() as session:
         worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
         expired = uploads.any_expired(session)
+        silent = workers.any_silent(session)
     for job_id in worn:
         _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
     for id_ in due:
@@ -35,6 +36,8 @@ def sweep(store: Store, max_attempts: int) -> None:
         _alone(store, "wake-ups", _wake)
     if expired:
         _alone(store, "uploads", uploads.sweep)
+    if silent:
+        _alone(store, "workers", workers.miss)
 
 
 def _alone(store: Store, what: str, act: Callable[[Session], object]) -> None:
@@ -74,9 +77,10 @@ def _give_up(session: Session, job_id: str) -> None:
     )
 
 
-def tidy(store: Store) -> None:
+def tidy(store: Store, keep_events: int, keep_events_days: float) -> None:
     """Drop what only served for a while, and files that no row names."""
     with store.write() as session:
+        events.forget(session, keep_events, keep_events_days)
         idempotency.forget(session)
         workers.forget_silent(session)
     with store.read() as session:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from service.domain.errors import DomainError
 from service.infra.blobs import Blobs
 from service.infra.parts import Parts
-from service.operations import effects
+from service.operations import effects, events, notices
 from service.operations.release import remove_unnamed
 from service.persistence.engine import Database
 
@@ -23,6 +23,7 @@ class Store:
         parts: bytes of resumable uploads; a worker, which has none, leaves it out.
         wake: called after a commit that added work.
         changed: called after a commit that waiting devices may care about.
+        told: called after a commit that has added events.
     """
 
     def __init__(
@@ -32,19 +33,25 @@ class Store:
         wake: Callable[[], None] = lambda: None,
         changed: Callable[[], None] = lambda: None,
         parts: Parts | None = None,
+        told: Callable[[], None] = lambda: None,
     ):
         self.database, self.blobs, self.parts = database, blobs, parts
-        self._wake, self._changed = wake, changed
+        self._wake, self._changed, self._told = wake, changed, told
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One transaction; its effects happen after the commit, and a crash in between loses none that matters.
+        """One transaction with the events that tell of it; its effects happen after the commit.
 
+        A crash in between loses none that matters.
         A lost wake-up is sent again by the sweep, a change is seen by the next poll, and a blob that was not removed
         takes up space until the next collection (`release.collect`).
         """
         with self.database.write() as session:
+            notices.watch(session)
             yield session
+            told = events.append(session)
+        if told:
+            self._told()
         if session.info.get(effects.WAKE):
             self._wake()
         if session.info.get(effects.CHANGED):

@@ -8,6 +8,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
+from service.operations import notices
 from service.operations.clock import now
 from service.operations.paging import page
 from service.persistence.tables import JobRow, WorkerRow
@@ -18,12 +19,31 @@ FORGOTTEN = timedelta(days=1)
 
 def heartbeat(session: Session, worker_id: str, host: str, pid: int, device: str, job_id: str | None) -> None:
     """Record that a worker is alive, and what it does."""
-    session.merge(WorkerRow(id=worker_id, host=host, pid=pid, device=device, last_seen_at=now(), job_id=job_id))
+    seen = {"host": host, "pid": pid, "device": device, "last_seen_at": now(), "job_id": job_id, "lost_at": None}
+    session.merge(WorkerRow(id=worker_id, **seen))
 
 
 def leave(session: Session, worker_id: str) -> None:
     """Forget a worker that has stopped."""
-    session.execute(delete(WorkerRow).where(WorkerRow.id == worker_id))
+    row = session.get(WorkerRow, worker_id)
+    if row is not None:
+        notices.note(session, "worker.left", row)
+        session.delete(row)
+
+
+def any_silent(session: Session) -> bool:
+    """Whether a worker has gone silent and nobody has said so yet."""
+    return session.scalars(select(WorkerRow.id).where(*_silent())).first() is not None
+
+
+def miss(session: Session) -> None:
+    """Record which workers have gone silent."""
+    for row in session.scalars(select(WorkerRow).where(*_silent()).with_for_update(skip_locked=True)):
+        row.lost_at = now()
+
+
+def _silent() -> tuple[Any, ...]:
+    return WorkerRow.last_seen_at < now() - SILENT, WorkerRow.lost_at.is_(None)
 
 
 def forget_silent(session: Session) -> None:
@@ -95,3 +115,9 @@ def list_jobs(
         query = query.where(JobRow.state == state)
     rows, following = page(session, query, JobRow.id, limit, after)
     return [describe_job(row) for row in rows], following
+
+
+def running(session: Session) -> list[wire.Job]:
+    """Return the jobs that workers have now, with how far they are."""
+    rows = session.scalars(select(JobRow).where(JobRow.state == "running").order_by(JobRow.id).limit(1000))
+    return [describe_job(row) for row in rows]

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Dialect,
     ForeignKey,
     Index,
+    Integer,
     MetaData,
     String,
     Text,
@@ -288,6 +289,25 @@ class WorkerRow(Base):
     device: Mapped[str]
     last_seen_at: Mapped[datetime]
     job_id: Mapped[str | None]
+    lost_at: Mapped[datetime | None]
+
+
+class EventRow(Base):
+    """Something that happened. Numbers grow in the order of the commits; they are never used twice.
+
+    No foreign key: rows of events must lock no other rows, see `operations.events.append`.
+    """
+
+    __tablename__ = "events"
+    __table_args__ = (
+        Index("ix_events_federation_id_sequence", "federation_id", "sequence"),
+        {"sqlite_autoincrement": True},
+    )
+    sequence: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    kind: Mapped[str]
+    federation_id: Mapped[str | None]
+    data: Mapped[dict[str, Any]]
 
 
 class UploadRow(Base):

@@ -129,9 +129,11 @@ class Site:
         hang_up: bool = False,
         stall: bool = False,
         fail: bool = False,
+        heard: Callable[[bytes], None] = lambda piece: None,
     ) -> "Future[httpx.Response]":
         """Start a request. A body that is not bytes is sent in these chunks without a Content-Length; `hang_up` ends
         the connection after them, `stall` keeps it open and sends no more.
+        `heard` is told each piece of the answer as it comes.
         """
         request = httpx.Request(method, "http://site" + url, json=json, headers=headers)
         if token is not None:
@@ -141,7 +143,7 @@ class Site:
             request.headers.pop("Content-Length", None)  # httpx counts the body, which it has not got
             if isinstance(body, bytes) and method not in ("GET", "HEAD"):
                 request.headers["Content-Length"] = (headers or {}).get("Content-Length", str(len(body)))
-        exchange = self._exchange(request, chunks, hang_up, stall, fail)
+        exchange = self._exchange(request, chunks, hang_up, stall, fail, heard)
         return asyncio.run_coroutine_threadsafe(exchange, self.loop)
 
     def request(self, method: str, url: str, **options: Any) -> httpx.Response:
@@ -149,7 +151,13 @@ class Site:
         return self.begin(method, url, **options).result(30)
 
     async def _exchange(
-        self, request: httpx.Request, chunks: list[bytes], hang_up: bool, stall: bool, fail: bool
+        self,
+        request: httpx.Request,
+        chunks: list[bytes],
+        hang_up: bool,
+        stall: bool,
+        fail: bool,
+        heard: Callable[[bytes], None],
     ) -> httpx.Response:
         raw_path, _, query = request.url.raw_path.partition(b"?")
         scope = {
@@ -184,6 +192,7 @@ class Site:
                 answer["status"], answer["headers"] = message["status"], message.get("headers", [])
             else:
                 answer["body"] += message.get("body", b"")
+                heard(message.get("body", b""))
                 if not message.get("more_body"):
                     done.set()
 

@@ -22,6 +22,7 @@ from contract.wire.devices import (
 from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
+from service.api.refusals import told
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
@@ -137,14 +138,15 @@ async def put_update(
 
     201: stored, and it counts. 200: the same bytes again. Everything else leaves nothing behind.
     """
-    ticket = await run_in_threadpool(_admit_update, services, round_id, caller)
-    found: list[UpdateMetadata] = []
+    async with told(services, caller, round_id):
+        ticket = await run_in_threadpool(_admit_update, services, round_id, caller)
+        found: list[UpdateMetadata] = []
 
-    def read_header(header: Header) -> None:
-        found.append(updates.read_metadata(header.metadata, ticket))
+        def read_header(header: Header) -> None:
+            found.append(updates.read_metadata(header.metadata, ticket))
 
-    async with receive(source, lambda: _manifest(services, ticket), read_header) as upload:
-        receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
+        async with receive(source, lambda: _manifest(services, ticket), read_header) as upload:
+            receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
     response.status_code = 201 if fresh else 200
     return receipt
 

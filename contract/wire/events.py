@@ -1,0 +1,65 @@
+"""What happened: the lines of the event feed."""
+
+from typing import Any
+
+from pydantic import Field
+
+from contract.wire.common import Response, Timestamp
+
+KINDS: dict[str, str] = {
+    "federation.created": "a federation was created",
+    "federation.started": "it begins: its first models are made",
+    "federation.stage": "it went on to another stage, named in `state`",
+    "federation.paused": "no round opens or closes",
+    "federation.resumed": "rounds go on",
+    "federation.finished": "its last round is over",
+    "federation.cancelled": "an operator ended it",
+    "federation.failed": "it cannot go on; `error` and `detail` say why",
+    "federation.revived": "a failed one goes on",
+    "federation.join_token": "its join token was replaced",
+    "client.enrolled": "a device joined",
+    "client.revoked": "a device's token no longer works",
+    "client.delivered": "a discriminator or a generator's update is here, named in `what`",
+    "client.rejected": "a discriminator cannot be used; `detail` says why",
+    "round.opened": "clients are asked for updates",
+    "round.closed": "no more updates are taken; a job fuses those that are here",
+    "round.published": "the round's models are the current ones",
+    "round.skipped": "too few updates; the next round starts from the same models",
+    "round.failed": "it could not be fused; `reason` says why",
+    "round.retried": "a failed round is fused again",
+    "update.received": "a client's update counts",
+    "update.refused": "a client's update was refused; `problem` and `detail` say why",
+    "job.queued": "work waits for a worker",
+    "job.claimed": "a worker has it",
+    "job.phase": "it went on to another phase",
+    "job.returned": "it waits for another try; `error` and `detail` say why, if there was a fault",
+    "job.done": "its result is published",
+    "job.failed": "it failed for good",
+    "job.cancelled": "somebody did not want it",
+    "job.retried": "an operator lets it run again",
+    "model.published": "a new model",
+    "model.current": "devices get another model that was there before",
+    "dataset.added": "a data set of the server was registered",
+    "dataset.deleted": "a data set of the server was deleted",
+    "worker.seen": "a worker came, or came back",
+    "worker.lost": "a worker has not been heard for a while",
+    "worker.left": "a worker stopped",
+}
+
+
+class Event(Response):
+    """One thing that happened, told by the transaction that did it."""
+
+    sequence: int = Field(description="grows with every event of the service; the id in the stream", examples=[117])
+    at: Timestamp
+    kind: str = Field(description="one of a fixed list, see docs/operators.md", examples=["round.published"])
+    federation_id: str | None = Field(None, description="null for what concerns the whole service")
+    data: dict[str, Any] = Field(default_factory=dict, examples=[{"round": 3, "accuracy": 0.91}])
+
+
+class EventPage(Response):
+    """Events, the oldest first."""
+
+    items: list[Event]
+    next: int = Field(description="pass it as `after` for what comes then, at once or later")
+    missed: bool = Field(False, description="older events than the first one here were dropped by retention")

@@ -1,0 +1,171 @@
+"""The event feed over HTTP: pages, streams, replay, two replicas, a clean end."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.events import Message, messages
+from service.operations import jobs
+
+from ..conftest import Fed, World
+
+
+class Stream:
+    """An open stream and what it has said so far."""
+
+    def __init__(self, world: World, path: str, **headers: str):
+        self._text = ""
+        self.future: Future[httpx.Response] = world.site.begin(
+            "GET", path, token=world.operator, headers=headers, heard=self._hear
+        )
+
+    def _hear(self, piece: bytes) -> None:
+        self._text += piece.decode()
+
+    @property
+    def said(self) -> list[Message]:
+        return list(messages(self._text.rpartition("\n\n")[0].splitlines() + [""]))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [message.event for message in self.said if message.data]
+
+    def until(self, what: Callable[["Stream"], bool]) -> None:
+        end = time.monotonic() + 10
+        while not what(self):
+            assert time.monotonic() < end, self._text
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def twin(world: World, world_of: Any) -> Iterator[World]:
+    """A second replica on the same database."""
+    made = world_of(world.settings)
+    made.operator = world.operator
+    try:
+        for each in (world, made):  # FastAPI builds a route at its first call, and not in two threads at once
+            each.ok("GET", "/v1/events?format=json")
+        yield made
+    finally:
+        made.close()
+
+
+def url(fed: Fed) -> str:
+    return f"/v1/federations/{fed.id}/events"
+
+
+def test_pages(world: World) -> None:
+    fed, other = world.create(), world.create()
+    for name in "abc":
+        world.enrol(fed, name)
+    world.enrol(other, "z")
+    page = world.ok("GET", url(fed) + "?format=json&limit=2")
+    assert [item["kind"] for item in page["items"]] == ["federation.created", "client.enrolled"]
+    rest = world.ok("GET", url(fed) + f"?format=json&after={page['next']}")
+    assert [item["data"]["client"] for item in rest["items"]] == ["b", "c"]
+    assert world.ok("GET", url(fed) + f"?format=json&after={rest['next']}")["items"] == []
+    newest = world.ok("GET", url(fed) + "?format=json&newest=1")["items"]
+    assert [item["data"]["client"] for item in newest] == ["c"]
+    assert world.ok("GET", url(fed) + "?format=json&newest=0")["items"] == []
+    everything = world.ok("GET", "/v1/events?format=json")["items"]
+    assert {item["federation_id"] for item in everything} == {fed.id, other.id}
+    assert world.op("GET", url(fed), headers={"Accept": "application/json"}).json()["missed"] is False
+    assert world.op("GET", "/v1/federations/fed_x/events?format=json").status_code == 404
+    assert world.op("GET", url(fed) + "?format=json&after=-1").status_code == 422
+
+
+def test_a_stream_replays_goes_on_and_ends_with_the_service(world: World) -> None:
+    fed, other = world.create(), world.create()
+    stream = Stream(world, url(fed))
+    stream.until(lambda s: s.kinds == ["federation.created"])
+    world.enrol(other, "z")
+    world.enrol(fed, "a")
+    stream.until(lambda s: s.kinds == ["federation.created", "client.enrolled"])
+    again = Stream(world, url(fed), **{"Last-Event-ID": stream.said[1].id or ""})
+    again.until(lambda s: s.kinds == ["client.enrolled"])
+    event = json.loads(again.said[-1].data)
+    assert (event["data"]["client"], str(event["sequence"])) == ("a", again.said[-1].id)
+    world.services.feed.close()
+    for response in (stream.future.result(5), again.future.result(5)):
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        assert response.text.endswith(": bye\n\n")
+    assert world.services.feed.viewers == 0
+
+
+def test_a_stream_shows_what_another_replica_did(world: World, twin: World) -> None:
+    fed = world.create()
+    mine, theirs = Stream(world, "/v1/events?newest=0"), Stream(twin, "/v1/events?newest=0")
+    mine.until(lambda s: bool(s.said))
+    theirs.until(lambda s: bool(s.said))
+    world.enrol(fed, "a")
+    twin.enrol(fed, "b")
+    world.ok("POST", f"/v1/federations/{fed.id}/start")
+    expected = ["client.enrolled", "client.enrolled", "federation.started", "job.queued"]
+    for stream in (mine, theirs):
+        stream.until(lambda s: len(s.kinds) == 4)
+        assert stream.kinds == expected
+    assert [m.id for m in mine.said if m.data] == [m.id for m in theirs.said if m.data]
+
+
+def test_a_stream_from_far_behind_catches_up_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.routes.events._PAGE", 3)
+    fed = world.create()
+    for number in range(10):
+        world.enrol(fed, f"c{number}")
+    stream = Stream(world, url(fed))
+    stream.until(lambda s: len(s.kinds) == 11)
+    numbers = [int(m.id or 0) for m in stream.said if m.data]
+    assert numbers == sorted(set(numbers))
+
+
+def test_progress_passes_by_without_a_number(world: World) -> None:
+    fed = world.running(["a"])
+    world.push(fed, "a")
+    job = world.claim()
+    stream = Stream(world, url(fed) + "?newest=0")
+    progress = {"phase": "teachers", "step": 5, "of": 20, "phase_began": time.time() - 10}
+    with world.store.write() as session:
+        jobs.renew(session, job.id, job.fence, 30, progress)
+    stream.until(lambda s: any("teachers" in m.data for m in s.said if m.event == "progress"))
+    told = [json.loads(m.data) for m in stream.said if m.event == "progress"][-1]
+    assert (told[0]["id"], told[0]["progress"]["step"]) == (job.id, 5)
+    world.finish(job, {"main": world.forge.arrays(5)})
+    stream.until(lambda s: [m.data for m in s.said if m.event == "progress"][-1] == "[]")
+    assert world.ok("GET", url(fed) + "?format=json&limit=500")["items"][-1]["kind"] == "round.opened"
+
+
+def test_what_retention_dropped_is_said(world: World) -> None:
+    fed = world.create()
+    world.enrol(fed, "a")
+    world.enrol(fed, "b")
+    with world.store.write() as session:
+        from service.operations import events
+
+        events.forget(session, 1, 9.0)
+    stream = Stream(world, url(fed) + "?after=1")
+    stream.until(lambda s: s.kinds == ["missed", "client.enrolled"])
+
+
+def test_heartbeats_and_a_bounded_life(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.routes.events.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("service.api.routes.events.STREAM_SECONDS", 0.5)
+    response = Stream(world, "/v1/events").future.result(10)
+    assert response.text.startswith("retry: 2000\n\n: still here")
+    assert response.text.endswith(": bye\n\n")
+
+
+def test_too_many_viewers_are_told_to_poll(world: World) -> None:
+    world.services.feed.most = 1
+    stream = Stream(world, "/v1/events")
+    stream.until(lambda s: bool(s.said))
+    refused = world.op("GET", "/v1/events")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert "format=json" in refused.json()["detail"]
+    assert world.op("GET", "/v1/events?format=json").status_code == 200
