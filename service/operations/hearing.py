@@ -57,16 +57,13 @@ def answered(session: Session, round_id: str, client_id: str) -> None:
 def mark_lost(session: Session, round_: RoundRow) -> None:
     """Count those as lost whose heartbeats have stopped for long; twice is once."""
     moment = now()
-    session.execute(
-        update(ParticipantRow)
-        .where(
-            ParticipantRow.round_id == round_.id,
-            ParticipantRow.silent_at <= moment,
-            ParticipantRow.lost_at.is_(None),
-        )
-        .values(lost_at=moment)
-        .execution_options(synchronize_session="fetch")
+    silent = select(ParticipantRow).where(
+        ParticipantRow.round_id == round_.id,
+        ParticipantRow.silent_at <= moment,
+        ParticipantRow.lost_at.is_(None),
     )
+    for row in session.scalars(silent):  # row by row, so that each becomes an event
+        row.lost_at = moment
 
 
 def lost_without_substitute(session: Session, round_: RoundRow) -> list[ParticipantRow]:

@@ -122,6 +122,13 @@ def _round(session: Session, row: RoundRow) -> Iterator[tuple[str, Data]]:
     if change is not None:
         kind = "retried" if change[0] == "failed" else _ROUND.get(change[1], change[1])
         yield f"round.{kind}", {"state": change[1]}
+    if _change(row, "extensions"):
+        yield "round.extended", {}
+
+
+def _participant(session: Session, row: ParticipantRow) -> Iterator[tuple[str, Data]]:
+    if _set(row, "lost_at"):
+        yield "client.lost", {}
 
 
 def _job(session: Session, row: JobRow) -> Iterator[tuple[str, Data]]:
@@ -174,6 +181,7 @@ _ON_CHANGE: dict[type[Any], _Teller] = {
     ClientRow: _client,
     DiscriminatorRow: _discriminator,
     RoundRow: _round,
+    ParticipantRow: _participant,
     JobRow: _job,
     CurrentModelRow: _current,
     WorkerRow: _worker,
@@ -185,7 +193,7 @@ def federation_of(session: Session, row: Any) -> str | None:
     """Return the federation that a row belongs to, if it belongs to one."""
     if isinstance(row, FederationRow):
         return row.id
-    if isinstance(row, UpdateRow):
+    if isinstance(row, UpdateRow | ParticipantRow):
         return session.get_one(RoundRow, row.round_id).federation_id
     return getattr(row, "federation_id", None)
 
@@ -215,6 +223,11 @@ def _of_update(session: Session, row: UpdateRow) -> Data:
         "round": round_.index,
         "num_samples": row.num_samples,
     }
+
+
+def _of_participant(session: Session, row: ParticipantRow) -> Data:
+    client, round_ = session.get_one(ClientRow, row.client_id), session.get_one(RoundRow, row.round_id)
+    return _of_client(session, client) | {"round_id": round_.id, "round": round_.index}
 
 
 def _of_round(session: Session, row: RoundRow) -> Data:
@@ -282,6 +295,7 @@ _DETAILS: dict[type[Any], Callable[[Session, Any], Data]] = {
     GanUpdateRow: _of_delivery,
     UpdateRow: _of_update,
     RoundRow: _of_round,
+    ParticipantRow: _of_participant,
     JobRow: _of_job,
     ModelRow: _of_model,
     CurrentModelRow: _of_current,
