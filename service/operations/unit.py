@@ -42,9 +42,8 @@ class Store:
     def write(self) -> Iterator[Session]:
         """One transaction with the events that tell of it; its effects happen after the commit.
 
-        A crash in between loses none that matters.
-        A lost wake-up is sent again by the sweep, a change is seen by the next poll, and a blob that was not removed
-        takes up space until the next collection (`release.collect`).
+        A crash in between loses none that matters: a lost wake-up is sent again by the sweep, a change is seen by the
+        next poll, and a blob that was not removed takes up space until the next collection (`release.collect`).
         """
         with self.database.write() as session:
             notices.watch(session)
