@@ -153,6 +153,14 @@ class JobResult(_Spec):
     metrics: dict[str, Any] = Field(default_factory=dict)
     device: str = "cpu"
     peak_memory_bytes: int | None = None
+    resumed_from: "Resumed | None" = Field(None, description="where this attempt took up an earlier one's work")
+
+
+class Resumed(_Spec):
+    """The state that a job went on from."""
+
+    phase: str
+    step: int
 
 
 class Progress(_Spec):
@@ -161,6 +169,7 @@ class Progress(_Spec):
     phase: str
     step: int = 0
     of: int = 0
+    resumed: bool = Field(False, description="this step was not done but found in a checkpoint")
 
 
 class JobFailure(Exception):

@@ -50,8 +50,8 @@ class Training:
         self.generator, self.critic, self.penalty, self.device = generator, critic, penalty, device
         self.latent = int(generator.latent)  # type: ignore[arg-type]
         self.draw = torch.Generator().manual_seed(seed)
-        self._generator_optimizer = make_optimizer(optimizer, generator.parameters())
-        self._critic_optimizer = make_optimizer(optimizer, critic.parameters())
+        self.generator_optimizer = make_optimizer(optimizer, generator.parameters())
+        self.critic_optimizer = make_optimizer(optimizer, critic.parameters())
         generator.train()
         critic.train()
 
@@ -69,17 +69,17 @@ class Training:
         mix = torch.rand(len(real), generator=self.draw).to(self.device)
         loss: Tensor = self.critic(fake).mean() - self.critic(real).mean()
         loss = loss + self.penalty * gradient_penalty(self.critic, real, fake, mix)
-        self._critic_optimizer.zero_grad(set_to_none=True)
+        self.critic_optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._critic_optimizer.step()
+        self.critic_optimizer.step()
         return loss.detach()
 
     def generator_step(self, count: int) -> None:
         """-mean D(G(z)) over `count` samples, minimised over the generator; the critic's gradients are not used."""
         loss: Tensor = -self.critic(self.generator(self._noise(count))).mean()
-        self._generator_optimizer.zero_grad(set_to_none=True)
+        self.generator_optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._generator_optimizer.step()
+        self.generator_optimizer.step()
 
 
 def pair(generator: nn.Module, critic: nn.Module) -> nn.ModuleDict:

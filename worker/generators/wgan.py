@@ -3,12 +3,27 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.nn.seeding import global_seed
 from contract.nn.wgan import Training
 from contract.recipes.parts import GeneratorWganGp
+from worker.checkpoints import Bookmark, Contents, Saved
+from worker.parts.resume import (
+    generator_array,
+    global_arrays,
+    module_arrays,
+    optimizer_arrays,
+    prefixed,
+    restore_generator,
+    restore_global,
+    restore_module,
+    restore_optimizer,
+)
 
 CURVE_POINTS = 50
 
@@ -33,6 +48,7 @@ def train(
     plan: GeneratorWganGp,
     seed: int,
     on_step: Callable[[int], None],
+    bookmark: Bookmark | None = None,
 ) -> Trained:
     """Train both networks in place; `plan.steps` = 0 leaves the generator as it was initialised (FedGO Table 12).
 
@@ -41,29 +57,78 @@ def train(
         critic: [B, ...] -> scores [B]; without BatchNorm, which the per-sample penalty forbids.
         images: the server set [U, ...], scaled to [-1, 1], on the device.
         plan: steps, batch size, optimiser, penalty.
-        seed: of noise and mini-batches.
+        seed: of noise, mini-batches and whatever layers draw.
         on_step: called after every generator step with its number.
+        bookmark: where the training is kept from time to time, and found again.
 
     Raises:
         FloatingPointError: the critic's loss is no longer finite.
     """
+    bookmark = bookmark or Bookmark()
     training = Training(
         generator, critic, optimizer=plan.optimizer, penalty=plan.penalty, seed=seed, device=images.device
     )
-    batch = min(plan.batch_size, len(images))
-    every = max(1, math.ceil(plan.steps / CURVE_POINTS))
-    curve: list[tuple[int, float]] = []
-    total, count = torch.zeros((), device=images.device), 0
-    for step in range(1, plan.steps + 1):
+    with global_seed(seed, images.device):
+        course = _Course(training, images.device)
+        before = 0
+        if bookmark.saved is not None:
+            course.restore(bookmark.saved)
+            before = bookmark.saved.step
+        for step in range(before + 1, plan.steps + 1):
+            course.step(step, images, plan)
+            on_step(step)
+            if bookmark.due() and step < plan.steps:
+                bookmark.save(step, *course.state())
+    return Trained(plan.steps, course.curve)
+
+
+class _Course:
+    """A training on its way: all that its next step depends on."""
+
+    def __init__(self, training: Training, device: torch.device):
+        self._training, self._device = training, device
+        self.curve: list[tuple[int, float]] = []
+        self._total, self._count = torch.zeros((), device=device), 0
+
+    def step(self, step: int, images: Tensor, plan: GeneratorWganGp) -> None:
+        training, batch = self._training, min(plan.batch_size, len(images))
         for _ in range(plan.critic_steps):
             rows = torch.randint(len(images), (batch,), generator=training.draw).to(images.device)
-            total, count = total + training.critic_step(images[rows]), count + 1
+            self._total, self._count = self._total + training.critic_step(images[rows]), self._count + 1
         training.generator_step(batch)
+        every = max(1, math.ceil(plan.steps / CURVE_POINTS))
         if step % every == 0 or step == plan.steps:
-            mean = float(total) / count
+            mean = float(self._total) / self._count
             if not math.isfinite(mean):
                 raise FloatingPointError(f"the critic's loss is no longer finite at step {step}")
-            curve.append((step, mean))
-            total, count = torch.zeros_like(total), 0
-        on_step(step)
-    return Trained(plan.steps, curve)
+            self.curve.append((step, mean))
+            self._total, self._count = torch.zeros_like(self._total), 0
+
+    def _parts(self) -> dict[str, tuple[nn.Module, torch.optim.Optimizer]]:
+        training = self._training
+        return {
+            "generator": (training.generator, training.generator_optimizer),
+            "critic": (training.critic, training.critic_optimizer),
+        }
+
+    def state(self) -> Contents:
+        arrays = {
+            **prefixed("torch.", global_arrays(self._device)),
+            "draw": generator_array(self._training.draw),
+            "total": np.asarray(self._total.cpu().numpy()),
+        }
+        notes: dict[str, Any] = {"curve": self.curve, "count": self._count}
+        for name, (module, optimizer) in self._parts().items():
+            memory, notes[name] = optimizer_arrays(optimizer)
+            arrays |= prefixed(f"{name}.model.", module_arrays(module))
+            arrays |= prefixed(f"{name}.optimizer.", memory)
+        return arrays, notes
+
+    def restore(self, saved: Saved) -> None:
+        for name, (module, optimizer) in self._parts().items():
+            restore_module(module, saved.part(f"{name}.model."))
+            restore_optimizer(optimizer, saved.part(f"{name}.optimizer."), saved.notes[name])
+        restore_global(self._device, saved.part("torch."))
+        restore_generator(self._training.draw, saved.arrays["draw"])
+        self.curve = [(int(step), float(loss)) for step, loss in saved.notes["curve"]]
+        self._total, self._count = torch.from_numpy(saved.arrays["total"]).to(self._device), int(saved.notes["count"])

@@ -3,12 +3,13 @@
 Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B] (None: 1/m each), result [B, C].
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from contract.tensors import Array
 from worker.parts.arrays import finite, floats
 from worker.parts.errors import PartError
 from worker.parts.weigh import Float, softmax, uniform
@@ -208,6 +209,15 @@ class Stream:
         self._sum[rows] = self._sum[rows] * keep[:, None] + values * share[:, None]
         self._weight[rows] = self._weight[rows] * keep + share
         self._peak[rows] = peak
+
+    def state(self) -> dict[str, Float]:
+        """Return the sums so far, float64: what `restore` needs to go on with the next teacher."""
+        return {"sum": self._sum, "weight": self._weight, "peak": self._peak}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from sums that `state` gave."""
+        for name, held in self.state().items():
+            held[...] = state[name]
 
     def result(self) -> Float:
         """Return [B, C]: the mean logits up to a constant per sample, or the mean probabilities.

@@ -55,6 +55,17 @@ class RunningMean:
             else:
                 self._means[name] = wide
 
+    def state(self) -> dict[str, Array]:
+        """Return what `restore` needs, together with `count`."""
+        means = {f"mean.{name}": array for name, array in self._means.items()}
+        return means | {f"last.{name}": array for name, array in self._last.items()}
+
+    def restore(self, count: int, state: Mapping[str, Array]) -> None:
+        """Go on from a state that `state` gave."""
+        self.count = count
+        self._means = {name[5:]: array for name, array in state.items() if name.startswith("mean.")}
+        self._last = {name[5:]: array for name, array in state.items() if name.startswith("last.")}
+
     def result(self) -> dict[str, Array]:
         """Return the mean, in the snapshots' dtypes.
 

@@ -6,26 +6,34 @@ torch is imported only by jobs that run a network: a round that only averages ne
 from collections.abc import Callable
 
 from contract.tensors import TensorError
+from worker.checkpoints import Checkpoints
 from worker.parts.errors import PartError
 from worker.specs import GeneratorSpec, InitializeSpec, JobFailure, JobResult, JobSpec, Progress, ScoreSpec
 
 _STABLE = frozenset({"non_finite", "no_positive_weight", "schema_mismatch", "no_participants"})
 
 
-def run(spec: JobSpec, progress: Callable[[Progress], None], *, device: str = "cpu") -> JobResult:
+def run(
+    spec: JobSpec,
+    progress: Callable[[Progress], None],
+    *,
+    device: str = "cpu",
+    checkpoints: Checkpoints | None = None,
+) -> JobResult:
     """Do one job. The same specification gives the same bytes, on one kind of device with one number of threads.
 
     Args:
         spec: what to do; its output_dir is made if need be.
         progress: called often, from this thread.
         device: torch device for networks, such as 'cpu' or 'cuda'.
+        checkpoints: what an earlier attempt left, and where this one leaves its own; the result is the same.
 
     Raises:
         JobFailure: the job cannot be done, whoever tries; its code is stable.
     """
     spec.output_dir.mkdir(parents=True, exist_ok=True)
     try:
-        return _dispatch(spec, progress, device)
+        return _dispatch(spec, progress, device, checkpoints)
     except PartError as error:
         code = error.code if error.code in _STABLE else "bad_option"
         raise JobFailure(code, error.detail) from error
@@ -33,7 +41,9 @@ def run(spec: JobSpec, progress: Callable[[Progress], None], *, device: str = "c
         raise JobFailure("non_finite" if error.code == "values" else "schema_mismatch", error.detail) from error
 
 
-def _dispatch(spec: JobSpec, progress: Callable[[Progress], None], device: str) -> JobResult:
+def _dispatch(
+    spec: JobSpec, progress: Callable[[Progress], None], device: str, checkpoints: Checkpoints | None
+) -> JobResult:
     if isinstance(spec, InitializeSpec):
         from worker.pipeline.stages import initialize
 
@@ -41,11 +51,11 @@ def _dispatch(spec: JobSpec, progress: Callable[[Progress], None], device: str) 
     if isinstance(spec, GeneratorSpec):
         from worker.pipeline.stages import train_generator
 
-        return train_generator(spec, progress, device)
+        return train_generator(spec, progress, device, checkpoints)
     if isinstance(spec, ScoreSpec):
         from worker.pipeline.stages import score
 
-        return score(spec, progress, device)
+        return score(spec, progress, device, checkpoints)
     from worker.pipeline.rounds import fuse_round
 
-    return fuse_round(spec, progress, device)
+    return fuse_round(spec, progress, device, checkpoints)

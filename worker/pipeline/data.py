@@ -65,27 +65,30 @@ class Augmenter:
         task: its inputs must be images [C, H, W].
         seed: of the draws.
 
+    Attributes:
+        draw: where they come from.
+
     Raises:
         JobFailure: bad_option, when there is something to do and inputs are no images.
     """
 
     def __init__(self, augment: parts.Augment, task: Task, seed: int):
         self._augment = augment
-        self._draw = torch.Generator().manual_seed(seed)
+        self.draw = torch.Generator().manual_seed(seed)
         if augment != parts.Augment() and (len(task.input.shape) != 3 or task.input.dtype == "int64"):
             raise JobFailure("bad_option", "data.augment is for images [C, H, W]; this task has other inputs")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the batch [B, C, H, W] as the student is to see it."""
         if self._augment.flip:
-            mirrored = torch.rand(len(images), generator=self._draw) < 0.5
+            mirrored = torch.rand(len(images), generator=self.draw) < 0.5
             images = torch.where(mirrored.to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
         return self._cropped(images) if self._augment.pad else images
 
     def _cropped(self, images: Tensor) -> Tensor:
         pad, (count, _, height, width) = self._augment.pad, images.shape
-        top = torch.randint(2 * pad + 1, (count, 1), generator=self._draw) + torch.arange(height)
-        left = torch.randint(2 * pad + 1, (count, 1), generator=self._draw) + torch.arange(width)
+        top = torch.randint(2 * pad + 1, (count, 1), generator=self.draw) + torch.arange(height)
+        left = torch.randint(2 * pad + 1, (count, 1), generator=self.draw) + torch.arange(width)
         padded = torch.nn.functional.pad(images, (pad, pad, pad, pad))
         rows = torch.arange(count).view(-1, 1, 1)
         picked = padded.permute(0, 2, 3, 1)[rows, top.unsqueeze(2), left.unsqueeze(1)]

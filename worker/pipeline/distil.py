@@ -1,10 +1,11 @@
 """One distillation job: a student learns the pseudo-labels of the server set."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +14,20 @@ from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
+from contract.tensors import Array
+from worker.checkpoints import Bookmark, Saved
 from worker.parts import fedet, objectives
+from worker.parts.resume import (
+    generator_array,
+    global_arrays,
+    module_arrays,
+    optimizer_arrays,
+    prefixed,
+    restore_generator,
+    restore_global,
+    restore_module,
+    restore_optimizer,
+)
 from worker.parts.schedules import Watch, batches_of, learning_rate, steps_of, swa_collects, swa_lr
 from worker.parts.swa import RunningMean
 from worker.pipeline.labels import Targets
@@ -21,6 +35,15 @@ from worker.pipeline.networks import recalibrate
 from worker.specs import JobFailure
 
 _CURVE_POINTS = 50
+
+
+class Augment(Protocol):
+    """What a student sees of a batch."""
+
+    draw: torch.Generator
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the batch [B, ...] as the student is to see it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,7 @@ class Lesson:
         seed: of mini-batches, augmentation and dropout.
         round_index: 1 for the first round.
         rounds_total: rounds of the federation.
-        augment: what the student sees of a batch.
+        augment: what the student sees of a batch; `draw` is its source of randomness.
         validate: accuracy of the student on the validation set, or None where there is no set.
     """
 
@@ -44,7 +67,7 @@ class Lesson:
     seed: int
     round_index: int
     rounds_total: int
-    augment: Callable[[Tensor], Tensor]
+    augment: Augment
     validate: Callable[[nn.Module], float] | None = None
 
     @property
@@ -106,6 +129,11 @@ class _Curve:
         self.points.append({"step": step, "loss": mean, "lr": lr})
         self.total, self.count = None, 0
 
+    def restore(self, saved: Saved, device: torch.device) -> None:
+        self.points, self.count = list(saved.notes["curve"]), int(saved.notes["count"])
+        total = saved.arrays.get("total")
+        self.total = None if total is None else torch.from_numpy(total).to(device)
+
 
 def _train_mode(student: nn.Module, batch_norm: str) -> None:
     student.train()
@@ -115,25 +143,48 @@ def _train_mode(student: nn.Module, batch_norm: str) -> None:
                 module.eval()
 
 
-def _batches(size: int, batch_size: int, seed: int) -> Iterator[Tensor]:
-    """Yield the indices of mini-batches for ever: a fresh permutation per pass, drawn from `seed` on the CPU."""
-    draw = torch.Generator().manual_seed(seed)
-    while True:
-        order = torch.randperm(size, generator=draw)
-        for index in range(batches_of(size, batch_size)):
-            yield order[index * batch_size : (index + 1) * batch_size]
+class _Batches:
+    """Gives the indices of mini-batches for ever: a fresh permutation per pass, drawn from `seed` on the CPU."""
+
+    def __init__(self, size: int, batch_size: int, seed: int):
+        self._size, self._batch_size = size, batch_size
+        self._draw = torch.Generator().manual_seed(seed)
+        self._begin(0)
+
+    def _begin(self, index: int) -> None:
+        self.before = generator_array(self._draw)  # of this pass's permutation
+        self._order, self.index = torch.randperm(self._size, generator=self._draw), index
+
+    def next(self) -> Tensor:
+        if self.index == batches_of(self._size, self._batch_size):
+            self._begin(0)
+        start = self.index * self._batch_size
+        self.index += 1
+        return self._order[start : start + self._batch_size]
+
+    def restore(self, before: Array, index: int) -> None:
+        restore_generator(self._draw, before)
+        self._begin(index)
 
 
 def _copy_state(student: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in student.state_dict().items()}
 
 
-def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) -> dict[str, Any]:
+def teach(
+    student: nn.Module, lesson: Lesson, on_step: Callable[[int], None], bookmark: Bookmark | None = None
+) -> dict[str, Any]:
     """Train the student in place and return figures: loss curve, learning rates, steps, why it stopped.
 
     With early stopping and a validation set the student ends as the best one that was evaluated (FedDF 4.1), with SWA
     as the mean of its snapshots (FedBE 5.1), else as the last one. Running statistics are then computed anew where the
     recipe says so, and after SWA unless they are frozen: they belong to no mean of weights.
+
+    Args:
+        student: as it is before the first step, even where `bookmark` has a later state of it.
+        lesson: what it learns.
+        on_step: called with the number of steps done.
+        bookmark: where the training is kept from time to time, and found again.
 
     Raises:
         JobFailure: non_finite.
@@ -141,27 +192,79 @@ def teach(student: nn.Module, lesson: Lesson, on_step: Callable[[int], None]) ->
     schedule = lesson.distil.schedule
     total = steps_of(schedule, len(lesson.inputs))
     with global_seed(lesson.seed, lesson.inputs.device):  # dropout
-        figures = _train(student, lesson, total, on_step)
+        figures = _train(student, lesson, total, on_step, bookmark or Bookmark())
     averaged = figures.get("snapshots", 0) > 0 and lesson.batch_norm == "train"
     if lesson.batch_norm == "recalibrate" or averaged:
         recalibrate(student, lesson.inputs, str(lesson.inputs.device))
     return figures
 
 
-def _train(student: nn.Module, lesson: Lesson, total: int, on_step: Callable[[int], None]) -> dict[str, Any]:
+@dataclass
+class _Course:
+    """A training on its way: all that its next step depends on."""
+
+    student: nn.Module
+    lesson: Lesson
+    optimizer: torch.optim.Optimizer
+    batches: _Batches
+    curve: _Curve
+    keeper: "_Last"
+
+    def save(self, bookmark: Bookmark, step: int) -> None:
+        memory, rest = optimizer_arrays(self.optimizer)
+        kept, noted = self.keeper.state()
+        arrays = {
+            **prefixed("model.", module_arrays(self.student)),
+            **prefixed("optimizer.", memory),
+            **prefixed("keeper.", kept),
+            **prefixed("torch.", global_arrays(self.lesson.inputs.device)),
+            "augment": generator_array(self.lesson.augment.draw),
+            "batches": self.batches.before,
+        }
+        if self.curve.total is not None:
+            arrays["total"] = np.asarray(self.curve.total.cpu().numpy())
+        notes = {
+            "optimizer": rest,
+            "keeper": noted,
+            "curve": self.curve.points,
+            "count": self.curve.count,
+            "batch": self.batches.index,
+        }
+        bookmark.save(step, arrays, notes)
+
+    def restore(self, saved: Saved) -> None:
+        device = self.lesson.inputs.device
+        restore_module(self.student, saved.part("model."))
+        restore_optimizer(self.optimizer, saved.part("optimizer."), saved.notes["optimizer"])
+        restore_global(device, saved.part("torch."))
+        restore_generator(self.lesson.augment.draw, saved.arrays["augment"])
+        self.batches.restore(saved.arrays["batches"], saved.notes["batch"])
+        self.curve.restore(saved, device)
+        self.keeper.restore(saved.part("keeper."), saved.notes["keeper"])
+
+
+def _train(
+    student: nn.Module, lesson: Lesson, total: int, on_step: Callable[[int], None], bookmark: Bookmark
+) -> dict[str, Any]:
     schedule = lesson.distil.schedule
     optimizer = make_optimizer(schedule.optimizer, student.parameters())
-    batches = _batches(len(lesson.inputs), schedule.batch_size, lesson.seed)
+    batches = _Batches(len(lesson.inputs), schedule.batch_size, lesson.seed)
     curve = _Curve(every=max(1, math.ceil(total / _CURVE_POINTS)))
     keeper = _keeper(lesson)
+    course, before = _Course(student, lesson, optimizer, batches, curve, keeper), 0
+    if bookmark.saved is not None:
+        course.restore(bookmark.saved)
+        before = bookmark.saved.step
     _train_mode(student, lesson.batch_norm)
-    for step in range(1, total + 1):
+    for step in range(before + 1, total + 1):
         lr = lesson.rate(step - 1, total)
-        loss = _one_step(student, optimizer, lesson, next(batches).to(lesson.inputs.device), lr)
+        loss = _one_step(student, optimizer, lesson, batches.next().to(lesson.inputs.device), lr)
         curve.add(step, step == total, loss, lr)
         on_step(step)
         if keeper.ends(student, step):
             break
+        if bookmark.due() and step < total:
+            course.save(bookmark, step)
     return {"steps": step, "stop": keeper.reason, "curve": curve.points} | keeper.finish(student)
 
 
@@ -177,6 +280,13 @@ class _Last:
     def finish(self, student: nn.Module) -> dict[str, Any]:
         """Make the student what it is to be, and return figures."""
         return {}
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return what it remembers, as arrays and notes."""
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
+        """Remember what `state` gave."""
 
 
 class _Best(_Last):
@@ -204,6 +314,16 @@ class _Best(_Last):
         student.load_state_dict(self._best)
         return {"best_step": self._watch.best_step, "best_validation_accuracy": self._watch.best}
 
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        if not self._best:
+            return {}, {}
+        return state_arrays(self._best), {"best": self._watch.best, "best_step": self._watch.best_step}
+
+    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
+        if notes:
+            self._watch = Watch(notes["best"], notes["best_step"])
+            self._best = {name: torch.from_numpy(array) for name, array in arrays.items()}
+
 
 class _Mean(_Last):
     """Keeps the mean of the students at the ends of cycles (SWA); without a cycle that counts, the last one."""
@@ -221,6 +341,12 @@ class _Mean(_Last):
             mean = self._mean.result()
             student.load_state_dict({name: torch.from_numpy(array) for name, array in mean.items()})
         return {"snapshots": self._mean.count}
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._mean.state(), {"count": self._mean.count}
+
+    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
+        self._mean.restore(notes["count"], arrays)
 
 
 def _keeper(lesson: Lesson) -> _Last:

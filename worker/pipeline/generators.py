@@ -14,6 +14,7 @@ from contract.nn.scaling import to_signed_unit
 from contract.nn.wgan import GENERATOR, pair
 from contract.recipes import parts
 from contract.seeds import derive_seed
+from worker.checkpoints import Bookmark, Checkpoints
 from worker.generators import wgan
 from worker.parts.fuse import Source, average_files
 from worker.pipeline.job import header_of
@@ -38,7 +39,9 @@ class Made:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-def _trained(spec: GeneratorSpec, plan: parts.GeneratorWganGp, phases: Phases, device: str) -> Made:
+def _trained(
+    spec: GeneratorSpec, plan: parts.GeneratorWganGp, phases: Phases, device: str, checkpoints: Checkpoints
+) -> Made:
     """Train on the unlabelled set, scaled to [-1, 1] by its own minimum and maximum (FedGO, G1)."""
     if spec.unlabeled is None:
         raise JobFailure("bad_option", "a WGAN-GP is trained on unlabelled data: datasets.unlabeled")
@@ -52,7 +55,10 @@ def _trained(spec: GeneratorSpec, plan: parts.GeneratorWganGp, phases: Phases, d
     with phases.phase("generator", of=plan.steps):
         try:
             scaled = to_signed_unit(images, span).to(device)
-            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step)
+            bookmark = Bookmark.of(checkpoints, "generator")
+            if bookmark.saved is not None:
+                phases.step(bookmark.saved.step, resumed=True)
+            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step, bookmark)
         except FloatingPointError as error:
             raise JobFailure("non_finite", f"generator: {error}; lower generator.optimizer.lr") from error
     figures = {"steps": trained.steps, "critic": [[step, loss] for step, loss in trained.critic_curve]}
@@ -68,7 +74,9 @@ def _range(images: Tensor) -> tuple[float, float]:
     return low, high
 
 
-def _imported(spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases, device: str) -> Made:
+def _imported(
+    spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases, device: str, checkpoints: Checkpoints
+) -> Made:
     """Take the uploaded weights as they are (FedGO, G2)."""
     if spec.weights is None:
         raise JobFailure("bad_option", "an imported generator needs its weights: generator.model")
@@ -80,7 +88,9 @@ def _imported(spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases
         return Made(build_network(ref, spec.task, device, owner="generator"), (low, high))
 
 
-def _federated(spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str) -> Made | Path:
+def _federated(
+    spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str, checkpoints: Checkpoints
+) -> Made | Path:
     """Make the first networks, average a round's, or take the generator out of the last average (FedGO, G3; FedGAN)."""
     target = spec.output_dir / "gan.safetensors"
     with phases.phase("generator"):
@@ -118,7 +128,7 @@ def _average_gan(spec: GeneratorSpec, target: Path) -> None:
     average_files(sources, target, base=header_of(spec.gan))
 
 
-GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str], Made | Path]] = {
+GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str, Checkpoints], Made | Path]] = {
     parts.GeneratorWganGp: _trained,
     parts.GeneratorImported: _imported,
     parts.GeneratorFedGan: _federated,

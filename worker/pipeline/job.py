@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.tensors import Header, TensorFile
+from worker.checkpoints import Checkpoints
 from worker.pipeline.phases import Phases
 from worker.specs import JobFailure, NetworkRef, Progress, PrototypeSpec, RoundSpec
 
@@ -47,6 +48,7 @@ class Round:
         models: what is published.
         state: what is kept for the next round.
         metrics: figures.
+        checkpoints: what an earlier attempt left, and what the next one would find.
     """
 
     spec: RoundSpec
@@ -57,11 +59,19 @@ class Round:
     models: dict[str, Path] = field(default_factory=dict)
     state: dict[str, Path] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(None))
 
     @classmethod
-    def begin(cls, spec: RoundSpec, report: Callable[[Progress], None], device: str) -> "Round":
+    def begin(
+        cls,
+        spec: RoundSpec,
+        report: Callable[[Progress], None],
+        device: str,
+        checkpoints: Checkpoints | None = None,
+    ) -> "Round":
         """Return the job before anything is done."""
-        return cls(spec, Phases(report), device, state=dict(spec.state))
+        kept = checkpoints or Checkpoints(None)
+        return cls(spec, Phases(report), device, state=dict(spec.state), checkpoints=kept)
 
     def file(self, what: str, prototype: str) -> Path:
         """Return where a file of a prototype goes; names may hold any letters, so its position names the file."""

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
-from contract.tensors import TensorFile
+from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
+from worker.checkpoints import Bookmark, Contents, Saved
 from worker.parts import combine, fedet
 from worker.parts.weigh import Float, entropy, log_weights, normalise
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
@@ -75,13 +76,19 @@ class Combiner(Protocol):
     def result(self, weights: Float) -> Targets:
         """Return the labels, given all teachers' weights [m, S]."""
 
+    def state(self) -> dict[str, Array]:
+        """Return what was taken so far."""
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from what `state` gave."""
+
 
 class _Logits:
     """Softmax of the weighted mean of logits (FedDF AVGLOGITS, FedGO)."""
 
     def __init__(self, _: parts.CombineLogits, samples: int, classes: int, scratch: Path, stack: ExitStack):
         self._stream = combine.Stream(samples, classes, "logits")
-        self.add = self._stream.add
+        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
 
     def result(self, weights: Float) -> Targets:
         return _soft(self._stream.logits())
@@ -93,7 +100,7 @@ class _Probs:
     def __init__(self, choice: parts.CombineProbs, samples: int, classes: int, scratch: Path, stack: ExitStack):
         self._stream = combine.Stream(samples, classes, "probs")
         self._power = 1.0 if choice.sharpen is None else choice.sharpen
-        self.add = self._stream.add
+        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
 
     def result(self, weights: Float) -> Targets:
         return _soft(self._power * self._stream.logits())
@@ -105,7 +112,7 @@ class _Era:
     def __init__(self, choice: parts.CombineEra, samples: int, classes: int, scratch: Path, stack: ExitStack):
         self._stream = combine.Stream(samples, classes, "probs")
         self._temperature = choice.temperature
-        self.add = self._stream.add
+        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
 
     def result(self, weights: Float) -> Targets:
         return _soft(self._stream.result() / self._temperature)
@@ -136,6 +143,15 @@ class _Consensus:
             diverse.append(found.div_target)
         diversity = torch.from_numpy(np.concatenate(diverse).astype(np.float32))
         return Targets(_soft(np.concatenate(means)).logits, torch.from_numpy(np.concatenate(labels)), diversity)
+
+    def state(self) -> dict[str, Array]:
+        """Return all outputs so far, [values] float32."""
+        self._file.seek(0)
+        return {"outputs": np.frombuffer(self._file.read(), np.float32)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Put them back into the file."""
+        self._file.write(state["outputs"].tobytes())
 
     def _block(self, teachers: int, start: int) -> Float:
         count = min(BATCH, self._samples - start) * self._classes
@@ -172,6 +188,21 @@ class _Tally:
     def ensemble(self) -> Ensemble:
         weights = normalise(np.stack(self.rows))
         return Ensemble(self.combiner.result(weights), weights, self.names, self.forwards)
+
+    def state(self) -> dict[str, Array]:
+        return {"rows": np.stack(self.rows)} | {f"sum.{name}": held for name, held in self.combiner.state().items()}
+
+    def restore(self, saved: Saved, name: str) -> None:
+        found = saved.part(f"{name}/")
+        self.rows, self.names = list(found.pop("rows")), list(saved.notes["names"])
+        self.forwards = int(saved.notes["forwards"][name])
+        self.combiner.restore({key.removeprefix("sum."): array for key, array in found.items()})
+
+
+def _partial(tallies: Mapping[str, _Tally]) -> Contents:
+    arrays = {f"{name}/{key}": array for name, tally in tallies.items() for key, array in tally.state().items()}
+    names = next(iter(tallies.values())).names
+    return arrays, {"names": names, "forwards": {name: tally.forwards for name, tally in tallies.items()}}
 
 
 def _scores(teacher: Teacher, name: str, size: int) -> Float | None:
@@ -223,7 +254,11 @@ class Labeller:
     calibration: Tensor | None = None
 
     def label(
-        self, members: Members, sets: Mapping[str, Tensor], on_teacher: Callable[[int], None]
+        self,
+        members: Members,
+        sets: Mapping[str, Tensor],
+        on_teacher: Callable[[int], None],
+        bookmark: Bookmark | None = None,
     ) -> dict[str, Ensemble]:
         """Let every teacher look once at every sample of every set (FedDF Alg. 1; FedGO Alg. 2, labels once per round).
 
@@ -233,22 +268,32 @@ class Labeller:
             members: the teachers.
             sets: 'unlabeled', 'test' or both -> inputs [S, ...].
             on_teacher: called with the number of teachers done.
+            bookmark: where the sums over the teachers so far are kept, and found again.
 
         Raises:
             JobFailure: non_finite, naming the client; schema_mismatch; architecture_failed; no_participants.
         """
         if members.count == 0:
             raise JobFailure("no_participants", "no client of this round can be a teacher")
-        make = COMBINE[type(self.distil.combine)]
+        make, bookmark = COMBINE[type(self.distil.combine)], bookmark or Bookmark()
         with ExitStack() as stack:
             tallies = {}
             for name, inputs in sets.items():
                 scratch = self.scratch / f"outputs-{name}"
                 combiner = make(self.distil.combine, len(inputs), self.task.num_classes, scratch, stack)
                 tallies[name] = _Tally(inputs, combiner)
+            before = 0
+            if bookmark.saved is not None:
+                before = bookmark.saved.step
+                for name, tally in tallies.items():
+                    tally.restore(bookmark.saved, name)
             for done, teacher in enumerate(members.teachers, start=1):
+                if done <= before:
+                    continue
                 self._visit(teacher, tallies)
                 on_teacher(done)
+                if bookmark.due() and done < members.count:
+                    bookmark.save(done, *_partial(tallies))
             return {name: tally.ensemble() for name, tally in tallies.items()}
 
     def _outputs(self, teacher: Teacher) -> Outputs:
@@ -275,6 +320,30 @@ class Labeller:
                 tally.forwards += len(logits) if teacher.predictions is None else 0
             tally.rows.append(row)
             tally.names.append(teacher.name)
+
+
+def pack(ensembles: Mapping[str, Ensemble]) -> Contents:
+    """Return finished labels as arrays and notes."""
+    arrays: dict[str, Array] = {}
+    for name, each in ensembles.items():
+        arrays[f"{name}/weights"] = each.weights
+        for what in ("logits", "labels", "diversity"):
+            held = getattr(each.targets, what)
+            if held is not None:
+                arrays[f"{name}/{what}"] = held.numpy()
+    notes = {name: {"names": each.names, "forwards": each.forwards} for name, each in ensembles.items()}
+    return arrays, {"done": True, "ensembles": notes}
+
+
+def unpack(saved: Saved) -> dict[str, Ensemble]:
+    """Return the labels that `pack` gave."""
+    found = {}
+    for name, said in saved.notes["ensembles"].items():
+        held = saved.part(f"{name}/")
+        weights = held.pop("weights")
+        targets = Targets(**{what: torch.from_numpy(array) for what, array in held.items()})
+        found[name] = Ensemble(targets, weights, list(said["names"]), int(said["forwards"]))
+    return found
 
 
 def describe(ensemble: Ensemble) -> dict[str, Any]:

@@ -31,10 +31,10 @@ class Phases:
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - begun, 3)
 
-    def step(self, step: int) -> None:
-        """Report that `step` steps of the phase are done."""
+    def step(self, step: int, resumed: bool = False) -> None:
+        """Report that `step` steps of the phase are done, or were found done."""
         self._step = step
-        self._report(Progress(phase=self._name, step=step, of=self._of))
+        self._report(Progress(phase=self._name, step=step, of=self._of, resumed=resumed))
 
     def alive(self) -> None:
         """Report the same again, within a long step: whoever wants the job to end can say so."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from contract.recipes import parts
+from worker.checkpoints import Bookmark, Checkpoints
 from worker.pipeline.fusing import check_groups, fuse
 from worker.pipeline.job import Round
 from worker.pipeline.sends import prepare_sends, send_targets
@@ -13,10 +14,17 @@ from worker.specs import JobResult, Progress, RoundSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from worker.pipeline import labels
     from worker.pipeline.labels import Ensemble
+    from worker.pipeline.teachers import Members
 
 
-def fuse_round(spec: RoundSpec, report: Callable[[Progress], None], device: str = "cpu") -> JobResult:
+def fuse_round(
+    spec: RoundSpec,
+    report: Callable[[Progress], None],
+    device: str = "cpu",
+    checkpoints: Checkpoints | None = None,
+) -> JobResult:
     """Fuse one round by its recipe and return the models that change and the state that is kept.
 
     A prototype that nobody trained and that is no student is not among the models: it stays byte for byte.
@@ -27,7 +35,7 @@ def fuse_round(spec: RoundSpec, report: Callable[[Progress], None], device: str 
     Raises:
         JobFailure: see `worker.pipeline.run`; errors name the client.
     """
-    job = Round.begin(spec, report, device)
+    job = Round.begin(spec, report, device, checkpoints)
     check_groups(spec)
     receive(job)
     made = list(temporary(job))
@@ -97,7 +105,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
         calibration = read_inputs(spec.datasets.unlabeled, spec.task, "unlabeled")
     labeller = labels.Labeller(distil, spec.task, job.device, spec.output_dir, calibration)
     with job.phases.phase("label", of=teachers.count):
-        ensembles = labeller.label(teachers, sets, job.phases.step)
+        ensembles = _labelled(job, labeller, teachers, sets)
     main = ensembles["unlabeled" if learns else "test"]
     job.metrics["ensemble"] = labels.describe(main)
     job.metrics["teacher_forwards"] = main.forwards if learns else 0
@@ -106,3 +114,19 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
         test_labels = read_labels(spec.datasets.test, "test")
         job.metrics["ensemble"]["accuracy"] = labels.ensemble_accuracy(ensembles["test"], test_labels)
     return sets.get("unlabeled"), ensembles.get("unlabeled")
+
+
+def _labelled(
+    job: Round, labeller: "labels.Labeller", teachers: "Members", sets: "dict[str, Tensor]"
+) -> "dict[str, Ensemble]":
+    """Label, or go on with labelling, or take the labels that an earlier attempt has made."""
+    from worker.pipeline import labels
+
+    bookmark = Bookmark.of(job.checkpoints, "label")
+    if bookmark.saved is not None:
+        job.phases.step(bookmark.saved.step, resumed=True)
+        if bookmark.saved.notes.get("done"):
+            return labels.unpack(bookmark.saved)
+    ensembles = labeller.label(teachers, sets, job.phases.step, bookmark)
+    bookmark.complete(teachers.count, lambda: labels.pack(ensembles))
+    return ensembles

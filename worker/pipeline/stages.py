@@ -15,9 +15,10 @@ from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
 from contract.recipes import parts
 from contract.seeds import derive_seed
-from contract.tensors import check_file, write_file
+from contract.tensors import TensorFile, check_file, write_file
 from contract.updates import FEATURES_KEY, PUBLIC
 from contract.wire.federations import Task
+from worker.checkpoints import Bookmark, Checkpoints, Contents
 from worker.pipeline import generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
@@ -126,7 +127,9 @@ def _first_accuracy(
 
 
 # ----------------------------------------------------------------------------------------------------------- generator
-def train_generator(spec: GeneratorSpec, report: Report, device: str = "cpu") -> JobResult:
+def train_generator(
+    spec: GeneratorSpec, report: Report, device: str = "cpu", checkpoints: Checkpoints | None = None
+) -> JobResult:
     """Make the generator, a fresh discriminator for clients to start from, and what the recipe draws from it.
 
     Figures: `input_range` [lo, hi], the data values that the generator's -1 and 1 stand for; where it is trained also
@@ -136,7 +139,9 @@ def train_generator(spec: GeneratorSpec, report: Report, device: str = "cpu") ->
         JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), schema_mismatch, non_finite.
     """
     phases = Phases(report)
-    made = generators.GENERATORS[type(spec.generator)](spec, spec.generator, phases, device)
+    made = generators.GENERATORS[type(spec.generator)](
+        spec, spec.generator, phases, device, checkpoints or Checkpoints(None)
+    )
     if isinstance(made, Path):  # a federated generator that has rounds to go
         check_file(made)
         return JobResult(models={"gan": made}, metrics={"seconds": phases.seconds}, device=device)
@@ -172,7 +177,7 @@ def _first_discriminator(spec: GeneratorSpec) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------------------- score
-def score(spec: ScoreSpec, report: Report, device: str = "cpu") -> JobResult:
+def score(spec: ScoreSpec, report: Report, device: str = "cpu", checkpoints: Checkpoints | None = None) -> JobResult:
     """Write, per client, its discriminator's scores a on the server sets, float32 and before any sigmoid (FedGO eq. 9).
 
     A discriminator that cannot be scored stops nobody else: it has no file, and `rejected` of the figures says why.
@@ -188,18 +193,49 @@ def score(spec: ScoreSpec, report: Report, device: str = "cpu") -> JobResult:
     spread: dict[str, float] = {}
     rejected: dict[str, str] = {}
     with phases.phase("score", of=len(spec.discriminators)):
+        bookmark = Bookmark.of(checkpoints or Checkpoints(None), "score")
+        known, refused = _scored_before(bookmark, phases)
         for index, client in enumerate(sorted(spec.discriminators)):
+            found = client in known
             try:
-                scores = _scores_of(spec, client, sets, device)
+                if client in refused:
+                    raise JobFailure(*refused[client])
+                scores = known.pop(client, None) or _scores_of(spec, client, sets, device)
             except JobFailure as failure:
+                refused[client] = (failure.code, failure.detail)
                 rejected[client] = f"{failure.code}: {failure.detail}"
                 continue
             models[client] = spec.output_dir / f"scores-{index}.safetensors"
             write_file(models[client], scores)
             spread[client] = float(np.std(scores["unlabeled"], dtype=np.float64)) if "unlabeled" in scores else 0.0
+            if found:
+                continue
             phases.step(index + 1)
+            if bookmark.due() and index + 1 < len(spec.discriminators):
+                bookmark.save(index + 1, *_scored_so_far(models, refused))
     metrics = {"spread": spread, "rejected": rejected, "seconds": phases.seconds}
     return JobResult(models=models, metrics=metrics, device=device)
+
+
+def _scored_before(
+    bookmark: Bookmark, phases: Phases
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, tuple[str, str]]]:
+    """Return what an earlier attempt found: scores by client and set, and refusals by client."""
+    if bookmark.saved is None:
+        return {}, {}
+    phases.step(bookmark.saved.step, resumed=True)
+    known = {}
+    for number, client in enumerate(bookmark.saved.notes["clients"]):
+        known[client] = bookmark.saved.part(f"{number}.")
+    return known, {client: (code, detail) for client, (code, detail) in bookmark.saved.notes["refused"].items()}
+
+
+def _scored_so_far(models: dict[str, Path], refused: dict[str, tuple[str, str]]) -> Contents:
+    arrays: dict[str, np.ndarray] = {}
+    for number, path in enumerate(models.values()):
+        with TensorFile(path) as file:
+            arrays |= {f"{number}.{name}": file.read(name) for name in file.names}
+    return arrays, {"clients": list(models), "refused": {client: list(why) for client, why in refused.items()}}
 
 
 def _scores_of(spec: ScoreSpec, client: str, sets: dict[str, Tensor], device: str) -> dict[str, np.ndarray]:

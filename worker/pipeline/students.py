@@ -1,6 +1,6 @@
 """Students: who learns, one function per choice, and the lesson that each of them gets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from contract.groups import is_main
 from contract.nn.codec import state_arrays
 from contract.recipes import parts
 from contract.seeds import derive_seed
-from contract.tensors import TensorFile, write_file
+from contract.tensors import Array, TensorFile, write_file
 from contract.wire.federations import Task
+from worker.checkpoints import Bookmark
 from worker.parts.schedules import steps_of
 from worker.pipeline import head
 from worker.pipeline.data import Augmenter
@@ -118,19 +119,38 @@ def teach_all(job: Round, students: list[Student], inputs: Any, ensemble: Ensemb
 
 
 def _teach(job: Round, student: Student, lesson: Lesson) -> None:
-    module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
-    with job.phases.phase(f"distil {student.name}", of=steps_of(lesson.distil.schedule, len(lesson.inputs))):
-        job.metrics["distil"][student.name] = teach(module, lesson, job.phases.step)
-    require_finite(module, student.owner)
-    target = job.file("student", student.name)
-    assert student.network.weights is not None
-    save_like(module, student.network.weights, target)
+    phase, steps = f"distil {student.name}", steps_of(lesson.distil.schedule, len(lesson.inputs))
+    base, target = student.network.weights, job.file("student", student.name)
+    assert base is not None
+    with job.phases.phase(phase, of=steps):
+        bookmark = Bookmark.of(job.checkpoints, phase)
+        if bookmark.saved is not None:
+            job.phases.step(bookmark.saved.step, resumed=True)
+        if bookmark.saved is not None and bookmark.saved.notes.get("done"):
+            figures = bookmark.saved.notes["figures"]
+            write_like(bookmark.saved.part("model."), base, target)
+        else:
+            module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
+            figures = teach(module, lesson, job.phases.step, bookmark)
+            require_finite(module, student.owner)
+            write_like(state_arrays(module.state_dict()), base, target)
+    job.metrics["distil"][student.name] = figures
     job.models[student.name] = target
+    bookmark.complete(figures["steps"], lambda: (_arrays_of(target), {"done": True, "figures": figures}))
+
+
+def _arrays_of(path: Path) -> dict[str, Array]:
+    with TensorFile(path) as file:
+        return {f"model.{name}": file.read(name) for name in file.names}
+
+
+def write_like(arrays: Mapping[str, Array], base: Path, target: Path) -> None:
+    """Write a student with the tensor order and metadata of `base`."""
+    with TensorFile(base) as file:
+        names, metadata = file.names, file.header.metadata
+    write_file(target, {name: arrays[name] for name in names}, metadata)
 
 
 def save_like(student: nn.Module, base: Path, target: Path) -> None:
     """Write the student with the tensor order and metadata of `base`."""
-    with TensorFile(base) as file:
-        names, metadata = file.names, file.header.metadata
-    arrays = state_arrays(student.state_dict())
-    write_file(target, {name: arrays[name] for name in names}, metadata)
+    write_like(state_arrays(student.state_dict()), base, target)
