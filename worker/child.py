@@ -1,7 +1,8 @@
 """The child process that runs networks for one worker, so that a job can be killed and its memory given back.
 
-Protocol, one JSON object a line. stdin: {"job": <JobSpec>}. stdout: {"progress": <Progress>} any number of times, then
-{"result": <JobResult>} or {"error": {"code", "detail"}}. End of stdin ends the process. Logging goes to stderr.
+Protocol, one JSON object a line. stdin: {"job": <JobSpec>, "checkpoints": <Keeping>}. stdout: {"progress": <Progress>}
+any number of times, then {"result": <JobResult>} or {"error": {"code", "detail"}}. End of stdin ends the process, and
+so does SIGTERM, after the job at hand has put its state on the disk. Logging goes to stderr.
 """
 
 import contextlib
@@ -14,12 +15,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from worker.checkpoints import Checkpoints, Stopped, key_of
+from worker.limits import die_first, is_out_of_memory, limit_memory
 from worker.pipeline import run
-from worker.specs import JobFailure, JobResult, JobSpec, Progress, RoundSpec
+from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
 
 _log = logging.getLogger("worker.child")
 _PR_SET_PDEATHSIG = 1
@@ -110,39 +114,78 @@ def peak_memory_bytes(device: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    text = str(error)
-    return isinstance(error, RuntimeError) and ("out of memory" in text or "allocate memory" in text)
+class Wish:
+    """Whether this process should end: SIGTERM says so. A job at hand puts its state on the disk first."""
+
+    def __init__(self) -> None:
+        self.told = self.busy = False
+        self.checkpoints: Checkpoints | None = None
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Take the signal."""
+        self.told = True
+        if not self.busy:
+            sys.exit(0)
+        if self.checkpoints is not None:
+            self.checkpoints.asked = True
+
+    def begin(self, checkpoints: Checkpoints) -> Checkpoints:
+        """Have a job's checkpoints told, also of a signal that came before."""
+        self.checkpoints = checkpoints
+        checkpoints.asked = self.told
+        return checkpoints
+
+
+wish = Wish()
+
+
+def _checkpoints(message: dict[str, Any], spec: JobSpec, device: str) -> Checkpoints:
+    if message.get("checkpoints") is None:
+        return Checkpoints(None)
+    keeping = Keeping.model_validate(message["checkpoints"])
+    threads = 0
+    if needs_torch(spec):
+        import torch
+
+        threads = torch.get_num_threads()
+    key = key_of(spec, device, threads)
+    return Checkpoints(keeping.folder, key, keeping.fence, keeping.every_seconds, keeping.max_bytes)
 
 
 def _run(line: str, report: Reporter) -> JobResult:
-    spec = _spec_of.validate_python(json.loads(line)["job"])
+    message = json.loads(line)
+    spec = _spec_of.validate_python(message["job"])
     device = "cpu"
     if needs_torch(spec):
         make_deterministic(int(os.environ.get("POTSTILL_TORCH_THREADS", "0")) or None)
         device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
     reset_peak_memory(device)
-    result = run(spec, report, device=device)
-    return result.model_copy(update={"peak_memory_bytes": peak_memory_bytes(device)})
+    checkpoints = wish.begin(_checkpoints(message, spec, device))
+    result = run(spec, report, device=device, checkpoints=checkpoints)
+    more = {"peak_memory_bytes": peak_memory_bytes(device), "resumed_from": checkpoints.resumed}
+    return result.model_copy(update=more)
 
 
 def answer(line: str, report: Reporter) -> None:
     """Do the job of one line and write its answer; whatever goes wrong becomes an error with a stable code."""
+    wish.busy = True
     try:
         report.write({"result": _run(line, report).model_dump(mode="json")})
     except JobFailure as failure:
         _fail(report, failure.code, failure.detail)
+    except Stopped:
+        _fail(report, "stopped", "asked to end; the state is kept")
     except (ValidationError, KeyError, ValueError) as error:
         _log.exception("job could not be read or done")
         _fail(report, "internal", f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001 - the parent must hear of every failure
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             _fail(report, "out_of_memory", f"not enough memory: {error}; use smaller models or batches")
             return
         _log.exception("job failed")
         _fail(report, "internal", f"{type(error).__name__}: {error}")
+    finally:
+        wish.busy, wish.checkpoints = False, None
 
 
 def _fail(report: Reporter, code: str, detail: str) -> None:
@@ -152,12 +195,20 @@ def _fail(report: Reporter, code: str, detail: str) -> None:
 def main() -> None:
     """Answer jobs from stdin until it ends."""
     die_with_parent()
+    die_first()
+    limit = int(os.environ.get("POTSTILL_JOB_MEMORY_BYTES", "0"))
+    if limit:
+        limit_memory(limit)
+    signal.signal(signal.SIGTERM, wish.hear)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to act on
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     out, sys.stdout = sys.stdout, sys.stderr  # a stray print must not break the protocol
     report = Reporter(out)
     for line in sys.stdin:
         if line.strip():
             answer(line, report)
+        if wish.told:
+            break
 
 
 if __name__ == "__main__":

@@ -46,9 +46,11 @@ from worker.specs import (
     JobFailure,
     JobResult,
     JobSpec,
+    Keeping,
     NetworkRef,
     Progress,
     PrototypeSpec,
+    Resumed,
     RoundSpec,
     ScoreSpec,
     UpdateSpec,
@@ -106,14 +108,15 @@ class Ledger:
         with self._store.read() as session:
             return jobs.is_cancelled(session, job.id, job.fence)
 
-    def renew(self, job: Claimed, progress: dict[str, Any] | None) -> None:
-        """Keep the lease and tell the progress.
+    def renew(self, job: Claimed, progress: dict[str, Any] | None, resumed: Resumed | None = None) -> None:
+        """Keep the lease and tell the progress, and from where the work was taken up.
 
         Raises:
             LostLease: another worker has the job.
         """
         with self._store.write() as session:
-            jobs.renew(session, job.id, job.fence, self.settings.lease_seconds, progress)
+            row = jobs.renew(session, job.id, job.fence, self.settings.lease_seconds, progress)
+            row.resumed_from = row.resumed_from if resumed is None else resumed.model_dump()
             self._heartbeat(session, job.id)
 
     def heartbeat(self) -> None:
@@ -159,6 +162,7 @@ class Ledger:
                 metrics=plain(result.metrics),
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
+                resumed_from=None if result.resumed_from is None else result.resumed_from.model_dump(),
             )
             publishing.publish(
                 session, job.id, job.fence, outcome, self.settings.keep_updates, self.settings.max_attempts
@@ -166,6 +170,7 @@ class Ledger:
         for path, digest, _ in [*files.values(), *kept.values()]:
             if path != self._blobs.path(digest):
                 self._blobs.adopt(path, digest)  # the next round starts from it
+        self._blobs.forget_states(job.id)
 
     def _check(self, job: Claimed, result: JobResult) -> None:
         """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
@@ -190,20 +195,30 @@ class Ledger:
         """Record a failure. A final one ends the job; any other is tried again later, up to the limit of attempts."""
         with self._store.write() as session:
             row = jobs.held(session, job.id, job.fence)
-            if final:
+            if row.cancel_requested:
+                publishing.cancelled(session, row)
+            elif final:
                 publishing.give_up(session, row, code, detail)
             elif not jobs.release(session, row, code, detail):
                 publishing.give_up(session, row, code, f"{detail} (after {row.attempt} attempts)")
+            over = row.state != "queued"
+        if over:
+            self._blobs.forget_states(job.id)
 
     def give_back(self, job: Claimed) -> None:
         """Put a job back untouched, because this worker stops; the attempt does not count."""
         with self._store.write() as session:
-            jobs.give_back(session, jobs.held(session, job.id, job.fence))
+            row = jobs.held(session, job.id, job.fence)
+            if row.cancel_requested:
+                publishing.cancelled(session, row)
+            else:
+                jobs.give_back(session, row)
 
     def cancel(self, job: Claimed) -> None:
         """End a job because an operator wants it to end."""
         with self._store.write() as session:
             publishing.cancelled(session, jobs.held(session, job.id, job.fence))
+        self._blobs.forget_states(job.id)
 
     # ------------------------------------------------------------------------------------------- loading a job
     def load(self, job: Claimed) -> JobSpec:
@@ -241,7 +256,21 @@ class Ledger:
     def postpone(self, job: Claimed, detail: str) -> None:
         """Put a job back for a while because the blob store is away, which is no fault of the job's."""
         with self._store.write() as session:
-            jobs.postpone(session, jobs.held(session, job.id, job.fence), "unavailable", detail)
+            row = jobs.held(session, job.id, job.fence)
+            if row.cancel_requested:
+                publishing.cancelled(session, row)
+            else:
+                jobs.postpone(session, row, "unavailable", detail)
+
+    @contextlib.contextmanager
+    def keeping(self, job: Claimed) -> Iterator[Keeping | None]:
+        """Have a place where the job's attempts keep their states; None where they shall not."""
+        seconds, most = self.settings.checkpoint_seconds, self.settings.checkpoint_max_bytes
+        if most == 0:
+            yield None
+            return
+        with self._blobs.states(job.id, seconds) as folder:
+            yield Keeping(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=most)
 
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""

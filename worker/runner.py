@@ -10,15 +10,19 @@ import threading
 import time
 from typing import Any
 
+from contract.tensors import watched
 from worker.child import needs_torch
 from worker.ledger import Claimed, DomainError, Ledger, LostLease
+from worker.limits import is_out_of_memory, oom_kills
 from worker.pipeline import run
-from worker.specs import JobFailure, JobResult, JobSpec, Progress
+from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
 log = logging.getLogger("worker.runner")
 _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
+_GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
+_NOT_FINAL = frozenset({"internal", "out_of_memory", "stopped"})
 
 
 class Interrupted(Exception):
@@ -26,18 +30,26 @@ class Interrupted(Exception):
 
 
 class ChildLost(Exception):
-    """The child died under a job."""
+    """The child died under a job; `code` says of what."""
+
+    def __init__(self, detail: str, code: str = "worker_lost"):
+        super().__init__(detail)
+        self.code = code
 
 
 class Child:
     """A warm process of `worker.child`; started when it is first needed."""
 
-    def __init__(self, device: str, torch_threads: int):
-        self._settings = {"POTSTILL_DEVICE": device, "POTSTILL_TORCH_THREADS": str(torch_threads)}
+    def __init__(self, device: str, torch_threads: int, memory_bytes: int = 0):
+        self._settings = {
+            "POTSTILL_DEVICE": device,
+            "POTSTILL_TORCH_THREADS": str(torch_threads),
+            "POTSTILL_JOB_MEMORY_BYTES": str(memory_bytes),
+        }
         self._process: subprocess.Popen[str] | None = None
         self.used_at = time.monotonic()
 
-    def ask(self, spec: JobSpec, report: Any) -> JobResult:
+    def ask(self, spec: JobSpec, report: Any, keeping: Keeping | None = None) -> JobResult:
         """Have a job done.
 
         Raises:
@@ -48,8 +60,10 @@ class Child:
         assert process.stdin is not None
         assert process.stdout is not None
         self.used_at = time.monotonic()
+        ended_before = oom_kills()
+        message = {"job": spec.model_dump(mode="json"), "checkpoints": keeping and keeping.model_dump(mode="json")}
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"job": spec.model_dump(mode="json")}) + "\n")
+            process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
         for line in process.stdout:
             if not line.endswith("\n"):
@@ -58,12 +72,17 @@ class Child:
             if "progress" in message:
                 report(Progress.model_validate(message["progress"]))
             elif "error" in message:
+                if message["error"]["code"] == "stopped":
+                    self.close()  # it is about to end
                 raise JobFailure(message["error"]["code"], message["error"]["detail"])
             else:
                 self.used_at = time.monotonic()
                 return JobResult.model_validate(message["result"])
         code = process.wait()
         self.close()
+        if code == -9 and oom_kills() > ended_before:
+            why = "the system ended the computing process for want of memory; use smaller models or batches"
+            raise ChildLost(why, "out_of_memory")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
 
@@ -103,6 +122,15 @@ class Child:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
 
+    def stop(self, grace_seconds: float) -> None:
+        """Ask the process to put its state on the disk and end; kill it after a while. From any thread."""
+        process = self._process
+        if process is not None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(grace_seconds)
+            self.kill()
+
     def kill(self) -> None:
         """End the process, whatever it is doing and from any thread; its memory is free afterwards."""
         process = self._process
@@ -118,6 +146,8 @@ class Keeper:
         self._ledger, self._job, self._stop, self._kill = ledger, job, stop, kill
         self._done = threading.Event()
         self._progress: dict[str, Any] | None = None
+        self._resumed: Resumed | None = None
+        self._moved = time.monotonic()
         self.verdict: str | None = None
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
@@ -127,11 +157,22 @@ class Keeper:
         Raises:
             Interrupted: the job should stop; jobs without a child find out here.
         """
-        if self.verdict is not None:
-            raise Interrupted(self.verdict)
+        self.check()
         seen = self._progress
         began = seen["phase_began"] if seen and seen["phase"] == progress.phase else time.time()
-        self._progress = progress.model_dump() | {"phase_began": began}
+        if progress.resumed:
+            self._resumed = Resumed(phase=progress.phase, step=progress.step)
+        self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_began": began}
+        self._moved = time.monotonic()
+
+    def check(self) -> None:
+        """Let the job go on.
+
+        Raises:
+            Interrupted: it should stop.
+        """
+        if self.verdict is not None:
+            raise Interrupted(self.verdict)
 
     def __enter__(self) -> "Keeper":
         self._thread.start()
@@ -142,19 +183,22 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        lease = self._ledger.settings.lease_seconds
+        lease, stall = self._ledger.settings.lease_seconds, self._ledger.settings.stall_seconds
         renewed, told = time.monotonic(), None
         while not self._done.wait(min(1.0, lease / 3)):
             if self._stop.is_set():
-                self._end("stopping")
+                self.verdict = "stopping"  # whoever said so sees to the child
+                return
+            if time.monotonic() - self._moved > stall:
+                self._end("stalled")
                 return
             try:
                 if self._ledger.is_cancelled(self._job):
                     self._end("cancelled")
                     return
-                if self._progress is not told or time.monotonic() - renewed > lease / 3:
+                if self._progress is not told or time.monotonic() - renewed > min(_PULSE_SECONDS, lease / 3):
                     told = self._progress
-                    self._ledger.renew(self._job, told)
+                    self._ledger.renew(self._job, told, self._resumed)
                     renewed = time.monotonic()
             except LostLease:
                 self._end("lost")
@@ -178,7 +222,8 @@ class Runner:
 
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
-        self._child = Child(ledger.settings.device, ledger.settings.torch_threads)
+        settings = ledger.settings
+        self._child = Child(settings.device, settings.torch_threads, settings.job_memory_bytes)
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -235,7 +280,7 @@ class Runner:
             spec = self.ledger.load(job)
             try:
                 with self.ledger.inputs(spec, keeper.report):
-                    result = self._compute(spec, keeper)
+                    result = self._compute(job, spec, keeper)
                     if self._verdict(keeper) in ("cancelled", "lost"):
                         raise Interrupted
                     self.ledger.publish(job, result)
@@ -248,7 +293,7 @@ class Runner:
             if verdict is None:
                 self._failed(job, error)
             else:
-                self._interrupted(job, verdict)
+                self._interrupted(job, verdict, error)
 
     def _verdict(self, keeper: Keeper) -> str | None:
         """Return why the job was stopped from outside, if it was: a killed child is no fault of the job then."""
@@ -257,37 +302,46 @@ class Runner:
     def _failed(self, job: Claimed, error: Exception) -> None:
         if isinstance(error, JobFailure):
             log.error("job %s: %s: %s", job.id, error.code, error.detail)
-            self.ledger.fail(job, error.code, error.detail, final=error.code not in ("internal", "out_of_memory"))
+            self.ledger.fail(job, error.code, error.detail, final=error.code not in _NOT_FINAL)
         elif isinstance(error, DomainError) and error.kind == "unavailable":  # the blob store is away
             log.error("job %s: put back: %s", job.id, error)
             self.ledger.postpone(job, str(error))
         elif isinstance(error, ChildLost):
             log.error("job %s: %s", job.id, error)
-            self.ledger.fail(job, "worker_lost", str(error), final=False)
+            self.ledger.fail(job, error.code, str(error), final=False)
+        elif is_out_of_memory(error):
+            log.error("job %s: out of memory: %s", job.id, error)
+            self.ledger.fail(job, "out_of_memory", f"not enough memory: {error}; use smaller models", final=False)
         else:
             log.error("job %s failed", job.id, exc_info=error)
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
 
-    def _compute(self, spec: JobSpec, keeper: Keeper) -> JobResult:
+    def _compute(self, job: Claimed, spec: JobSpec, keeper: Keeper) -> JobResult:
         if needs_torch(spec):
-            return self._child.ask(spec, keeper.report)
-        return run(spec, keeper.report)
+            with self.ledger.keeping(job) as keeping:
+                return self._child.ask(spec, keeper.report, keeping)
+        with watched(keeper.check):
+            return run(spec, keeper.report)
 
-    def _interrupted(self, job: Claimed, verdict: str) -> None:
+    def _interrupted(self, job: Claimed, verdict: str, error: Exception) -> None:
         if verdict == "cancelled":
             log.info("job %s: cancelled", job.id)
             self.ledger.cancel(job)
         elif verdict == "stopping":
             log.info("job %s: given back, this worker stops", job.id)
             self.ledger.give_back(job)
+        elif verdict == "stalled":
+            seconds = self.ledger.settings.stall_seconds
+            log.error("job %s: no step within %g s; stopped", job.id, seconds)
+            self.ledger.fail(job, "stalled", f"no step within {seconds:g} s (POTSTILL_STALL_SECONDS)", final=False)
         else:
-            raise LostLease(job.id)
+            raise LostLease(job.id) from error
 
     def stop(self) -> None:
         """Give the running job back and take no other."""
         self._stop.set()
         self._wanted.set()
-        self._child.kill()
+        self._child.stop(_GRACE_SECONDS)
 
     def close(self) -> None:
         """Stop, wait for the loop's end, and leave the ledger."""

@@ -156,6 +156,15 @@ class JobResult(_Spec):
     resumed_from: "Resumed | None" = Field(None, description="where this attempt took up an earlier one's work")
 
 
+class Keeping(_Spec):
+    """Where and how often a job's attempt keeps its state; see `worker.checkpoints`."""
+
+    folder: Path
+    fence: int
+    every_seconds: float
+    max_bytes: int
+
+
 class Resumed(_Spec):
     """The state that a job went on from."""
 

@@ -36,6 +36,7 @@ from contract.tensors.header import (
     header_length,
     parse_header,
 )
+from contract.tensors.pulse import pulse, watched
 
 __all__ = [
     "Array",
@@ -59,5 +60,7 @@ __all__ = [
     "dtype_name",
     "header_length",
     "parse_header",
+    "pulse",
+    "watched",
     "write_file",
 ]

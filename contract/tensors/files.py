@@ -19,6 +19,7 @@ from contract.tensors.header import (
     header_length,
     parse_header,
 )
+from contract.tensors.pulse import pulse
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -84,6 +85,7 @@ class TensorFile:
         position = self.header.data_start + info.begin + start * dtype.itemsize
         done = 0
         while done < len(view):
+            pulse()
             got = os.preadv(self._fd, [view[done:]], position + done)
             if got == 0:
                 raise TensorError("container", f"the file ended inside tensor {name!r}", tensor=name)
@@ -132,6 +134,7 @@ class TensorWriter:
         Raises:
             ValueError: another tensor's turn, another dtype, or more values than its shape has.
         """
+        pulse()
         turn = next((key for key, left in self._left.items() if left), None)
         data = np.asarray(values, order="C")
         if data.dtype != self._dtypes[name]:

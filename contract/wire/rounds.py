@@ -138,6 +138,13 @@ class JobProgress(Response):
     eta: float | None = Field(None, description="seconds to the end of this phase")
 
 
+class ResumedFrom(Response):
+    """The state that an attempt went on from, instead of beginning anew."""
+
+    phase: str
+    step: int
+
+
 class Job(Response):
     """One piece of work for a worker."""
 
@@ -149,10 +156,15 @@ class Job(Response):
     attempt: int
     max_attempts: int
     progress: JobProgress | None = None
+    resumed_from: ResumedFrom | None = Field(None, description="where this attempt took up an earlier one's work")
     worker: str | None = None
     device: str | None = None
     peak_memory_bytes: int | None = None
-    error: str | None = Field(None, description="stable code")
+    error: str | None = Field(
+        None,
+        description="stable code of a failed job, or of the attempt before: among them `out_of_memory`, "
+        "`worker_lost`, `stalled`, `cancelled`, `non_finite`, `bad_option`",
+    )
     detail: str | None = None
     created_at: Timestamp
     started_at: Timestamp | None = None

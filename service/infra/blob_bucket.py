@@ -25,6 +25,7 @@ from service.infra.blob_cache import BlobCache
 from service.infra.blobs import BLOCK, Report, Staging, hex_of, unreported
 from service.infra.bucket import Bucket, NotThere
 from service.infra.bucket_staging import BucketStaging
+from service.infra.bucket_states import BucketStates
 from service.infra.scratch import Scratch
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class BlobBucket:
         self._cache = BlobCache(folder, settings.cache_bytes, self._scratch.temp)
         self.temp, self.work_dir = self._scratch.temp, self._scratch.work_dir
         self.path, self.copies, self.forget = self._cache.path, self._cache.batches, self._cache.forget
+        self._states = BucketStates(self._bucket, folder / "tmp")
+        self.states, self.forget_states = self._states.open, self._states.forget
         self._headers: OrderedDict[str, Header] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -214,6 +217,7 @@ class BlobBucket:
             if item["LastModified"] <= newest:
                 self._bucket.call("delete_object", self._bucket.inner(item["Key"]))
                 removed += 1
+        removed += self._states.sweep(newest, working)
         for upload in self._bucket.unfinished():
             if upload["Initiated"] <= newest:
                 with contextlib.suppress(NotThere):

@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from contract.tensors import Header, TensorFile
-from service.infra.blobs import BLOCK, Report, Staging, hex_of, unreported
+from service.infra.blobs import BLOCK, STATES, Report, Staging, hex_of, unreported
 from service.infra.scratch import Scratch
 
 
@@ -22,6 +23,18 @@ class BlobFolder:
         self.root = root
         self._scratch = Scratch(root / "tmp")
         self.temp, self.work_dir, self.sweep = self._scratch.temp, self._scratch.work_dir, self._scratch.sweep
+
+    @contextlib.contextmanager
+    def states(self, job_id: str, every_seconds: float) -> Iterator[Path]:
+        """Yield a folder that all machines share."""
+        yield self._states(job_id)
+
+    def _states(self, job_id: str) -> Path:
+        return self._scratch.root / f"{STATES}{job_id}"
+
+    def forget_states(self, job_id: str) -> None:
+        """Remove the states of a job that is over."""
+        shutil.rmtree(self._states(job_id), ignore_errors=True)
 
     def path(self, digest: str) -> Path:
         """Return where the blob of a digest is."""

@@ -11,6 +11,7 @@ from contract.tensors import Header
 
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 BLOCK = 1 << 20
+STATES = "checkpoints-"  # before a job's id: the name of the folder of its states
 Report = Callable[[int, int], None]  # bytes fetched, of so many
 
 
@@ -32,6 +33,17 @@ class Blobs(Protocol):
 
     def work_dir(self, job_id: str, fence: int) -> Path:
         """Return an empty local folder for the outputs of a job; those of its earlier holders go."""
+        ...
+
+    def states(self, job_id: str, every_seconds: float) -> AbstractContextManager[Path]:
+        """Have what a job's attempts, on any machine, left for the next one in a folder for the length of the block.
+
+        What comes to be there is where other machines find it within about `every_seconds`.
+        """
+        ...
+
+    def forget_states(self, job_id: str) -> None:
+        """Remove the states of a job that is over."""
         ...
 
     def prepare(self, temp: Path, digest: str) -> None:

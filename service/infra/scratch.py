@@ -48,7 +48,8 @@ class Scratch:
 
         Args:
             older_than_seconds: since an upload's last byte.
-            working: names of the folders of jobs that run, as `work_dir` was given them.
+            working: names of the folders of jobs that run, as `work_dir` was given them, and of those with states of
+                jobs that are not over.
         """
         removed = 0
         for entry in self.root.iterdir():

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from service.domain.errors import not_found
 from service.domain.states import JOB, advance
+from service.infra.blobs import STATES
 from service.operations import effects, notices
 from service.operations.clock import now
 from service.persistence.tables import FederationRow, JobRow
@@ -36,6 +37,7 @@ def enqueue(
         round_id=round_id,
         max_attempts=max_attempts,
         created_at=now(),
+        queued_at=now(),
         attempt=0,
         fence=0,
         cancel_requested=False,
@@ -53,7 +55,12 @@ def later(seconds: float) -> datetime:
 def _due(moment: datetime) -> Any:
     return or_(
         and_(JobRow.state == "queued", or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)),
-        and_(JobRow.state == "running", JobRow.lease_until < moment, JobRow.attempt < JobRow.max_attempts),
+        and_(
+            JobRow.state == "running",
+            JobRow.lease_until < moment,
+            JobRow.attempt < JobRow.max_attempts,
+            JobRow.cancel_requested.is_(False),
+        ),
     )
 
 
@@ -63,11 +70,13 @@ def any_due(session: Session) -> bool:
 
 
 def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -> JobRow | None:
-    """Take the oldest job that is due: queued, or held by a worker that has gone silent. None when there is none."""
+    """Take a job that is due: queued, or held by a worker that has gone silent. None when there is none.
+
+    The one with the fewest attempts goes first, then the oldest: one that fails again and again holds nobody up.
+    """
     moment = now()
-    oldest = (
-        select(JobRow.id).where(_due(moment)).order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
-    ).scalar_subquery()
+    due = select(JobRow.id).where(_due(moment)).order_by(JobRow.attempt, JobRow.id)
+    oldest = due.limit(1).with_for_update(skip_locked=True).scalar_subquery()
     job = session.scalars(
         update(JobRow)
         .where(JobRow.id == oldest, _due(moment))
@@ -80,6 +89,7 @@ def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -
             lease_until=moment + timedelta(seconds=lease_seconds),
             started_at=moment,
             progress=None,
+            resumed_from=None,
         )
         .returning(JobRow)
         .execution_options(populate_existing=True)
@@ -101,8 +111,8 @@ def is_cancelled(session: Session, job_id: str, fence: int) -> bool:
     return job.cancel_requested
 
 
-def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> None:
-    """Prolong the lease and record the progress.
+def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> JobRow:
+    """Prolong the lease and record the progress; return the job.
 
     Raises:
         LostLease: another worker has the job, or it is over.
@@ -111,6 +121,7 @@ def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progr
     job.lease_until = later(lease_seconds)
     if progress is not None:
         job.progress = progress
+    return job
 
 
 def held(session: Session, job_id: str, fence: int) -> JobRow:
@@ -138,7 +149,7 @@ def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
         end(job, "fail")
         return False
     job.state = advance(JOB, job.state, "release", "job")
-    job.not_before = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
+    job.not_before = job.queued_at = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
     return True
 
 
@@ -147,20 +158,22 @@ def postpone(session: Session, job: JobRow, error: str, detail: str) -> None:
     job.state = advance(JOB, job.state, "release", "job")
     job.lease_until = job.worker_id = None
     job.error, job.detail = error, detail[:2000]
-    job.not_before = now() + timedelta(seconds=POSTPONED_SECONDS)
+    job.not_before = job.queued_at = now() + timedelta(seconds=POSTPONED_SECONDS)
     job.attempt -= 1
 
 
 def folders(session: Session) -> set[str]:
-    """Return the names of the folders of jobs that run, as `Blobs.sweep` takes them."""
-    running = session.scalars(select(JobRow).where(JobRow.state == "running"))
-    return {f"{job.id}-{job.fence}" for job in running}
+    """Return the names of the folders of jobs that run, and of the states of those that are not over (`Blobs.sweep`)."""
+    live = list(session.scalars(select(JobRow).where(JobRow.state.in_(("queued", "running")))))
+    running = {f"{job.id}-{job.fence}" for job in live if job.state == "running"}
+    return running | {f"{STATES}{job.id}" for job in live}
 
 
 def give_back(session: Session, job: JobRow) -> None:
     """Put a job back because its worker stops; the attempt does not count, and another worker may start at once."""
     job.state = advance(JOB, job.state, "release", "job")
     job.lease_until = job.worker_id = job.not_before = job.error = job.detail = None
+    job.queued_at = now()
     job.attempt -= 1
     effects.wake_workers(session)
 
@@ -200,7 +213,7 @@ def withdraw(session: Session, job: JobRow) -> None:
 def requeue(session: Session, job: JobRow) -> None:
     """Let a failed or cancelled job run again, with all its attempts."""
     job.state = advance(JOB, job.state, "retry", "job")
-    job.attempt, job.cancel_requested = 0, False
+    job.attempt, job.cancel_requested, job.queued_at = 0, False, now()
     job.error = job.detail = job.finished_at = job.not_before = job.hinted_at = None
     effects.wake_workers(session)
 

@@ -37,6 +37,7 @@ class Outcome:
     peak_memory_bytes: int | None = None
     device: str | None = None
     state: dict[str, tuple[str, int]] | None = None
+    resumed_from: dict[str, Any] | None = None
 
 
 def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_updates: bool, max_attempts: int) -> None:
@@ -48,7 +49,12 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_up
     effects.hold_blobs(session)
     job = jobs.held(session, job_id, fence)
     federation = lifecycle.locked(session, job.federation_id)
+    if job.cancel_requested:  # the wish came first: nothing of the result is kept
+        effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
+        cancelled(session, job)
+        return
     job.peak_memory_bytes = outcome.peak_memory_bytes
+    job.resumed_from = outcome.resumed_from
     job.device = outcome.device or job.device
     jobs.end(job, "finish")
     if federation.state in TERMINAL_STATES:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from service.operations import effects, events, federations, idempotency, jobs, lifecycle, publishing, uploads, workers
@@ -56,11 +56,12 @@ def _wake(session: Session) -> None:
 
 
 def _is_worn_out() -> tuple[object, ...]:
-    return (JobRow.state == "running", JobRow.lease_until < now(), JobRow.attempt >= JobRow.max_attempts)
+    worn = or_(JobRow.attempt >= JobRow.max_attempts, JobRow.cancel_requested)
+    return (JobRow.state == "running", JobRow.lease_until < now(), worn)
 
 
 def _worn_out(session: Session) -> list[str]:
-    """Return jobs whose worker went silent in their last attempt."""
+    """Return jobs whose worker went silent in their last attempt, or after somebody cancelled them."""
     return list(session.scalars(select(JobRow.id).where(*_is_worn_out()).order_by(JobRow.id)))  # type: ignore[arg-type]
 
 
@@ -68,6 +69,9 @@ def _give_up(session: Session, job_id: str) -> None:
     lifecycle.locked(session, session.get_one(JobRow, job_id).federation_id)
     job = jobs.fresh(session, session.get_one(JobRow, job_id))
     if job.state != "running" or job.lease_until is None or job.lease_until >= now():
+        return
+    if job.cancel_requested:
+        publishing.cancelled(session, job)
         return
     publishing.give_up(
         session,

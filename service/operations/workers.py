@@ -93,6 +93,7 @@ def describe_job(row: JobRow) -> wire.Job:
         attempt=row.attempt,
         max_attempts=row.max_attempts,
         progress=_progress(row),
+        resumed_from=row.resumed_from and wire.ResumedFrom(**row.resumed_from),
         worker=row.worker_id,
         device=row.device,
         peak_memory_bytes=row.peak_memory_bytes,

@@ -252,7 +252,11 @@ class DatasetRow(Base):
 
 
 class JobRow(Base):
-    """A piece of work. Celery only wakes a worker; this row says what is to be done and who holds it."""
+    """A piece of work. Celery only wakes a worker; this row says what is to be done and who holds it.
+
+    `queued_at` is since when it waits for a worker; it may lie ahead. `resumed_from` is the state that its attempt went
+    on from.
+    """
 
     __tablename__ = "jobs"
     __table_args__ = (Index("ix_jobs_due", "state", "lease_until"),)
@@ -270,11 +274,13 @@ class JobRow(Base):
     hinted_at: Mapped[datetime | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     progress: Mapped[dict[str, Any] | None]
+    resumed_from: Mapped[dict[str, Any] | None]
     device: Mapped[str | None]
     peak_memory_bytes: Mapped[int | None]
     error: Mapped[str | None]
     detail: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]
+    queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 

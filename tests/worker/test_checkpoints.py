@@ -189,7 +189,7 @@ def test_scores_killed_anywhere(files: Path, tmp_path: Path) -> None:
     check(spec, tmp_path, 4)
 
 
-# -------------------------------------------------------------------------------------------------------------- the store
+# ------------------------------------------------------------------------------------------------------------- files
 def one(folder: Path, key: str = "k", fence: int = 1, step: int = 3, **options: Any) -> Checkpoints:
     made = Checkpoints(folder, key, fence, **options)
     made.save("distil ü/../x", step, {"a": np.arange(step)}, {"n": step})

@@ -44,7 +44,7 @@ def test_several_jobs_then_the_end(tmp_path: Path) -> None:
     result = JobResult.model_validate(finals[0]["result"])
     assert result.models["main"].is_file() and result.device == "cpu"
     assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 10_000_000
-    assert answers[0]["progress"] == {"phase": "initialize", "step": 0, "of": 1}
+    assert answers[0]["progress"] == {"phase": "initialize", "step": 0, "of": 1, "resumed": False}
 
 
 @pytest.mark.parametrize(

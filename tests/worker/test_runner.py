@@ -1,6 +1,9 @@
 """The runner: what becomes of a job when it is done, fails, is cancelled, lost, or its worker stops."""
 
 import contextlib
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,14 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from contract.recipes.presets import build
 from contract.recipes.recipe import Recipe
+from contract.tensors import TensorFile, pulse, write_file
 from contract.wire.federations import Task
 from worker import runner as module
 from worker.ledger import Claimed, DomainError, LostLease
 from worker.runner import Child, ChildLost, Runner
-from worker.specs import JobFailure, JobResult, Progress, RoundSpec
+from worker.specs import InitializeSpec, JobFailure, JobResult, Keeping, Progress, RoundSpec
 
 JOB = Claimed("job_1", "round", 1, 1, "fed_1", "rnd_1")
 
@@ -24,7 +30,9 @@ class FakeLedger:
     """Writes down what it is told."""
 
     def __init__(self, folder: Path):
-        self.settings = SimpleNamespace(lease_seconds=0.15, device="cpu", torch_threads=1)
+        self.settings = SimpleNamespace(
+            lease_seconds=0.15, device="cpu", torch_threads=1, job_memory_bytes=0, stall_seconds=60.0
+        )
         self.folder = folder
         self.said: list[Any] = []
         self.renewed = threading.Event()
@@ -62,8 +70,11 @@ class FakeLedger:
             raise LostLease(job.id)
         return self.wants_cancel
 
-    def renew(self, job: Claimed, progress: Any) -> None:
-        self.said.append(("progress", progress))
+    def keeping(self, job: Claimed) -> Any:
+        return contextlib.nullcontext()
+
+    def renew(self, job: Claimed, progress: Any, resumed: Any) -> None:
+        self.said.append(("progress", progress, resumed))
         self.renewed.set()
 
     def publish(self, job: Claimed, result: JobResult) -> None:
@@ -123,6 +134,8 @@ def test_a_job_that_is_done_is_published_and_its_folder_removed(ledger: FakeLedg
         (JobFailure("non_finite", "teacher 'a'"), "non_finite", True),
         (JobFailure("out_of_memory", "16 GB"), "out_of_memory", False),
         (ChildLost("was killed by signal 9"), "worker_lost", False),
+        (ChildLost("ended for want of memory", "out_of_memory"), "out_of_memory", False),
+        (MemoryError(), "out_of_memory", False),
         (RuntimeError("a fault of ours"), "internal", False),
     ],
 )
@@ -207,3 +220,97 @@ def test_a_child_killed_under_a_job_is_lost(ledger: FakeLedger, monkeypatch: Any
 
     with pytest.raises(ChildLost, match="signal 9"):
         child.ask(Killing(), lambda progress: None)  # type: ignore[arg-type]
+
+
+def test_a_job_that_takes_no_step_is_stopped(ledger: FakeLedger, monkeypatch: Any) -> None:
+    ledger.settings.stall_seconds = 0.2
+
+    def stuck(report: Callable[[Progress], None]) -> JobResult:
+        for _ in range(1000):
+            pulse()  # it reads and reads
+            time.sleep(0.01)
+        raise AssertionError("nobody stopped the job")
+
+    do(ledger, monkeypatch, stuck)
+    assert ledger.verdicts == [("failed", "stalled", False)]
+
+
+def test_a_cancel_reaches_a_job_inside_a_long_read(ledger: FakeLedger, monkeypatch: Any, tmp_path: Path) -> None:
+    """No progress is told while one file after another is read: the reader itself looks."""
+    write_file(tmp_path / "large", {"w": np.zeros(1000, np.float32)})
+    ledger.wants_cancel = True
+
+    def reading(report: Callable[[Progress], None]) -> JobResult:
+        with TensorFile(tmp_path / "large") as file:
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                file.read_block("w", 0, 10)
+        raise AssertionError("nobody stopped the job")
+
+    do(ledger, monkeypatch, reading)
+    assert ledger.verdicts == ["cancelled"]
+
+
+def test_where_a_job_was_taken_up_is_told_with_its_progress(ledger: FakeLedger, monkeypatch: Any) -> None:
+    def slow(report: Callable[[Progress], None]) -> JobResult:
+        report(Progress(phase="distil main", step=40, of=90, resumed=True))
+        report(Progress(phase="distil main", step=41, of=90))
+        assert ledger.renewed.wait(5)
+        return JobResult(models={})
+
+    do(ledger, monkeypatch, slow)
+    told = next(each for each in ledger.said if each[0] == "progress")
+    assert (told[1]["step"], told[2].phase, told[2].step) == (41, "distil main", 40)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts so on Linux only")
+def test_a_child_has_its_own_limit_of_memory(ledger: FakeLedger, tmp_path: Path) -> None:
+    """Weights of 1 GB do not fit into 600 MB: the job is told so, the child lives, and nobody else feels it."""
+    child = Child("cpu", 1, 600 * 2**20)
+    prototype = {"name": "main", "network": {"architecture": "mlp", "options": {"hidden": [4096] * 16}}}
+    task = {"num_classes": 2, "input": {"shape": [2]}}
+    huge = {"kind": "initialize", "seed": 1, "task": task, "prototypes": [prototype], "output_dir": str(tmp_path)}
+    with pytest.raises(JobFailure) as refused:
+        child.ask(InitializeSpec.model_validate(huge), lambda progress: None)
+    assert refused.value.code == "out_of_memory"
+    first = child.pid
+    with pytest.raises(JobFailure) as other:
+        child.ask(ledger.load(JOB), lambda progress: None)
+    assert (other.value.code, child.pid) == ("no_participants", first)
+    child.close()
+
+
+@pytest.mark.parametrize(("kills", "code"), [([3, 4], "out_of_memory"), ([3, 3], "worker_lost")])
+def test_a_child_that_the_system_ends_is_told_from_one_that_was_killed(
+    ledger: FakeLedger, monkeypatch: Any, kills: list[int], code: str
+) -> None:
+    monkeypatch.setattr(module, "oom_kills", lambda: kills.pop(0))
+    child = Child("cpu", 1)
+
+    class Dying:
+        def model_dump(self, mode: str) -> dict[str, str]:
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGKILL)
+            return {}
+
+    with pytest.raises(ChildLost) as lost:
+        child.ask(Dying(), lambda progress: None)  # type: ignore[arg-type]
+    assert lost.value.code == code
+    child.close()
+
+
+def test_a_child_that_is_asked_to_stop_keeps_its_state(tmp_path: Path, federation: Any) -> None:
+    """SIGTERM in the middle of a distillation: what was done is on the disk, long before the next time it is due."""
+    recipe = build("feddf", {"schedule": {"steps": 100_000, "batch_size": 8}})
+    spec = federation(tmp_path, recipe).spec("out")
+    child = Child("cpu", 1)
+    kept = tmp_path / "kept"
+
+    def report(progress: Progress) -> None:
+        if progress.phase.startswith("distil") and progress.step > 10:
+            threading.Thread(target=child.stop, args=(30.0,)).start()
+
+    with pytest.raises(JobFailure) as stopped:
+        child.ask(spec, report, Keeping(folder=kept, fence=1, every_seconds=1e6, max_bytes=10**9))
+    assert stopped.value.code == "stopped"
+    assert len(list(kept.iterdir())) == 2, "labels, and the student"

@@ -13,7 +13,9 @@ from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
 from service.operations import clock, federations, jobs, lifecycle, publishing, sweep
 from service.operations.jobs import LostLease
-from service.persistence.tables import FederationRow, JobRow
+from service.persistence.tables import FederationRow, JobRow, ModelRow
+
+DIGEST = "sha256-" + "0" * 64
 
 BODY = {
     "name": "f",
@@ -277,7 +279,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
 
     def publish() -> None:
         with both.store.write() as session:
-            publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("x", 1)}), False, 3)
+            publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": (DIGEST, 1)}), False, 3)
         done.set()
 
     thread = threading.Thread(target=publish)
@@ -292,3 +294,46 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
         session.execute(update(JobRow).where(JobRow.id == job.id).values(cancel_requested=True))
     thread.join(10)
     assert done.is_set()
+    assert only(both).state == "cancelled", "the cancel was there first"
+
+
+def _cancel(both: Any) -> None:
+    with both.store.write() as session:
+        publishing.request_cancel(session, session.scalars(select(JobRow)).one())
+
+
+def test_a_cancel_comes_before_a_result(both: Any, fed: str) -> None:
+    """The wish was there before the worker was done: no model, and the job stays cancelled."""
+    job = claim(both)
+    assert job is not None
+    _cancel(both)
+    with both.store.write() as session:
+        outcome = publishing.Outcome({"main": (DIGEST, 1)})
+        publishing.publish(session, job.id, job.fence, outcome, False, 3)
+    assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
+    with both.store.read() as session:
+        assert session.scalars(select(ModelRow)).all() == []
+    assert claim(both) is None
+
+
+def test_a_cancelled_job_whose_worker_died_is_not_begun_again(both: Any, fed: str, move: Any) -> None:
+    claim(both)
+    _cancel(both)
+    move(31)
+    assert claim(both, "w2") is None
+    sweep.sweep(both.store, 3)
+    assert only(both).state == "cancelled"
+    assert claim(both, "w2") is None
+
+
+def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, move: Any) -> None:
+    poisoned = claim(both)
+    assert poisoned is not None
+    with both.store.write() as session:
+        jobs.release(session, jobs.held(session, poisoned.id, poisoned.fence), "out_of_memory", "")
+        later = jobs.enqueue(session, "score", session.get_one(FederationRow, fed), 3).id
+    move(60)
+    following = claim(both)
+    assert following is not None and following.id == later, "the younger one, which has not failed yet"
+    again = claim(both)
+    assert again is not None and again.id == poisoned.id
