@@ -163,7 +163,7 @@ def postpone(session: Session, job: JobRow, error: str, detail: str) -> None:
 
 
 def folders(session: Session) -> set[str]:
-    """Return the names of the folders of jobs that run, and of the states of those that are not over (`Blobs.sweep`)."""
+    """Return the names of the folders of jobs that run, and of the states of live ones, as `Blobs.sweep` takes them."""
     live = list(session.scalars(select(JobRow).where(JobRow.state.in_(("queued", "running")))))
     running = {f"{job.id}-{job.fence}" for job in live if job.state == "running"}
     return running | {f"{STATES}{job.id}" for job in live}
