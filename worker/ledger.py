@@ -370,7 +370,7 @@ class Ledger:
     def _round(
         self, session: Session, federation: FederationRow, config: FederationConfig, round_: RoundRow, folder: Path
     ) -> RoundSpec:
-        bases = round_.base_models
+        bases, updates = round_.base_models, self._updates(session, round_)
         prototypes = {p.name: self._prototype(session, p, bases[p.name]) for p in config.published}
         return RoundSpec(
             seed=federation.seed,
@@ -379,10 +379,13 @@ class Ledger:
             task=config.task,
             recipe=config.recipe,
             local=config.local,
+            on_bad_teacher=config.rounds.on_bad_teacher,
+            min_updates=max(1, min(round_.min_updates, len(updates))),  # an operator may have closed it with fewer
+            gate=config.rounds.gate,
             clients_total=len(lifecycle.live_clients(session, federation.id)),
             server_model=prototypes.pop(SERVER, None) if config.server_model else None,
             prototypes=list(prototypes.values()),
-            updates=self._updates(session, round_),
+            updates=updates,
             datasets=self._server_sets(session, federation, config),
             scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
             state={

@@ -9,6 +9,7 @@ from contract.local import FedTgpObjective, LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
+from contract.wire.plans import Gate, OnBadTeacher
 
 
 class _Spec(BaseModel):
@@ -117,6 +118,9 @@ class RoundSpec(_Spec):
         description="per client: safetensors file with float32 tensors 'unlabeled' [|U|] and 'test' [|T|]",
     )
     local: LocalPlan = Field(LocalPlan(), description="what the clients ran, and thus how their files are read")
+    on_bad_teacher: OnBadTeacher = Field("fail", description="what a network of NaN or infinity does to the round")
+    min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
+    gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
     clients_total: int = Field(0, ge=0, description="N, registered clients (SCAFFOLD)")
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model")
     state: dict[str, Path] = Field(
@@ -131,6 +135,7 @@ class RoundSpec(_Spec):
         return (
             self.recipe.needs_networks
             or self.datasets.test is not None
+            or self.gate is not None
             or isinstance(self.local.objective, FedTgpObjective)
         )
 
@@ -182,9 +187,10 @@ class Progress(_Spec):
 
 
 class JobFailure(Exception):
-    """A job that cannot be done. `code` is stable; the message says what to do."""
+    """A job that cannot be done. `code` is stable, the message says what to do, `client` whose update it is due to."""
 
-    def __init__(self, code: str, detail: str):
+    def __init__(self, code: str, detail: str, client: str | None = None):
         super().__init__(detail)
         self.code = code
         self.detail = detail
+        self.client = client

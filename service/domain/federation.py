@@ -133,6 +133,14 @@ def check_groups(recipe: Recipe, rounds: RoundsPlan) -> None:
         )
 
 
+def check_gate(rounds: RoundsPlan, datasets: DatasetRefs) -> None:
+    """Refuse a gate without the labelled set that it measures on."""
+    if rounds.gate is not None:
+        role = rounds.gate.metric.removesuffix("_accuracy")
+        if getattr(datasets, role) is None:
+            raise invalid_field("rounds.gate", f"{rounds.gate.metric} needs a labelled set: datasets.{role}")
+
+
 def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task, evaluates: bool) -> None:
     """Refuse architectures that are unknown, have impossible options, or cannot do what the recipe needs of them."""
     if len({prototype.name for prototype in prototypes}) != len(prototypes):
@@ -147,8 +155,8 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
         if recipe.needs_networks or evaluates:
             raise invalid_field(
                 f"{field}.architecture",
-                f"the service cannot run {prototype.architecture!r}, which distillation and a test set need; "
-                "choose a registered architecture, or a recipe that only averages and no test set",
+                f"the service cannot run {prototype.architecture!r}, which distillation, a test set and a gate need; "
+                "choose a registered architecture, or a recipe that only averages, no test set and no gate",
             )
     if recipe.discriminators:
         _check_discriminators(recipe, task)

@@ -40,6 +40,11 @@ def _tells_of(name: str, model: str) -> bool:
     return name in {*(step + model for step in _STEPS), f"send.teacher.{model}"} or name.startswith(f"global.{model}.")
 
 
+def turned_back(made: Mapping[str, int], model: str, round_index: int) -> set[str]:
+    """Return what is dropped when one model goes back to an earlier round: what tells of it and was made since."""
+    return {name for name, made_in in made.items() if made_in > round_index and _tells_of(name, model)}
+
+
 def after_gate(
     old: Mapping[str, Kept], new: Mapping[str, Kept], rejected: Set[str], nothing_left: bool
 ) -> dict[str, Kept]:

@@ -52,7 +52,9 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
     local = rules.resolve_local(request, recipe)
     _check_mixture(request, recipe, local, refs)
-    rules.check_architectures(request.prototypes, recipe, request.task, refs.test is not None)
+    rules.check_gate(request.rounds, refs)
+    evaluates = refs.test is not None or request.rounds.gate is not None
+    rules.check_architectures(request.prototypes, recipe, request.task, evaluates)
     for id_ in _imported(request, recipe):
         models.get(session, id_)
     config = FederationConfig(

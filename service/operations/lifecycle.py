@@ -11,8 +11,8 @@ from contract.grouping import split
 from contract.groups import copies
 from contract.ids import new_id
 from contract.wire.plans import RoundsPlan
+from service.domain import gate, selection
 from service.domain import rounds as rules
-from service.domain import selection
 from service.domain.federation import FederationConfig
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations import effects, hearing, jobs
@@ -255,7 +255,10 @@ def _finish(session: Session, federation: FederationRow) -> None:
     if session.scalars(published.limit(1)).first() is not None:
         move(session, federation, "finish")
         return
-    federation.error, federation.detail = "too_few_updates", "no round got enough updates; nothing was published"
+    newest = newest_round(session, federation)
+    reason = newest.reason if newest is not None and newest.reason else ""
+    federation.error = gate.CODE if reason.startswith(gate.CODE) else "too_few_updates"
+    federation.detail = f"nothing was published; the last round: {reason}"[:2000]
     move(session, federation, "fail")
 
 

@@ -126,7 +126,7 @@ def rollback(session: Session, federation_id: str, request: Rollback) -> Federat
     current = _current(session, federation)
     changed = {name: id_ for name, id_ in targets.items() if current[name] != id_}
     if changed:
-        made = _made(session, federation)
+        made = made_in(session, federation)
         _switch(session, federation, changed, kept.too_new(made, index), f"rolled back to round {index}")
         federation.accuracy = _accuracy(session, federation, index, targets)
     return federation
@@ -173,7 +173,8 @@ def _after(session: Session, federation: FederationRow, index: int) -> Targets:
     return {name: found[name] for name in names}
 
 
-def _made(session: Session, federation: FederationRow) -> dict[str, int]:
+def made_in(session: Session, federation: FederationRow) -> dict[str, int]:
+    """Return name -> round in which it was made, of what the recipe has kept."""
     state = lifecycle.kept_state(session, federation.id)
     return {name: session.get_one(ModelRow, id_).round_index or 0 for name, id_ in state.items()}
 

@@ -1,7 +1,7 @@
 """What a finished job changes: models, metrics, the round and what follows, in one transaction."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import delete, select
@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.federations import TERMINAL_STATES, Prototype
+from service.domain import kept
 from service.domain.errors import DomainError, invalid_field
 from service.domain.states import ROUND, advance
-from service.operations import effects, exclusions, jobs, lifecycle, lineage
+from service.operations import effects, exclusions, gating, jobs, lifecycle, lineage
 from service.operations.clock import now
 from service.persistence.tables import (
     CurrentModelRow,
@@ -108,7 +109,10 @@ def _add_prototype_model(
 
 def _figures(outcome: Outcome, prototype: str) -> dict[str, Any]:
     accuracy = outcome.metrics.get("model", {}).get("prototypes", {}).get(prototype)
-    return {} if accuracy is None else {"accuracy": accuracy}
+    gate = outcome.metrics.get("gate", {})
+    measured = gate.get("models", {}).get(prototype, {}).get("after")
+    found = {"accuracy": accuracy, gate.get("metric", ""): measured}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _initialized(session: Session, federation: FederationRow, outcome: Outcome, max_attempts: int) -> None:
@@ -187,12 +191,13 @@ def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> No
 def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome, keep_updates: bool) -> None:
     round_ = session.get_one(RoundRow, job.round_id)
     config = lifecycle.config_of(federation)
+    rejected = gating.judge(session, federation, round_, outcome.metrics)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
     updates = list(session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
     parents = sorted({update.digest for update in updates if update.excluded is None})
     models = dict(round_.models)
     for prototype in config.published:
-        if prototype.name not in outcome.files:
+        if prototype.name not in outcome.files or prototype.name in rejected:
             continue
         base = session.get_one(ModelRow, round_.base_models[prototype.name])
         model = _add_prototype_model(
@@ -208,16 +213,34 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
             metrics=_figures(outcome, prototype.name),
         )
         models[prototype.name] = model.id
-    _keep_state(session, federation, round_, outcome)
+    effects.release_blobs(session, {outcome.files[name][0] for name in rejected})
+    published = bool(models) or not rejected
+    _keep_state(session, federation, round_, _gated_state(session, federation, outcome, rejected, not published))
     round_.models = models
     round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
-    round_.state = advance(ROUND, round_.state, "publish", "round")
-    round_.published_at = now()
-    round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
-    federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
+    if published:
+        round_.state = advance(ROUND, round_.state, "publish", "round")
+        round_.published_at = now()
+        round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
+        if not rejected:  # or it would be the accuracy of models that nobody gets
+            federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
+    if rejected:
+        gating.turn_away(session, federation, round_, rejected, published)
     effects.touch(session, federation)
     if not keep_updates:
         lifecycle.let_go(session, round_)
+
+
+def _gated_state(
+    session: Session, federation: FederationRow, outcome: Outcome, rejected: Mapping[str, str], nothing_left: bool
+) -> Outcome:
+    """Return the outcome with what is kept of it when models were rejected."""
+    if outcome.state is None or not rejected:
+        return outcome
+    effects.release_blobs(session, {digest for digest, _ in outcome.state.values()})
+    rows = {n: session.get_one(ModelRow, id_) for n, id_ in lifecycle.kept_state(session, federation.id).items()}
+    old = {name: (row.digest, row.size) for name, row in rows.items()}
+    return replace(outcome, state=kept.after_gate(old, outcome.state, rejected.keys(), nothing_left))
 
 
 def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contract.tensors import TensorError
 from worker.checkpoints import Checkpoints
 from worker.parts.errors import PartError
-from worker.specs import GeneratorSpec, InitializeSpec, JobFailure, JobResult, JobSpec, Progress, ScoreSpec
+from worker.pipeline.blame import with_the_sound
+from worker.specs import GeneratorSpec, InitializeSpec, JobFailure, JobResult, JobSpec, Progress, RoundSpec, ScoreSpec
 
 _STABLE = frozenset({"non_finite", "no_positive_weight", "schema_mismatch", "no_participants"})
 
@@ -58,4 +59,8 @@ def _dispatch(
         return score(spec, progress, device, checkpoints)
     from worker.pipeline.rounds import fuse_round
 
-    return fuse_round(spec, progress, device, checkpoints)
+    def fuse(wanted: RoundSpec) -> JobResult:
+        """Fuse; a checkpoint is of all clients, so it is of no use without one."""
+        return fuse_round(wanted, progress, device, checkpoints if wanted is spec else None)
+
+    return with_the_sound(spec, fuse)

@@ -11,7 +11,8 @@ from worker.pipeline.networks import accuracy, build_network, read_inputs, read_
 from worker.specs import NetworkRef
 
 
-def _network(job: Round, name: str, weights: Path) -> NetworkRef:
+def network_of(job: Round, name: str, weights: Path) -> NetworkRef:
+    """Return the network of one of the round's models with weights of one's own."""
     if name == SERVER and job.spec.server_model is not None:
         return job.spec.server_model.network.model_copy(update={"weights": weights})
     return job.network(name, weights)
@@ -25,7 +26,7 @@ def evaluate(job: Round) -> None:
     """
     path = job.spec.datasets.test
     runnable = {
-        name for name in {*job.averages, *job.models} if find(_network(job, name, Path()).architecture).server_side
+        name for name in {*job.averages, *job.models} if find(network_of(job, name, Path()).architecture).server_side
     }
     if path is None or not runnable:
         return
@@ -35,7 +36,7 @@ def evaluate(job: Round) -> None:
         found = {}
         for name in (name for name in files if name in runnable):
             owner = f"prototype {name!r}"
-            module = build_network(_network(job, name, files[name]), job.spec.task, job.device, owner=owner)
+            module = build_network(network_of(job, name, files[name]), job.spec.task, job.device, owner=owner)
             found[name] = accuracy(module, inputs, labels, job.device, owner=owner)
         main = [value for name, value in found.items() if is_main(name) and name != SERVER] or list(found.values())
         return {"accuracy": sum(main) / len(main), "prototypes": found}

@@ -1,6 +1,7 @@
 """Filters: received models that are left out before anything is averaged or labelled."""
 
 from worker.parts.filters import drop_worst
+from worker.pipeline.blame import blame
 from worker.pipeline.job import Round
 from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
 from worker.specs import JobFailure
@@ -26,8 +27,9 @@ def leave_out_worst(job: Round) -> None:
         for done, update in enumerate(participants, start=1):
             owner = f"update of {update.client!r}"
             network = job.network(update.prototype, update.weights)
-            module = build_network(network, job.spec.task, job.device, owner=owner)
-            found[update.client] = accuracy(module, inputs, labels, job.device, owner=owner)
+            with blame(update.client):
+                module = build_network(network, job.spec.task, job.device, owner=owner)
+                found[update.client] = accuracy(module, inputs, labels, job.device, owner=owner)
             job.phases.step(done)
     kept = drop_worst(list(found.values()), job.spec.task.num_classes, rule.factor)
     staying = {participants[index].client for index in kept.kept}

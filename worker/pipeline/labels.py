@@ -18,6 +18,7 @@ from contract.wire.federations import Task
 from worker.checkpoints import Bookmark, Contents, Saved
 from worker.parts import combine, fedet
 from worker.parts.weigh import Float, entropy, log_weights, normalise
+from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
 from worker.pipeline.teachers import Members, Teacher
 from worker.specs import JobFailure
@@ -308,6 +309,10 @@ class Labeller:
         return lambda inputs: outputs(module, inputs, self.device, owner=owner)
 
     def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
+        with blame(teacher.client):
+            self._ask(teacher, sets)
+
+    def _ask(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
         outputs_of = self._outputs(teacher)
         for name, tally in sets.items():
             scores = _scores(teacher, name, len(tally.inputs))

@@ -30,7 +30,8 @@ def fuse_round(
     A prototype that nobody trained and that is no student is not among the models: it stays byte for byte.
 
     Figures: `accuracy` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with their accuracies,
-    `weights` and `teacher_weights` per client, `distil` per student, `teacher_forwards`, `seconds`.
+    `weights` and `teacher_weights` per client, `distil` per student, `teacher_forwards`, `gate` (see
+    `worker.pipeline.gate`), `seconds`.
 
     Raises:
         JobFailure: see `worker.pipeline.run`; errors name the client.
@@ -48,6 +49,10 @@ def fuse_round(
     if spec.recipe.distil is not None:
         _distil(job)
     prepare_sends(job)
+    if spec.gate is not None:
+        from worker.pipeline.gate import measure
+
+        measure(job)
     if spec.datasets.test is not None:
         from worker.pipeline.evaluation import evaluate
 

@@ -25,6 +25,7 @@ class Teacher:
         scores: file of the client's discriminator scores, where a weighting reads them.
         recalibrate: compute its BatchNorm statistics anew on the server set first.
         predictions: file of what it says of the server set, where that came instead of a model (DS-FL).
+        client: whose update it is, if it is one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Teacher:
     scores: Path | None = None
     recalibrate: bool = False
     predictions: Path | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def _client(job: Round, update: Update) -> Teacher:
     scores = job.spec.scores[update.client] if job.spec.recipe.reads_scores else None
     network = job.network(update.prototype, update.weights)
     predictions = update.sent if job.spec.recipe.sends_predictions else None
-    return Teacher(update.client, network, update.num_samples, scores, predictions=predictions)
+    return Teacher(update.client, network, update.num_samples, scores, predictions=predictions, client=update.client)
 
 
 def _clients(job: Round, _: parts.MembersClients) -> Members:

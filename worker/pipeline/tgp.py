@@ -49,7 +49,8 @@ def read_means(job: Round) -> Means:
             )
         mine = {int(label): means[label] for label in np.flatnonzero(counts > 0)}
         if not all(np.isfinite(mean).all() for mean in mine.values()):
-            raise JobFailure("non_finite", f"update of {update.client!r}: a class mean has NaN or infinity")
+            detail = f"update of {update.client!r}: a class mean has NaN or infinity"
+            raise JobFailure("non_finite", detail, client=update.client)
         by_client.append(mine)
     rows = [(label, mean) for mine in by_client for label, mean in mine.items()]
     values = np.stack([mean for _, mean in rows]) if rows else np.empty((0, width or 0), np.float32)

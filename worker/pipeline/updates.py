@@ -9,6 +9,7 @@ from contract import lowbit
 from contract.errors import RuleError
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
 from contract.updates import PUBLIC, check_predictions, manifest
+from worker.pipeline.blame import blame
 from worker.pipeline.job import Round, Update, header_of
 from worker.specs import JobFailure, RoundSpec, UpdateSpec
 
@@ -44,7 +45,8 @@ def receive(job: Round) -> None:
             naming the client.
     """
     for index, update in enumerate(_counting(job.spec)):
-        ready = _ready(job, update, index)
+        with blame(update.client):
+            ready = _ready(job, update, index)
         job.updates.setdefault(update.prototype, []).append(ready)
 
 
