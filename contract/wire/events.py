@@ -24,6 +24,7 @@ KINDS: dict[str, str] = {
     "client.lost": "a device's heartbeats stopped while it trained for a round",
     "round.opened": "clients are asked for updates",
     "round.extended": "too few updates at the deadline; it got another one",
+    "round.restarted": "its base models were replaced; it collects from the beginning",
     "round.closed": "no more updates are taken; a job fuses those that are here",
     "round.published": "the round's models are the current ones",
     "round.skipped": "nothing was published, `reason` says why; the next round starts from the same models",

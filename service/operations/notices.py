@@ -124,6 +124,8 @@ def _round(session: Session, row: RoundRow) -> Iterator[tuple[str, Data]]:
         yield f"round.{kind}", {"state": change[1]}
     if _change(row, "extensions"):
         yield "round.extended", {}
+    if _change(row, "restarts"):
+        yield "round.restarted", {}
 
 
 def _participant(session: Session, row: ParticipantRow) -> Iterator[tuple[str, Data]]:
