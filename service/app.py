@@ -22,16 +22,31 @@ from service import config
 from service.api import problems
 from service.api.intake import Gone
 from service.api.middleware import Frame
-from service.api.routes import catalogue, datasets, devices, events, federations, jobs, models, pages, rounds, uploads
+from service.api.routes import (
+    catalogue,
+    datasets,
+    devices,
+    events,
+    federations,
+    jobs,
+    metrics,
+    models,
+    pages,
+    rounds,
+    uploads,
+)
 from service.api.services import Services
 from service.api.source import Answered, answer_again
+from service.api.telemetry import LEFT, Telemetry
 from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
+from service.infra.metrics import Gauges, Metrics, State
 from service.infra.parts import LocalParts
 from service.infra.wakeup import Wakeup
 from service.operations.events import Batch, head, read
 from service.operations.federations import versions
+from service.operations.figures import state
 from service.operations.sweep import sweep, tidy
 from service.operations.unit import Store
 from service.operations.workers import running
@@ -76,6 +91,10 @@ def build_services(settings: config.Settings) -> Services:
         with database.read() as session:
             return Batch([], head(session)) if after is None else read(session, after, limit)
 
+    def read_state() -> State:
+        with database.read() as session:
+            return state(session)
+
     def read_running() -> list[Job]:
         with database.read() as session:
             return running(session)
@@ -85,7 +104,9 @@ def build_services(settings: config.Settings) -> Services:
     near = settings.resolved_blob_dir if settings.bucket is None else settings.resolved_cache_dir
     parts = LocalParts(near / "uploads")
     store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
-    return Services(settings, database, blobs, parts, store, changes, feed, wakeup)
+    gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
+    metrics = Metrics(gauges, pages.program_version())
+    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics)
 
 
 async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
@@ -148,6 +169,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _gone(request: Request, error: Exception) -> Response:
+    request.scope[LEFT] = True
     return Response(status_code=400)
 
 
@@ -193,10 +215,11 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
     app.add_middleware(Frame, max_json_bytes=settings.max_json_bytes)
+    app.add_middleware(Telemetry, metrics=app.state.services.metrics)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)
-    for module in (federations, devices, uploads, rounds, models, datasets, jobs, events, catalogue, pages):
+    for module in (federations, devices, uploads, rounds, models, datasets, jobs, events, catalogue, metrics, pages):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

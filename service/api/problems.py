@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
+from service.api.telemetry import PROBLEM
 from service.domain.errors import DomainError
 
 log = logging.getLogger("service.api")
@@ -68,6 +69,7 @@ async def _drain(receive: Receive) -> None:
 def problem(scope: Scope, kind: str, detail: str, headers: dict[str, str] | None = None, **members: Any) -> Response:
     """Return a problem of a kind as a response."""
     status, title = KINDS[kind]
+    scope[PROBLEM] = kind
     body = {
         "type": TYPE_PREFIX + kind,
         "title": title,

@@ -6,6 +6,7 @@ from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
+from service.infra.metrics import Metrics
 from service.infra.parts import Parts
 from service.infra.seldom import Seldom
 from service.infra.wakeup import Wakeup
@@ -25,4 +26,5 @@ class Services:
     changes: Changes
     feed: Feed
     wakeup: Wakeup
+    metrics: Metrics
     seldom: Seldom = field(default_factory=Seldom)

@@ -29,6 +29,11 @@ class Changes:
         self._task: asyncio.Task[None] | None = None
         self.closing = False
 
+    @property
+    def waiting(self) -> int:
+        """How many devices wait here now."""
+        return sum(len(events) for events in self._waiting.values())
+
     def start(self) -> None:
         """Begin looking; called inside the event loop."""
         self._loop = asyncio.get_running_loop()

@@ -73,6 +73,12 @@ class Database:
         with self._read() as session:
             yield session
 
+    def connections(self) -> tuple[int, int]:
+        """Return how many connections of the pool are in use, and how many it may open."""
+        pool = self.engine.pool
+        busy, size = getattr(pool, "checkedout", lambda: 0)(), getattr(pool, "size", lambda: 0)()
+        return busy, size + max(0, getattr(pool, "_max_overflow", 0))
+
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
