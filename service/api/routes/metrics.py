@@ -30,9 +30,9 @@ def may_scrape(request: Request, services: Services, credentials: Credentials) -
     need("operator", "viewer")(get_principal(services, credentials))
 
 
-@router.api_route(
+@router.head("/metrics", include_in_schema=False)
+@router.get(
     "/metrics",
-    methods=["GET", "HEAD"],
     response_class=Response,
     responses=documented("unauthorized", "forbidden") | {200: _EXAMPLE},
 )
