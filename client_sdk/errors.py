@@ -16,7 +16,7 @@ PotstillError
     ├── Conflict                                                                               409
     │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates UploadOffset UploadIncomplete
     │   └── UpdateRefused       skip this round: RoundClosed NotSelected StaleBaseModel AlreadyDelivered
-    ├── TusVersion TooLarge UnsupportedMediaType RangeNotSatisfiable                       412–416
+    ├── Removed TusVersion TooLarge UnsupportedMediaType RangeNotSatisfiable               410–416
     ├── Invalid                 InvalidField InvalidContainer InvalidTensors InvalidValues     422
     ├── UploadLocked ChecksumMismatch                                                      423 460
     └── TooManyRequests TooManyUploads ServiceFault Unavailable StorageFull           429 500 503 507
@@ -244,6 +244,12 @@ class TusVersion(ApiError):
     """Another version of tus is spoken here."""
 
     problem_kind = "tus-version"
+
+
+class Removed(ApiError):
+    """It was there and is no more: retention has removed it."""
+
+    problem_kind = "removed"
 
 
 class TooLarge(ApiError):

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from client_sdk.client import BaseClient
 from client_sdk.events import follow
+from client_sdk.records import Records
+from client_sdk.records import part as _part
 from client_sdk.transport import FileBody
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
@@ -28,12 +28,7 @@ def _events_path(federation_id: str | None) -> str:
     return "/v1/events" if federation_id is None else f"/v1/federations/{_part(federation_id)}/events"
 
 
-def _part(name: str) -> str:
-    """Return an id, or a name where the service takes one, as a part of a path."""
-    return quote(name, safe="")
-
-
-class OperatorClient(BaseClient):
+class OperatorClient(Records):
     """Steers federations. `token` is an operator's token; a viewer's is enough for all that only reads.
 
     Lists come in pages of at most `limit`; `each` walks all of them: ``for f in client.each(client.federations)``.

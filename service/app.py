@@ -156,7 +156,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings, store = services.settings, services.store
     chores = asyncio.gather(
         _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
-        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings.keep_events, settings.keep_events_days), ending),
+        _repeat(
+            "tidy",
+            _TIDY_SECONDS,
+            lambda: tidy(store, settings.keep_events, settings.keep_events_days, settings.kept),
+            ending,
+        ),
     )
     with _leave_at_once(services):
         yield

@@ -12,6 +12,8 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from contract.wire.retention import Retention
+
 MIB = 1024 * 1024
 
 
@@ -88,7 +90,10 @@ class Settings(BaseSettings):
     threads: int = Field(40, ge=4, le=1000, description="threads for requests; the database pool is as large")
     device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
     torch_threads: int = Field(0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores")
-    keep_updates: bool = Field(False, description="keep the clients' uploads after their round is published")
+    keep_updates: bool = Field(False, description="the same as retention with updates: all")
+    retention: Retention = Field(
+        Retention(), description="what is kept of federations that do not say it themselves, as JSON; docs/data.md"
+    )
     keep_events: int = Field(100_000, ge=100, description="the newest events that are kept")
     keep_events_days: float = Field(90.0, gt=0, description="events older than this are dropped")
     max_event_streams: int = Field(500, ge=1, description="open event streams of one API process")
@@ -109,6 +114,11 @@ class Settings(BaseSettings):
         if self.blob_url is not None and self.blob_dir is not None:
             raise ValueError("POTSTILL_BLOB_URL and POTSTILL_BLOB_DIR are both set; unset one")
         return self
+
+    @property
+    def kept(self) -> Retention:
+        """What is kept of federations that do not say it themselves."""
+        return self.retention.model_copy(update={"updates": "all"}) if self.keep_updates else self.retention
 
     @cached_property
     def resolved_database_url(self) -> str:

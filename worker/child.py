@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from worker.checkpoints import Checkpoints, Stopped, key_of
 from worker.limits import die_first, is_out_of_memory, limit_memory
+from worker.origin import traced
 from worker.pipeline import run
 from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
 
@@ -161,7 +162,7 @@ def _run(line: str, report: Reporter) -> JobResult:
         device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
     reset_peak_memory(device)
     checkpoints = wish.begin(_checkpoints(message, spec, device))
-    result = run(spec, report, device=device, checkpoints=checkpoints)
+    result = traced(spec, device, lambda: run(spec, report, device=device, checkpoints=checkpoints))
     more = {"peak_memory_bytes": peak_memory_bytes(device), "resumed_from": checkpoints.resumed}
     return result.model_copy(update=more)
 

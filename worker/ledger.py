@@ -163,10 +163,9 @@ class Ledger:
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
                 resumed_from=None if result.resumed_from is None else result.resumed_from.model_dump(),
+                origin=result.origin,
             )
-            publishing.publish(
-                session, job.id, job.fence, outcome, self.settings.keep_updates, self.settings.max_attempts
-            )
+            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept, self.settings.max_attempts)
         for path, digest, _ in [*files.values(), *kept.values()]:
             if path != self._blobs.path(digest):
                 self._blobs.adopt(path, digest)  # the next round starts from it

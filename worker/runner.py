@@ -14,6 +14,7 @@ from contract.tensors import watched
 from worker.child import needs_torch
 from worker.ledger import Claimed, DomainError, Ledger, LostLease
 from worker.limits import is_out_of_memory, oom_kills
+from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
@@ -223,6 +224,7 @@ class Runner:
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
         settings = ledger.settings
+        code(), environment("cpu")  # as this process was started, whatever is installed over it later
         self._child = Child(settings.device, settings.torch_threads, settings.job_memory_bytes)
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -321,7 +323,7 @@ class Runner:
             with self.ledger.keeping(job) as keeping:
                 return self._child.ask(spec, keeper.report, keeping)
         with watched(keeper.check):
-            return run(spec, keeper.report)
+            return traced(spec, "cpu", lambda: run(spec, keeper.report))
 
     def _interrupted(self, job: Claimed, verdict: str, error: Exception) -> None:
         if verdict == "cancelled":

@@ -158,6 +158,9 @@ class JobResult(_Spec):
     metrics: dict[str, Any] = Field(default_factory=dict)
     device: str = "cpu"
     peak_memory_bytes: int | None = None
+    origin: dict[str, Any] | None = Field(
+        None, description="what it was made from and by what, see `worker.origin`; null where nobody asked"
+    )
     resumed_from: "Resumed | None" = Field(None, description="where this attempt took up an earlier one's work")
 
 

@@ -9,6 +9,7 @@ from contract.local import LocalPlan
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
 from contract.wire.plans import RoundsPlan
+from contract.wire.retention import Retention
 
 FederationState = Literal[
     "created",
@@ -115,6 +116,7 @@ class FederationCreate(Request):
     rounds: RoundsPlan = RoundsPlan()
     datasets: DatasetRefs = DatasetRefs()
     seed: int = Field(0, ge=0, lt=2**63)
+    retention: Retention | None = Field(None, description="what is kept; null for the service's POTSTILL_RETENTION")
 
 
 class ModelRef(Response):
@@ -155,6 +157,7 @@ class Federation(FederationSummary):
     rounds: RoundsPlan
     datasets: DatasetRefs
     seed: int
+    retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
     current_round: str | None = Field(None, description="id of the newest round")
     waiting_for: str | None = Field(None, description="what keeps a running federation from opening a round")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")

@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "upload-offset": Kind(409, "The upload goes on at another offset"),
     "upload-incomplete": Kind(409, "The upload is not finished"),
     "tus-version": Kind(412, "Another version of tus is spoken here"),
+    "removed": Kind(410, "It was there and is no more"),
     "too-large": Kind(413, "The body is too large"),
     "unsupported-media-type": Kind(415, "This kind of body is not taken"),
     "range-not-satisfiable": Kind(416, "The range is outside the file"),

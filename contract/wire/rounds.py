@@ -91,6 +91,7 @@ class Model(Response):
     metrics: dict[str, Any] = Field(default_factory=dict)
     current: bool = Field(False, description="whether devices get this one")
     created_at: Timestamp
+    removed_at: Timestamp | None = Field(None, description="when retention removed its weights")
     url: str
 
 

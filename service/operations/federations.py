@@ -56,7 +56,7 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     evaluates = refs.test is not None or request.rounds.gate is not None
     rules.check_architectures(request.prototypes, recipe, request.task, evaluates)
     for id_ in _imported(request, recipe):
-        models.get(session, id_)
+        models.still_there(models.get(session, id_))
     config = FederationConfig(
         task=request.task,
         prototypes=request.prototypes,
@@ -73,6 +73,7 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
         state="created",
         config=config.model_dump(mode="json"),
         seed=request.seed,
+        retention=None if request.retention is None else request.retention.model_dump(mode="json"),
         join_nonce=nonce,
         join_hash=tokens.hash_token(key, tokens.derive(key, "join", id_, nonce)),
         created_at=now(),
@@ -262,6 +263,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "rounds": config.rounds,
             "datasets": config.datasets,
             "seed": row.seed,
+            "retention": row.retention,
             "current_round": newest.id if newest else None,
             "waiting_for": _waiting_for(session, row, newest),
             "gan_round": row.gan_round,

@@ -15,7 +15,7 @@ from service.domain import gate, selection
 from service.domain import rounds as rules
 from service.domain.federation import FederationConfig
 from service.domain.states import FEDERATION, ROUND, advance
-from service.operations import effects, hearing, jobs
+from service.operations import effects, hearing, jobs, release
 from service.operations.clock import now
 from service.persistence.tables import (
     ClientRow,
@@ -211,7 +211,7 @@ def _close_gan_round(session: Session, federation: FederationRow, max_attempts: 
 
 def let_go_of_gan(session: Session, federation: FederationRow, gan_round: int) -> None:
     """Let go of what clients sent in a round of the federated generator; the rows stay and answer a repeated upload."""
-    effects.release_blobs(session, {row.digest for _, row in gan_updates(session, federation, gan_round)})
+    release.let_go(session, [row for _, row in gan_updates(session, federation, gan_round)])
 
 
 def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:
@@ -352,8 +352,7 @@ def skipped(session: Session, federation: FederationRow, round_: RoundRow, reaso
 
 def let_go(session: Session, round_: RoundRow) -> None:
     """Let go of the updates of a round that nobody will fuse."""
-    digests = session.scalars(select(UpdateRow.digest).where(UpdateRow.round_id == round_.id))
-    effects.release_blobs(session, set(digests))
+    release.let_go(session, session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
 
 
 def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int, event: str = "") -> None:

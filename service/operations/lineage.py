@@ -29,9 +29,11 @@ def promote(session: Session, model_id: str, request: Promotion, header_of: Call
         header_of: a blob's digest -> its header, to hold an imported model against the prototype.
 
     Raises:
-        DomainError: not-found; invalid-field; invalid-tensors; invalid-transition, also while a round is fused.
+        DomainError: not-found; removed; invalid-field; invalid-tensors; invalid-transition, also while a round is
+            fused.
     """
     model = models.get(session, model_id)
+    models.still_there(model)
     federation = _changeable(session, _federation_of(model, request))
     name = _prototype_of(federation, model, request)
     current = session.get_one(ModelRow, _current(session, federation)[name])
@@ -168,7 +170,8 @@ def _after(session: Session, federation: FederationRow, index: int) -> Targets:
         round_ = _rounds(session, federation)[index]
         found = {**round_.base_models, **round_.models}
     for name in names:
-        if name not in found or session.get(ModelRow, found[name]) is None:
+        row = session.get(ModelRow, found[name]) if name in found else None
+        if row is None or row.removed_at is not None:
             raise invalid_field("round", f"the model of {name!r} after round {index} is no longer there")
     return {name: found[name] for name in names}
 

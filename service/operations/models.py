@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.wire import federations as wire_federations
 from contract.wire import rounds as wire
-from service.domain.errors import not_found
+from service.domain.errors import DomainError, not_found
 from service.domain.principal import Principal
 from service.operations import effects
 from service.operations.clock import now
@@ -28,6 +28,27 @@ def readable(session: Session, model_id: str, principal: Principal) -> ModelRow:
     if principal.role == "device":
         principal.need_federation(row.federation_id or "")  # an imported model reaches devices as a federation's own
     return row
+
+
+def digest_of_weights(session: Session, model_id: str, principal: Principal) -> str:
+    """Return the digest of a model's weights, which the caller may read.
+
+    Raises:
+        DomainError: not-found, forbidden; removed.
+    """
+    row = readable(session, model_id, principal)
+    still_there(row)
+    return row.digest
+
+
+def still_there(row: ModelRow) -> None:
+    """Refuse a model whose weights retention has removed.
+
+    Raises:
+        DomainError: removed.
+    """
+    if row.removed_at is not None:
+        raise DomainError("removed", f"the weights of {row.id} were removed by the federation's retention")
 
 
 def url(model_id: str) -> str:
@@ -57,6 +78,7 @@ def _describe(row: ModelRow, current: set[str]) -> wire.Model:
         metrics=row.metrics,
         current=row.id in current,
         created_at=row.created_at,
+        removed_at=row.removed_at,
         url=url(row.id),
     )
 

@@ -1,7 +1,7 @@
 """What a finished job changes: models, metrics, the round and what follows, in one transaction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import delete, select
@@ -10,11 +10,13 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.federations import TERMINAL_STATES, Prototype
+from contract.wire.retention import Retention
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field
 from service.domain.states import ROUND, advance
-from service.operations import effects, exclusions, gating, jobs, lifecycle, lineage
+from service.operations import effects, exclusions, gating, jobs, lifecycle, lineage, provenance, retention
 from service.operations.clock import now
+from service.operations.outcome import Outcome
 from service.persistence.tables import (
     CurrentModelRow,
     FederationRow,
@@ -24,25 +26,13 @@ from service.persistence.tables import (
     UpdateRow,
 )
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a job made; the files are blobs already.
-
-    `files` maps a prototype's name, `generator`, or a client's name to (digest, size); `state` is all that the recipe
-    hands to the next round, or None to leave it as it is.
-    """
-
-    files: dict[str, tuple[str, int]]
-    metrics: dict[str, Any] = field(default_factory=dict)
-    peak_memory_bytes: int | None = None
-    device: str | None = None
-    state: dict[str, tuple[str, int]] | None = None
-    resumed_from: dict[str, Any] | None = None
+__all__ = ["Outcome", "cancelled", "give_up", "publish", "request_cancel", "revive"]
 
 
-def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_updates: bool, max_attempts: int) -> None:
-    """Make a job's result visible, all of it or nothing.
+def publish(
+    session: Session, job_id: str, fence: int, outcome: Outcome, keep: Retention | None, max_attempts: int
+) -> None:
+    """Make a job's result visible, all of it or nothing; then let go of what is no longer kept (`keep`, by default).
 
     Raises:
         LostLease: the caller no longer holds the job; nothing changes.
@@ -61,6 +51,7 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_up
     if federation.state in TERMINAL_STATES:
         effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
         return
+    outcome = replace(outcome, manifest_id=provenance.record(session, federation, job, outcome))
     if job.kind == "initialize":
         _initialized(session, federation, outcome, max_attempts)
     elif job.kind == "generator":
@@ -68,9 +59,11 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep_up
     elif job.kind == "score":
         _scored(session, federation, outcome)
     else:
-        _fused(session, federation, job, outcome, keep_updates)
+        _fused(session, federation, job, outcome)
     session.flush()
     lifecycle.proceed(session, federation, max_attempts)
+    session.flush()
+    retention.apply(session, federation, keep or Retention())
 
 
 def _add_model(
@@ -126,6 +119,7 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
             "initial",
             round_index=0,
             metrics=_figures(outcome, prototype.name),
+            manifest_id=outcome.manifest_id,
         )
     _keep_state(session, federation, None, outcome)
     federation.accuracy = outcome.metrics.get("accuracy")
@@ -138,7 +132,6 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
 def _averaged(session: Session, federation: FederationRow) -> list[str]:
     """End the round of the federated generator whose average is here; return the digests that it was made of."""
     parents = [row.digest for _, row in lifecycle.gan_updates(session, federation, federation.gan_round)]
-    lifecycle.let_go_of_gan(session, federation, federation.gan_round)
     federation.gan_round += 1
     return parents
 
@@ -152,7 +145,8 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
         parents = _averaged(session, federation)
         if lifecycle.GAN in outcome.files:
             key, upcoming = lifecycle.GAN, federation.gan_round
-            _add_model(session, federation, key, outcome.files[key], key, round_index=upcoming, parents=parents)
+            made: dict[str, Any] = {"round_index": upcoming, "parents": parents, "manifest_id": outcome.manifest_id}
+            _add_model(session, federation, key, outcome.files[key], key, **made)
             lifecycle.open_gan_round(session, federation, upcoming, generator.deadline_seconds)
             return
     networks = {
@@ -172,6 +166,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
             options=options,
             metrics=metrics,
             parents=parents if name == lifecycle.GENERATOR else [],
+            manifest_id=outcome.manifest_id,
         )
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
@@ -182,13 +177,14 @@ def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> No
     for client, row in lifecycle.unscored(session, federation.id):
         if client.name in outcome.files:
             row.scores_digest = outcome.files[client.name][0]
+            row.manifest_id = outcome.manifest_id
         elif client.name in rejected:
             row.rejected = str(rejected[client.name])[:2000]
     if federation.state == "scoring":
         lifecycle.move(session, federation, "run")
 
 
-def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome, keep_updates: bool) -> None:
+def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
     round_ = session.get_one(RoundRow, job.round_id)
     config = lifecycle.config_of(federation)
     rejected = gating.judge(session, federation, round_, outcome.metrics)
@@ -211,6 +207,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
             recipe=config.recipe.model_dump(mode="json"),
             parents=[base.digest, *parents],
             metrics=_figures(outcome, prototype.name),
+            manifest_id=outcome.manifest_id,
         )
         models[prototype.name] = model.id
     effects.release_blobs(session, {outcome.files[name][0] for name in rejected})
@@ -227,8 +224,6 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     if rejected:
         gating.turn_away(session, federation, round_, rejected, published)
     effects.touch(session, federation)
-    if not keep_updates:
-        lifecycle.let_go(session, round_)
 
 
 def _gated_state(
@@ -244,7 +239,7 @@ def _gated_state(
 
 
 def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
-    """Replace what the recipe hands from round to round; what it no longer names is let go."""
+    """Replace what the recipe hands from round to round; what it no longer names stays as long as retention has it."""
     if outcome.state is None:
         return
     for name, id_ in lifecycle.kept_state(session, federation.id).items():
@@ -256,11 +251,13 @@ def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | 
                 CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
             )
         )
-        session.delete(old)
-        effects.release_blobs(session, {old.digest})
     session.flush()
     kept = lifecycle.kept_state(session, federation.id)
-    made = {"round_id": round_.id if round_ else None, "round_index": round_.index if round_ else 0}
+    made = {
+        "round_id": round_.id if round_ else None,
+        "round_index": round_.index if round_ else 0,
+        "manifest_id": outcome.manifest_id,
+    }
     for name, file in outcome.state.items():
         if name not in kept:
             _add_model(session, federation, lifecycle.state_key(name), file, "state", name=name, **made)

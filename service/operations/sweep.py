@@ -10,7 +10,19 @@ from functools import partial
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from service.operations import effects, events, federations, idempotency, jobs, lifecycle, publishing, uploads, workers
+from contract.wire.retention import Retention
+from service.operations import (
+    effects,
+    events,
+    federations,
+    idempotency,
+    jobs,
+    lifecycle,
+    publishing,
+    retention,
+    uploads,
+    workers,
+)
 from service.operations.clock import now
 from service.operations.release import collect
 from service.operations.unit import Store
@@ -81,8 +93,12 @@ def _give_up(session: Session, job_id: str) -> None:
     )
 
 
-def tidy(store: Store, keep_events: int, keep_events_days: float) -> None:
-    """Drop what only served for a while, and files that no row names."""
+def tidy(store: Store, keep_events: int, keep_events_days: float, keep: Retention | None = None) -> None:
+    """Drop what only served for a while, what retention does not keep, and files that no row names."""
+    with store.read() as session:
+        everyone = retention.everyone(session)
+    for id_ in everyone:
+        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=keep or Retention()))
     with store.write() as session:
         events.forget(session, keep_events, keep_events_days)
         idempotency.forget(session)

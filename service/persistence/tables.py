@@ -77,6 +77,7 @@ class FederationRow(Base):
     accuracy: Mapped[float | None]
     gan_round: Mapped[int] = mapped_column(default=0)
     collect_deadline_at: Mapped[datetime | None]
+    retention: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
     detail: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]
@@ -123,7 +124,9 @@ class DiscriminatorRow(Base):
     size: Mapped[int]
     received_at: Mapped[datetime]
     scores_digest: Mapped[str | None]
+    manifest_id: Mapped[str | None] = mapped_column(ForeignKey("manifests.id"))
     rejected: Mapped[str | None] = mapped_column(Text)
+    removed_at: Mapped[datetime | None]
 
 
 class GanUpdateRow(Base):
@@ -139,6 +142,7 @@ class GanUpdateRow(Base):
     size: Mapped[int]
     num_samples: Mapped[int]
     received_at: Mapped[datetime]
+    removed_at: Mapped[datetime | None]
 
 
 class RoundRow(Base):
@@ -201,10 +205,24 @@ class UpdateRow(Base):
     metrics: Mapped[dict[str, Any] | None]
     received_at: Mapped[datetime]
     excluded: Mapped[str | None] = mapped_column(Text)
+    removed_at: Mapped[datetime | None]
+
+
+class ManifestRow(Base):
+    """What one publication was made from and by what, as text: its digest is that of exactly these characters."""
+
+    __tablename__ = "manifests"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    round_id: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"), index=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    digest: Mapped[str]
+    document: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
 
 
 class ModelRow(Base):
-    """A stored model."""
+    """A stored model. `removed_at` of this and other rows with a digest: the blob was let go; the row is history."""
 
     __tablename__ = "models"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -221,7 +239,9 @@ class ModelRow(Base):
     parents: Mapped[list[Any]]
     recipe: Mapped[dict[str, Any] | None]
     metrics: Mapped[dict[str, Any]]
+    manifest_id: Mapped[str | None] = mapped_column(ForeignKey("manifests.id"))
     created_at: Mapped[datetime]
+    removed_at: Mapped[datetime | None]
 
 
 class CurrentModelRow(Base):

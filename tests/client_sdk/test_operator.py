@@ -12,6 +12,7 @@ from contract.local import Adam, LocalPlan
 from contract.wire.common import Page
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
+from contract.wire.retention import Retention
 
 NOW = "2026-01-01T00:00:00.000Z"
 DIGEST = "sha256-" + "0" * 64
@@ -100,6 +101,15 @@ def page(*items: Any) -> dict[str, Any]:
 
 
 Call = Callable[[OperatorClient], Any]
+PROVENANCE = {
+    "id": "man_1",
+    "digest": "sha256-" + "0" * 64,
+    "document": {"version": 1},
+    "removed": [],
+    "replayable": True,
+    "created_at": "2026-11-28T12:00:00Z",
+}
+
 CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "health": (lambda c: c.health(), "GET", "/healthz", {"status": "ok", "version": "1"}),
     "readiness": (lambda c: c.readiness(), "GET", "/readyz", READY),
@@ -137,6 +147,15 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "rounds": (lambda c: c.rounds("fed_1"), "GET", "/v1/federations/fed_1/rounds", page(ROUND)),
     "round": (lambda c: c.round("rnd_1"), "GET", "/v1/rounds/rnd_1", ROUND | {"participants": []}),
     "close_round": (lambda c: c.close_round("rnd_1", force=True), "POST", "/v1/rounds/rnd_1/close?force=true", ROUND),
+    "round_provenance": (lambda c: c.round_provenance("rnd_1"), "GET", "/v1/rounds/rnd_1/provenance", PROVENANCE),
+    "model_provenance": (lambda c: c.model_provenance("mdl_1"), "GET", "/v1/models/mdl_1/provenance", PROVENANCE),
+    "job_provenance": (lambda c: c.job_provenance("job_1"), "GET", "/v1/jobs/job_1/provenance", PROVENANCE),
+    "change_retention": (
+        lambda c: c.change_retention("fed_1", Retention(updates=3)),
+        "PUT",
+        "/v1/federations/fed_1/retention",
+        {"updates": 3},
+    ),
     "models": (lambda c: c.models(federation="fed_1"), "GET", "/v1/models?federation=fed_1", page(MODEL)),
     "model": (lambda c: c.model("mdl_1"), "GET", "/v1/models/mdl_1", MODEL),
     "datasets": (lambda c: c.datasets(), "GET", "/v1/datasets", page(DATASET)),

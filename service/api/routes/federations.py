@@ -15,12 +15,13 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
+from contract.wire.retention import Retention
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
-from service.operations import clients, federations, lineage, rounds
+from service.operations import clients, federations, lineage, retention, rounds
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
@@ -155,6 +156,14 @@ def roll_back_federation(
         federation_id,
         lambda session: lineage.rollback(session, federation_id, body),
     )
+
+
+@router.put("/{federation_id}/retention", responses=_ONE | documented("invalid-field"))
+def change_retention(federation_id: FederationId, body: Retention, services: Services, caller: Operator) -> Retention:
+    """Change what is kept of a federation; what the new plan does not keep is removed at once."""
+    with services.store.write() as session:
+        retention.change(session, federation_id, body)
+        return body
 
 
 @router.post("/{federation_id}/join-token", responses=_ONE)

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 
 from contract.wire.common import Page
+from contract.wire.provenance import Provenance
 from contract.wire.rounds import Job, JobRetry, JobState, Worker
 from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.problems import documented
-from service.operations import jobs, publishing, workers
+from service.operations import jobs, provenance, publishing, workers
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 JobId = Annotated[str, Path(max_length=64)]
@@ -39,6 +40,13 @@ def show_job(job_id: JobId, services: Services, caller: Viewer) -> Job:
     """Show a job: its state, attempt and, while it runs, how far it is."""
     with services.store.read() as session:
         return workers.describe_job(jobs.get(session, job_id))
+
+
+@router.get("/jobs/{job_id}/provenance", responses=_ONE)
+def show_job_provenance(job_id: JobId, services: Services, caller: Viewer) -> Provenance:
+    """Show what a finished job was told and what it made: models, or the scores of discriminators."""
+    with services.store.read() as session:
+        return provenance.describe(session, provenance.of_job(session, jobs.get(session, job_id)))
 
 
 @router.post("/jobs/{job_id}/cancel", responses=_ONE | documented("invalid-transition"))

@@ -8,6 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from contract import architectures
 from contract.wire.common import Page
+from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
 from service.api.blobs import etag_matches, serve
 from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Services, Viewer
@@ -17,7 +18,7 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
-from service.operations import lineage, models
+from service.operations import lineage, models, provenance
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -87,7 +88,8 @@ def show_model(model_id: ModelId, services: Services, caller: Reader) -> Model:
 
 @router.post(
     "/{model_id}/promote",
-    responses=_ONE | documented("invalid-transition", "invalid-field", "invalid-tensors", "idempotency-conflict"),
+    responses=_ONE
+    | documented("removed", "invalid-transition", "invalid-field", "invalid-tensors", "idempotency-conflict"),
 )
 def promote_model(
     model_id: ModelId,
@@ -110,12 +112,22 @@ def promote_model(
         return models.describe(session, models.get(session, answer["id"]))
 
 
+@router.get("/{model_id}/provenance", responses=_ONE)
+def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer) -> Provenance:
+    """Show what a model was made from: digests of all inputs, recipe, seeds, code and libraries, device, job.
+
+    `spec` in the document is all that the job was told; `potstill replay` makes the same bytes from it again.
+    """
+    with services.store.read() as session:
+        return provenance.describe(session, provenance.of_model(session, models.get(session, model_id)))
+
+
 @router.head("/{model_id}/weights", response_class=Response, include_in_schema=False)
 @router.get(
     "/{model_id}/weights",
     response_class=Response,
     responses=_ONE
-    | documented("range-not-satisfiable")
+    | documented("range-not-satisfiable", "removed")
     | {
         200: {"content": {"application/octet-stream": {}}, "description": "the safetensors file"},
         206: {"description": "the part that Range asked for"},
@@ -126,7 +138,7 @@ def promote_model(
 def get_weights(model_id: ModelId, request: Request, services: Services, caller: Reader) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
     with services.store.read() as session:
-        digest = models.readable(session, model_id, caller).digest
+        digest = models.digest_of_weights(session, model_id, caller)
     etag = f'"{digest}"'
     headers = {
         "ETag": etag,

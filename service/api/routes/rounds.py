@@ -4,10 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
 from service.api.problems import documented
-from service.operations import rounds
+from service.operations import provenance, rounds
 
 router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
 RoundId = Annotated[str, Path(max_length=64)]
@@ -18,6 +19,13 @@ def show_round(round_id: RoundId, services: Services, caller: Viewer) -> RoundDe
     """Show a round: who was asked, who answered, each client's weight, the model's metrics, the phases."""
     with services.store.read() as session:
         return rounds.describe(session, rounds.get(session, round_id))
+
+
+@router.get("/{round_id}/provenance", responses=documented("unauthorized", "forbidden", "not-found"))
+def show_round_provenance(round_id: RoundId, services: Services, caller: Viewer) -> Provenance:
+    """Show what a published round's models were made from."""
+    with services.store.read() as session:
+        return provenance.describe(session, provenance.of_round(session, rounds.get(session, round_id)))
 
 
 @router.post(

@@ -1,0 +1,33 @@
+"""The operator's methods for what was made from what, and for what is kept."""
+
+from urllib.parse import quote
+
+from client_sdk.client import BaseClient
+from contract.wire.provenance import Provenance
+from contract.wire.retention import Retention
+
+
+def part(name: str) -> str:
+    """Return an id, or a name where the service takes one, as a part of a path."""
+    return quote(name, safe="")
+
+
+class Records(BaseClient):
+    """Provenance and retention, a part of `OperatorClient`."""
+
+    def model_provenance(self, model_id: str) -> Provenance:
+        """GET /v1/models/{id}/provenance: digests of all inputs, recipe, seeds, code, libraries, device, job."""
+        return self._get(f"/v1/models/{part(model_id)}/provenance", Provenance)
+
+    def round_provenance(self, round_id: str) -> Provenance:
+        """GET /v1/rounds/{id}/provenance."""
+        return self._get(f"/v1/rounds/{part(round_id)}/provenance", Provenance)
+
+    def job_provenance(self, job_id: str) -> Provenance:
+        """GET /v1/jobs/{id}/provenance: also of scores, which are no models."""
+        return self._get(f"/v1/jobs/{part(job_id)}/provenance", Provenance)
+
+    def change_retention(self, federation_id: str, plan: Retention) -> Retention:
+        """PUT /v1/federations/{id}/retention: what the new plan does not keep is removed at once."""
+        path = f"/v1/federations/{part(federation_id)}/retention"
+        return self._call("PUT", path, Retention, json=plan.model_dump(mode="json"))
