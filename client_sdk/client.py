@@ -1,5 +1,6 @@
 """What a device says to the service: one typed method per endpoint."""
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from client_sdk.downloads import download
-from client_sdk.errors import UnexpectedAnswer
+from client_sdk.errors import NotFound, UnexpectedAnswer
+from client_sdk.staging import stage
 from client_sdk.transport import FileBody, Transport
 from contract.wire.catalogue import Health, Readiness
 from contract.wire.devices import (
@@ -163,17 +165,26 @@ class Client(BaseClient):
         )
         return _parse(response, _ASSIGNMENT)
 
-    def push_update(self, round_id: str, file: str | Path, *, url: str | None = None) -> UpdateReceipt:
+    def push_update(
+        self, round_id: str, file: str | Path, *, url: str | None = None, direct: bool = False
+    ) -> UpdateReceipt:
         """PUT /v1/rounds/{id}/update: the trained weights, a safetensors file with num_samples and base_model.
 
         Args:
             url: the assignment's `upload_url`, where there is one.
+            direct: put the file into the service's bucket and deliver it by name, where the service offers that.
 
         Raises:
             UpdateRefused: too late, not asked, another base model, or something else was delivered.
             Invalid: the file is not what was asked for; the members name the tensor.
         """
-        return self._push(url or f"/v1/rounds/{round_id}/update", file, UpdateReceipt)
+        path = url or f"/v1/rounds/{round_id}/update"
+        if direct:
+            name = stage(self._transport, FileBody(Path(file)))
+            if name is not None:
+                with contextlib.suppress(NotFound):  # a first answer was lost: it has counted and is gone
+                    return self._call("PUT", path, UpdateReceipt, params={"staged": name})
+        return self._push(path, file, UpdateReceipt)
 
     def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> GanReceipt:
         """PUT /v1/federations/{id}/gan: FedGAN's generator and critic of a round, a safetensors file with num_samples

@@ -210,7 +210,7 @@ class Transport:
         for attempt in itertools.count():
             request, asked = build(), None
             try:
-                response = self._http.send(request, stream=not whole)
+                response = self._followed(self._http.send(request, stream=not whole), stream=not whole)
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # ours: trying again cannot help
                 raise _failure(request, error) from error
             except httpx.TransportError as error:
@@ -225,6 +225,32 @@ class Transport:
                 response.close()
             self.pause(attempt, asked)
         raise AssertionError("itertools.count() does not end")
+
+    def put_elsewhere(self, url: str, body: FileBody, headers: dict[str, str]) -> httpx.Response:
+        """PUT a file to a presigned address of another host, with its headers and without the token."""
+        request = self._http.build_request("PUT", url, content=body.chunks(), headers=headers, timeout=self.timeout)
+        return self._http.send(request, auth=None)
+
+    def _followed(self, response: httpx.Response, *, stream: bool) -> httpx.Response:
+        """Return the answer from where a download is sent to: a presigned address of the store, with no token of ours.
+
+        The service's digest stays the answer's ETag; the store has another idea of it.
+        """
+        request, target = response.request, response.headers.get("Location")
+        if response.status_code != 307 or request.method != "GET" or not target:
+            return response
+        response.read()
+        response.close()
+        kept = {name: request.headers[name] for name in ("Range", "Accept-Encoding") if name in request.headers}
+        sent = self._http.build_request(
+            "GET", request.url.join(target), headers=kept, extensions={"timeout": request.extensions.get("timeout")}
+        )
+        answer = self._http.send(sent, stream=stream, auth=None)
+        if "ETag" in response.headers:
+            answer.headers["ETag"] = response.headers["ETag"]
+        if answer.status_code == 403:  # the address has expired: the service gives another one
+            answer.status_code = 503
+        return answer
 
 
 def _checked(response: httpx.Response, accept: frozenset[int]) -> httpx.Response:

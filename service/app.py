@@ -33,6 +33,7 @@ from service.api.routes import (
     models,
     pages,
     rounds,
+    staging,
     uploads,
 )
 from service.api.services import Services
@@ -42,7 +43,6 @@ from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
-from service.infra.parts import LocalParts
 from service.infra.wakeup import Wakeup
 from service.operations.events import Batch, head, read
 from service.operations.federations import versions
@@ -101,8 +101,7 @@ def build_services(settings: config.Settings) -> Services:
 
     changes = Changes(read_versions, settings.poll_seconds)
     feed = Feed(read_events, read_running, settings.poll_seconds, settings.max_event_streams)
-    near = settings.resolved_blob_dir if settings.bucket is None else settings.resolved_cache_dir
-    parts = LocalParts(near / "uploads")
+    parts = blobs.parts()
     store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
     gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
     metrics = Metrics(gauges, pages.program_version())
@@ -224,7 +223,9 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)
-    for module in (federations, devices, uploads, rounds, models, datasets, jobs, events, catalogue, metrics, pages):
+    for module in (
+        federations, devices, uploads, staging, rounds, models, datasets, jobs, events, catalogue, metrics, pages,
+    ):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

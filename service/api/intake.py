@@ -26,6 +26,7 @@ from service.api.problems import UNREAD, documented
 from service.api.services import Services
 from service.api.source import Source
 from service.domain.errors import DomainError, not_found
+from service.infra.blobs import Staging
 from service.infra.parts import PartsLost
 from service.operations import uploads
 from service.operations.uploads import Held
@@ -40,7 +41,7 @@ BODY: dict[str, Any] = {
     "requestBody": {
         "required": False,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "a safetensors file; nothing when `upload` names one",
+        "description": "a safetensors file; nothing when `upload` or `staged` names one",
     }
 }
 REFUSALS = documented(
@@ -240,7 +241,7 @@ async def receive(
     """
     request, services = source.request, source.services
     path = services.blobs.temp()
-    take = _from_body if source.upload is None else _from_upload
+    take = _from_upload if source.upload is not None else _from_body if source.staged is None else _from_staging
     try:
         async with take(source, path, manifest, on_header) as received:
             yield received
@@ -281,6 +282,62 @@ async def _from_body(
     yield Received(path, f"sha256-{hexdigest}", check.received, header)
 
 
+def _no_body(request: Request, instead: str) -> None:
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        request.scope[UNREAD] = True
+        raise DomainError("invalid-request", f"{instead}: send a body or name one, not both")
+
+
+@contextlib.asynccontextmanager
+async def _from_staging(
+    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
+) -> AsyncIterator[Received]:
+    """Read what a device put into the bucket; it goes when it has counted or was refused for good."""
+    services, name = source.services, source.staged or ""
+    _no_body(source.request, "staged")
+    staging = services.blobs.staging()
+    if staging is None:
+        raise not_found("staged file", name)
+    try:
+        received = await run_in_threadpool(_fetched, services, staging, source.owner, name, path, manifest, on_header)
+        yield received
+    except FileNotFoundError:
+        raise not_found("staged file", name) from None
+    except (DomainError, TensorError) as error:
+        if not isinstance(error, DomainError) or error.kind not in ("unavailable", "storage-full"):
+            await run_in_threadpool(staging.drop, source.owner, name)
+        raise
+    else:
+        with contextlib.suppress(DomainError):  # the sweep removes it otherwise
+            await run_in_threadpool(staging.drop, source.owner, name)
+
+
+def _fetched(
+    services: Services,
+    staging: Staging,
+    owner: str,
+    name: str,
+    path: Path,
+    manifest: Callable[[], Header | None],
+    on_header: Callable[[Header], None],
+) -> Received:
+    """Bring a staged file to `path` with the same checks as a body."""
+    settings, length = services.settings, staging.size(owner, name)
+    if length > settings.max_upload_bytes:  # signed for less: the store did not look
+        raise _too_large(settings.max_upload_bytes, length)
+    if _room(services) < settings.min_free_bytes + length:
+        raise full()
+    check = StreamCheck(manifest(), length)
+    sink = _Sink(path, check, on_header)
+    try:
+        for block in staging.read(owner, name):
+            sink.write(memoryview(block))
+        hexdigest, header = sink.finish()
+    finally:
+        sink.close()
+    return Received(path, f"sha256-{hexdigest}", check.received, header)
+
+
 def _room(services: Services) -> int:
     """Return the free space that is promised to nobody."""
     with services.store.read() as session:
@@ -292,9 +349,7 @@ async def _from_upload(
     source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
 ) -> AsyncIterator[Received]:
     request, services = source.request, source.services
-    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-        request.scope[UNREAD] = True
-        raise DomainError("invalid-request", "upload: send a body or name an upload, not both")
+    _no_body(request, "upload")
     expected = _expected_digest(request, "Repr-Digest")
     async with holding(services, source.owner, source.upload or "") as held:
         uploads.check_whole(held)

@@ -41,6 +41,7 @@ class Source:
     services: Parts
     owner: str
     upload: str | None
+    staged: str | None = None
 
     @property
     def target(self) -> str:
@@ -68,9 +69,13 @@ async def get_source(
         str | None,
         Query(max_length=64, description="id of a finished resumable upload, instead of a body (`/v1/uploads`)"),
     ] = None,
+    staged: Annotated[
+        str | None,
+        Query(max_length=64, description="name of a file that was put into the bucket, instead of a body"),
+    ] = None,
 ) -> AsyncIterator[Source]:
     """Give the route its source; when what came is refused for good, the upload goes with it."""
-    source = Source(request, services, principal.id, upload)
+    source = Source(request, services, principal.id, upload, staged)
     if upload is not None:
         answer = await run_in_threadpool(_answered, source)
         if answer is not None:

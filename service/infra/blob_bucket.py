@@ -24,8 +24,10 @@ from service.config import Settings
 from service.infra.blob_cache import BlobCache
 from service.infra.blobs import BLOCK, Report, Staging, hex_of, unreported
 from service.infra.bucket import Bucket, NotThere
+from service.infra.bucket_parts import BucketParts
 from service.infra.bucket_staging import BucketStaging
 from service.infra.bucket_states import BucketStates
+from service.infra.parts import Parts
 from service.infra.scratch import Scratch
 
 log = logging.getLogger(__name__)
@@ -76,9 +78,7 @@ class BlobBucket:
         size = temp.stat().st_size
         with open(temp, "rb") as file:
             if size <= self._part_bytes:
-                self._bucket.call(
-                    "put_object", self._key(digest), Body=file, ChecksumSHA256=_base64(bytes.fromhex(hex_of(digest)))
-                )
+                self._bucket.put(self._key(digest), file, bytes.fromhex(hex_of(digest)))
             else:
                 self._put_in_parts(file, size, digest)
 
@@ -183,6 +183,10 @@ class BlobBucket:
     def staging(self) -> Staging | None:
         """Return the place where devices may put files by themselves, where the settings allow it."""
         return BucketStaging(self._bucket, self._presign) if self._presign else None
+
+    def parts(self) -> Parts:
+        """Return where resumable uploads wait: in the bucket too, for every replica to go on with."""
+        return BucketParts(self._bucket, self._scratch)
 
     # ------------------------------------------------------------------------------------------------ housekeeping
     def check(self) -> str:

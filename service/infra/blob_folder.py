@@ -9,6 +9,7 @@ from pathlib import Path
 
 from contract.tensors import Header, TensorFile
 from service.infra.blobs import BLOCK, STATES, Report, Staging, hex_of, unreported
+from service.infra.parts import LocalParts, Parts
 from service.infra.scratch import Scratch
 
 
@@ -109,6 +110,10 @@ class BlobFolder:
     def free_bytes(self) -> int:
         """Return the free space of the disk."""
         return self._scratch.free_bytes()
+
+    def parts(self) -> Parts:
+        """Return where resumable uploads wait: beside the blobs, so that a whole one is linked, not copied."""
+        return LocalParts(self.root / "uploads")
 
     def check(self) -> str:
         """Return where the folder is."""

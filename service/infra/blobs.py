@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from contract.tensors import Header
+from service.infra.parts import Parts
 
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 BLOCK = 1 << 20
@@ -106,6 +107,10 @@ class Blobs(Protocol):
         """Return where devices may put files by themselves, where the store has such and may."""
         ...
 
+    def parts(self) -> Parts:
+        """Return where the bytes of resumable uploads wait."""
+        ...
+
     def check(self) -> str:
         """Return what there is to say of the store.
 
@@ -143,6 +148,14 @@ class Staging(Protocol):
 
         Raises:
             DomainError: too-many-requests, when the owner has left too many files lying there.
+        """
+        ...
+
+    def size(self, owner: str, name: str) -> int:
+        """Return the size of a file in bytes.
+
+        Raises:
+            FileNotFoundError: there is none of this name.
         """
         ...
 

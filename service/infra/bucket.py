@@ -1,11 +1,13 @@
 """One S3-compatible bucket: its client, its keys under a prefix, and what its failures mean to us."""
 
+import base64
 import contextlib
 import functools
+import hashlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import boto3
 import urllib3
@@ -75,6 +77,17 @@ class Bucket:
             raise _unavailable(error) from error
         except BotoCoreError as error:
             raise _unavailable(error) from error
+
+    def put(self, key: str, file: BinaryIO, sha256: bytes | None = None) -> None:
+        """Put a file from its position on, with the SHA-256 that the store is to check; computed where not given."""
+        if sha256 is None:
+            start = file.tell()
+            found = hashlib.sha256()
+            while block := file.read(BLOCK):
+                found.update(block)
+            sha256 = found.digest()
+            file.seek(start)
+        self.call("put_object", key, Body=file, ChecksumSHA256=base64.b64encode(sha256).decode())
 
     def read(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         """Yield an object's bytes; a transfer that breaks off goes on where it was, a few times.

@@ -44,6 +44,10 @@ class BucketStaging:
             headers["x-amz-checksum-sha256"] = checksum
         return name, url, headers, self._seconds
 
+    def size(self, owner: str, name: str) -> int:
+        """Return the size of a file in bytes."""
+        return int(self._bucket.call("head_object", self._key(owner, name))["ContentLength"])
+
     def read(self, owner: str, name: str) -> Iterator[bytes]:
         """Yield the bytes of a file."""
         return self._bucket.read(self._key(owner, name), 0, None)

@@ -34,6 +34,7 @@ from service.operations.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
 from service.persistence.tables import Base, JobRow, UpdateRow
+from tests.bucket_server import BucketServer, serve
 
 Arrays = dict[str, np.ndarray]
 POSTGRES = os.environ.get("POTSTILL_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
@@ -446,6 +447,14 @@ def shared(make_settings: SettingsMaker) -> Iterator[World]:
     made = World(make_settings())
     yield made
     made.close()
+
+
+# ------------------------------------------------------------------------------------------------------ a bucket
+@pytest.fixture(scope="session")
+def bucket_server() -> Iterator[BucketServer]:
+    """An S3 server of this run's own."""
+    with serve() as running:
+        yield running
 
 
 # --------------------------------------------------------------------------------------------- both databases

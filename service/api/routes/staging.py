@@ -1,0 +1,34 @@
+"""Direct uploads: a device puts its file into the bucket, and then delivers it by name."""
+
+from datetime import UTC, datetime, timedelta
+
+from fastapi import APIRouter
+
+from contract.wire.staging import StagedFile, StagingRequest
+from service.api.deps import Device, Services
+from service.api.problems import documented
+from service.domain.errors import DomainError
+
+router = APIRouter(prefix="/v1/staging", tags=["devices"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(
+        "unauthorized", "forbidden", "not-found", "too-large", "invalid-field", "too-many-requests", "unavailable"
+    ),
+)
+def stage_file(body: StagingRequest, services: Services, caller: Device) -> StagedFile:
+    """Ask where to put a file without a detour over the service: `PUT` it there, then deliver it with an empty body and
+    `?staged=` its name. It is read and checked like every other upload before it counts, and removed then.
+
+    404 where the installation has no bucket or keeps it to itself: send the file as the body of the delivery.
+    """
+    staging, limit = services.blobs.staging(), services.settings.max_upload_bytes
+    if staging is None:
+        raise DomainError("not-found", "there are no direct uploads here: send the file as the body of the delivery")
+    if body.size > limit:
+        raise DomainError("too-large", f"the file may have {limit} bytes", expected=limit, actual=body.size)
+    name, url, headers, seconds = staging.open(caller.id, body.digest, body.size)
+    return StagedFile(name=name, url=url, headers=headers, expires_at=datetime.now(UTC) + timedelta(seconds=seconds))
