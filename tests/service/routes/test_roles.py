@@ -13,6 +13,7 @@ PUBLIC = {("GET", "/v1/recipes"), ("GET", "/v1/architectures"), ("OPTIONS", "/v1
 DEVICE = {
     ("GET", "/v1/assignment"),
     ("PUT", "/v1/rounds/{}/update"),
+    ("POST", "/v1/staging"),
     ("POST", "/v1/rounds/{}/heartbeat"),
     ("PUT", "/v1/federations/{}/discriminator"),
     ("PUT", "/v1/federations/{}/gan"),
