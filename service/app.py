@@ -224,7 +224,18 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)
     for module in (
-        federations, devices, uploads, staging, rounds, models, datasets, jobs, events, catalogue, metrics, pages,
+        federations,
+        devices,
+        uploads,
+        staging,
+        rounds,
+        models,
+        datasets,
+        jobs,
+        events,
+        catalogue,
+        metrics,
+        pages,
     ):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
