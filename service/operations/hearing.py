@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import case, func, select, update
+from sqlalchemy.orm import Session, aliased
 
 from contract.groups import original
 from contract.wire.devices import Heartbeat
@@ -68,9 +68,10 @@ def mark_lost(session: Session, round_: RoundRow) -> None:
 
 def lost_without_substitute(session: Session, round_: RoundRow) -> list[ParticipantRow]:
     """Return the participants that are lost and whose place nobody has taken, in the order in which they were lost."""
-    rows = list(session.scalars(select(ParticipantRow).where(ParticipantRow.round_id == round_.id)))
-    taken = {row.replaces for row in rows}
-    lost = [row for row in rows if row.lost_at is not None and row.client_id not in taken]
+    of_round = select(ParticipantRow).where(ParticipantRow.round_id == round_.id)
+    taken = set(session.scalars(of_round.with_only_columns(ParticipantRow.replaces)))
+    rows = session.scalars(of_round.where(ParticipantRow.lost_at.is_not(None)))
+    lost = [row for row in rows if row.client_id not in taken]
     return sorted(lost, key=lambda row: (row.lost_at, row.client_id))
 
 
@@ -112,23 +113,35 @@ def substitute(
 
 
 def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
-    """Return what the rules look at. A revoked client that has not answered is no longer waited for."""
-    answered = set(session.scalars(select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id)))
-    rows = session.execute(
-        select(ParticipantRow, ClientRow.revoked_at)
+    """Return what the rules look at, counted by the database: it is asked with every update.
+
+    A revoked client that has not answered is no longer waited for.
+    """
+    delivery = aliased(UpdateRow)
+    here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
+    heard = ParticipantRow.heard_at.is_not(None)
+    asked, answered, lost, training = session.execute(
+        select(
+            func.count(),
+            func.count(delivery.id),
+            func.count(case((~here & gone, 1))),
+            func.count(case((~here & ~gone & heard, 1))),
+        )
+        .select_from(ParticipantRow)
         .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
-        .where(ParticipantRow.round_id == round_.id)
-        .execution_options(populate_existing=True)
-    )
-    there = [row for row, revoked_at in rows if revoked_at is None or row.client_id in answered]
-    waited = [row for row in there if row.client_id not in answered]
+        .outerjoin(
+            delivery,
+            (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
+        )
+        .where(ParticipantRow.round_id == round_.id, ClientRow.revoked_at.is_(None) | here)
+    ).one()
     return rules.RoundView(
-        asked=len(there),
-        answered=len(answered),
+        asked=asked,
+        answered=answered,
         needed=round_.needed,
         min_updates=round_.min_updates,
         deadline_at=round_.deadline_at,
-        lost=sum(row.lost_at is not None for row in waited),
-        training=sum(row.heard_at is not None and row.lost_at is None for row in waited),
+        lost=lost,
+        training=training,
         extensions=round_.extensions,
     )
