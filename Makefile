@@ -8,7 +8,7 @@ EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest bench evidence migrate clean
+.PHONY: help demo test fmt lint rules types pytest fuzz load bench evidence migrate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,12 @@ types: $(STAMP) ## static types
 
 pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
+
+fuzz: $(STAMP) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
+	$(BIN)/python -m tests.fuzz.reader $(ARGS)
+
+load: $(STAMP) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
+	$(BIN)/python -m tests.load.run $(ARGS)
 
 bench: $(STAMP) ## service memory and upload figures
 	$(BIN)/python -m potstill bench $(ARGS)

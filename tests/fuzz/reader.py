@@ -107,7 +107,9 @@ def bend_prefix(rng: random.Random, header: dict[str, Any], data: bytes) -> byte
     """Lie about the header's length."""
     body = pack(header, data)
     length = struct.unpack("<Q", body[:8])[0]
-    lie = rng.choice((0, 1, 2**64 - 1, 2**63, 90_000_000, length - 1, length + 1, length + len(data), rng.getrandbits(64)))
+    lie = rng.choice(
+        (0, 1, 2**64 - 1, 2**63, 90_000_000, length - 1, length + 1, length + len(data), rng.getrandbits(64))
+    )
     return struct.pack("<Q", max(0, lie)) + body[8:]
 
 
