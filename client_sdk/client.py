@@ -15,7 +15,7 @@ from client_sdk.downloads import download
 from client_sdk.errors import NotFound, UnexpectedAnswer
 from client_sdk.staging import stage
 from client_sdk.transport import FileBody, Transport
-from contract.wire.catalogue import Health, Readiness
+from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
     DiscriminatorReceipt,
@@ -105,6 +105,21 @@ class BaseClient:
         download(self._transport, url, Path(target), digest=digest)
         return Path(target)
 
+    def own_token(self) -> OwnToken:
+        """GET /v1/token: what the token in use is, and when it ends."""
+        return self._get("/v1/token", OwnToken)
+
+    def rotate_token(self) -> TokenRotated:
+        """POST /v1/token/rotate: a token in place of the one in use, which works until the new one is first used.
+
+        Store the new one before `use_token`; whoever crashes before that asks again and gets the same one.
+        """
+        return self._post("/v1/token/rotate", TokenRotated)
+
+    def use_token(self, token: str | None) -> None:
+        """Use this token from here on."""
+        self._transport.token = token
+
     def _get(self, path: str, answer: type[Answer], **options: Any) -> Answer:
         return self._call("GET", path, answer, **options)
 
@@ -133,10 +148,6 @@ class Client(BaseClient):
     `token` is the device's own token, as `enrol` returned it.
     """
 
-    def use_token(self, token: str | None) -> None:
-        """Use this device token from here on."""
-        self._transport.token = token
-
     def card(self, federation: str, *, join_token: str | None = None) -> FederationCard:
         """GET /v1/federations/{id}/card: the task that the data must fit, before anybody enrols."""
         return self._get(f"/v1/federations/{federation}/card", FederationCard, token=join_token)
@@ -152,6 +163,7 @@ class Client(BaseClient):
         Raises:
             NameTaken: another device has the name.
             Unauthorized: the join token is wrong or was rotated.
+            JoinTokenSpent: it let in as many devices as it may, or its time is over.
         """
         body = enrolment.model_dump(mode="json", exclude_none=True)
         enrolled = self._post(f"/v1/federations/{federation}/clients", Enrolled, json=body, token=join_token, key=key)

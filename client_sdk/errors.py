@@ -12,9 +12,10 @@ PotstillError
 │   └── CorruptDownload         the bytes do not match their digest
 └── ApiError                    the service said no (`.status .kind .detail .members .request_id`)
     ├── InvalidRequest IncompleteBody DigestMismatch                                           400
-    ├── Unauthorized Forbidden NotFound MethodNotAllowed                                   401–405
+    ├── Unauthorized Forbidden JoinTokenSpent NotFound MethodNotAllowed                    401–405
     ├── Conflict                                                                               409
-    │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates UploadOffset UploadIncomplete
+    │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates LimitReached
+    │   ├── UploadOffset UploadIncomplete
     │   └── UpdateRefused       skip this round: RoundClosed NotSelected StaleBaseModel AlreadyDelivered
     ├── Removed TusVersion TooLarge UnsupportedMediaType RangeNotSatisfiable               410–416
     ├── Invalid                 InvalidField InvalidContainer InvalidTensors InvalidValues     422
@@ -154,6 +155,12 @@ class Forbidden(ApiError):
     problem_kind = "forbidden"
 
 
+class JoinTokenSpent(ApiError):
+    """The join token lets nobody in any more."""
+
+    problem_kind = "join-token-spent"
+
+
 class NotFound(ApiError):
     """There is no such thing."""
 
@@ -198,6 +205,12 @@ class TooFewUpdates(Conflict):
     """Too few updates."""
 
     problem_kind = "too-few-updates"
+
+
+class LimitReached(Conflict):
+    """There may be no more of these."""
+
+    problem_kind = "limit-reached"
 
 
 class UpdateRefused(Conflict):

@@ -1,20 +1,34 @@
 """How a device gets its identity: remembered, given, or by enrolling once."""
 
+import hashlib
 import re
 import secrets
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from client_sdk.client import Client
-from client_sdk.errors import FederationEnded, InvalidTransition, NameTaken, StateError, Unauthorized, UsageError
+from client_sdk.errors import (
+    ApiError,
+    FederationEnded,
+    InvalidTransition,
+    JoinTokenSpent,
+    NameTaken,
+    StateError,
+    Unauthorized,
+    UsageError,
+)
 from client_sdk.state import Identity, StateFolder
 from contract.wire.common import Name
 from contract.wire.devices import Enrolment
 from contract.wire.federations import TERMINAL_STATES, Capability, Task
+
+_AT_MOST_EVERY = timedelta(minutes=1)  # so often a token is replaced, whatever the clocks say
 
 
 def default_name() -> str:
@@ -55,8 +69,10 @@ def establish(
     identity = known or Identity(
         url=client.url, federation=federation, name=name or default_name(), key=uuid.uuid4().hex
     )
-    if token is not None:
-        identity = identity.model_copy(update={"token": token, "url": client.url})
+    given = None if token is None else hashlib.sha256(token.encode()).hexdigest()
+    if given is not None and given != identity.given:
+        changes = {"token": token, "url": client.url, "given": given, "token_renew_at": None}
+        identity = identity.model_copy(update=changes)
         folder.remember(identity)
     if identity.token is None:
         if join_token is None:
@@ -64,7 +80,8 @@ def establish(
                 f"join_token: this device is not enrolled yet (nothing remembered in {folder.path}); pass the "
                 "federation's join_token, or the device's own token"
             )
-        check(client.card(identity.federation, join_token=join_token).task)  # or the round would wait for bad data
+        with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
+            check(client.card(identity.federation, join_token=join_token).task)  # or the round would wait for bad data
         folder.remember(identity)
         counts = None if label_counts is None else [int(count) for count in label_counts]
         enrolment = Enrolment(
@@ -77,7 +94,37 @@ def establish(
         identity = _enrol(client, identity, enrolment, join_token)
         folder.remember(identity)
     client.use_token(identity.token)
+    if identity.token_renew_at is None and token is not None:
+        with suppress(ApiError):  # whatever it is, the first assignment says it better
+            identity = _noted(identity, client.own_token().expires_at)
+            folder.remember(identity)
     return identity
+
+
+def _noted(identity: Identity, expires_at: datetime | None) -> Identity:
+    """Return the identity with the moment at which its token is to be replaced: after two thirds of its life."""
+    if expires_at is None:
+        return identity.model_copy(update={"token_renew_at": None})
+    now = datetime.now(UTC)
+    return identity.model_copy(update={"token_renew_at": now + max(2 * (expires_at - now) / 3, _AT_MOST_EVERY)})
+
+
+def renew(client: Client, folder: StateFolder) -> bool:
+    """Replace a token that is near its end; return whether it was. The new one is stored before it is used, and the one
+    before works until then, so that a crash at any point costs nothing.
+    """
+    known = folder.identity()
+    if known is None or known.token_renew_at is None or datetime.now(UTC) < known.token_renew_at:
+        return False
+    try:
+        fresh = client.rotate_token()
+    except Unauthorized:
+        raise
+    except ApiError:  # the token still works, and the next turn asks again
+        return False
+    folder.remember(_noted(known.model_copy(update={"token": fresh.token}), fresh.expires_at))
+    client.use_token(fresh.token)
+    return True
 
 
 def refused(error: Unauthorized, folder: StateFolder) -> Unauthorized:
@@ -140,4 +187,5 @@ def _enrol(client: Client, identity: Identity, enrolment: Enrolment, join_token:
             members=error.members,
             request_id=error.request_id,
         ) from error
-    return identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
+    known = identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
+    return _noted(known, enrolled.token_expires_at)

@@ -8,15 +8,17 @@ from client_sdk.events import follow
 from client_sdk.records import Records
 from client_sdk.records import part as _part
 from client_sdk.transport import FileBody
+from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo, PrototypeChoice
+from contract.wire.devices import ClientInfo, PrototypeChoice, Reissued
 from contract.wire.events import Event, EventPage
 from contract.wire.federations import (
     Federation,
     FederationCreate,
     FederationCreated,
     FederationSummary,
+    JoinLimits,
     JoinToken,
 )
 from contract.wire.rounds import Dataset, Job, Model, Round, RoundDetail, Worker
@@ -83,9 +85,18 @@ class OperatorClient(Records):
         """POST /v1/federations/{id}/cancel: for good."""
         return self._steer(federation_id, "cancel")
 
-    def rotate_join_token(self, federation_id: str) -> str:
-        """POST /v1/federations/{id}/join-token: return a fresh join token; the one before no longer works."""
-        return self._post(f"/v1/federations/{_part(federation_id)}/join-token", JoinToken).join_token
+    def rotate_join_token(
+        self, federation_id: str, *, max_uses: int | None = None, valid_seconds: int | None = None
+    ) -> str:
+        """POST /v1/federations/{id}/join-token: return a fresh join token; the one before no longer works.
+
+        Args:
+            max_uses: devices that may enrol with it; None for any number.
+            valid_seconds: its life; None for the service's default.
+        """
+        limits = JoinLimits(max_uses=max_uses, valid_seconds=valid_seconds).model_dump(mode="json")
+        path = f"/v1/federations/{_part(federation_id)}/join-token"
+        return self._post(path, JoinToken, json=limits).join_token
 
     def _steer(self, federation_id: str, verb: str) -> Federation:
         return self._post(f"/v1/federations/{_part(federation_id)}/{verb}", Federation)
@@ -130,6 +141,10 @@ class OperatorClient(Records):
     def revoke_client(self, federation_id: str, client_id: str) -> None:
         """DELETE /v1/federations/{id}/clients/{client}: its token no longer works."""
         self._transport.request("DELETE", f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}")
+
+    def reissue_token(self, federation_id: str, client_id: str) -> Reissued:
+        """POST /v1/federations/{id}/clients/{client}/token: a fresh token for a device; the one before is void."""
+        return self._post(f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}/token", Reissued)
 
     def assign_prototype(self, federation_id: str, client_id: str, prototype: str) -> PrototypeChoice:
         """PUT /v1/federations/{id}/clients/{client}/prototype: what the client trains from the next round on."""
@@ -237,9 +252,13 @@ class OperatorClient(Records):
 
     # Tokens
 
-    def create_token(self, name: str, role: TokenRole = "viewer") -> TokenCreated:
-        """POST /v1/tokens. The answer shows the secret, this once."""
-        body = TokenCreate(name=name, role=role).model_dump(mode="json")
+    def create_token(self, name: str, role: TokenRole = "viewer", *, valid_seconds: int | None = None) -> TokenCreated:
+        """POST /v1/tokens. The answer shows the secret, this once.
+
+        Args:
+            valid_seconds: life of the token; None for no end.
+        """
+        body = TokenCreate(name=name, role=role, valid_seconds=valid_seconds).model_dump(mode="json")
         return self._post("/v1/tokens", TokenCreated, json=body)
 
     def tokens(self, *, limit: int | None = None, after: str | None = None) -> Page[TokenInfo]:
@@ -249,3 +268,14 @@ class OperatorClient(Records):
     def revoke_token(self, token_id: str) -> None:
         """DELETE /v1/tokens/{id}."""
         self._transport.request("DELETE", f"/v1/tokens/{_part(token_id)}")
+
+    def audit(self, *, limit: int | None = None, after: str | None = None, **filters: Any) -> Page[AuditEntry]:
+        """GET /v1/audit: who did what, the newest first.
+
+        Args:
+            filters: `actor`, `action` (with a dot at the end all that begin so), `target`, `federation`, `outcome`,
+                `request`, `since`, `until` (aware datetimes), `oldest_first`.
+        """
+        shown = AuditFilter.model_validate({name: value for name, value in filters.items() if value is not None})
+        sent = shown.model_dump(mode="json", exclude_unset=True)
+        return self._page("/v1/audit", AuditEntry, limit, after, **sent)

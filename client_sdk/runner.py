@@ -192,6 +192,7 @@ class DeviceRun:
         """Ask what to do; never in a hot loop, even if the service does not hold the answer back."""
         asked = time.monotonic()
         try:
+            identity.renew(self.client, self.folder)
             assignment = self.client.assignment(WAIT_SECONDS)
         except Unauthorized as error:
             raise identity.refused(error, self.folder) from error

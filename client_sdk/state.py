@@ -9,7 +9,8 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -26,7 +27,8 @@ Kept = TypeVar("Kept", bound=BaseModel)
 class Identity(BaseModel):
     """Who this device is. `token` is None until enrolment was answered; `key` makes enrolling again harmless.
 
-    `updates` counts those that the service took from this folder.
+    `updates` counts those that the service took from this folder. `given` is the digest of a token that was passed
+    once: passed again, it does not replace the one that took its place.
     """
 
     url: str
@@ -35,6 +37,8 @@ class Identity(BaseModel):
     key: str
     client_id: str | None = None
     token: str | None = None
+    token_renew_at: datetime | None = None
+    given: str | None = None
     updates: int = 0
 
 
@@ -183,3 +187,13 @@ class StateFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / name)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Make the new name last: after a power cut an old token must not come back once its successor was used."""
+        with suppress(OSError):  # Windows cannot open a folder
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from potstill import __version__
-from potstill.commands import client, config, dataset, demo, federation, simulate, token
+from potstill.commands import audit, client, config, dataset, demo, federation, simulate, token
 from potstill.console import Group
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(federation.app, name="federation")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(client.app, name="client")
 app.add_typer(token.app, name="token")
+app.add_typer(audit.app, name="audit")
 app.command("config")(config.config)
 app.command("migrate")(config.migrate)
 app.command("demo")(demo.demo)

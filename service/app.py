@@ -34,6 +34,7 @@ from service.api.routes import (
     pages,
     rounds,
     staging,
+    tokens,
     uploads,
 )
 from service.api.services import Services
@@ -72,7 +73,8 @@ _TAGS = [
     {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
     {"name": "events", "description": "What happened, line by line, live."},
     {"name": "catalogue", "description": "Built-in recipes and architectures."},
-    {"name": "tokens", "description": "Tokens of people and programs."},
+    {"name": "tokens", "description": "Tokens of people and programs, and the caller's own."},
+    {"name": "audit", "description": "Who did what, when and from where."},
     {"name": "health", "description": "Liveness and readiness."},
 ]
 
@@ -155,12 +157,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings, store = services.settings, services.store
     chores = asyncio.gather(
         _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
-        _repeat(
-            "tidy",
-            _TIDY_SECONDS,
-            lambda: tidy(store, settings.keep_events, settings.keep_events_days, settings.kept),
-            ending,
-        ),
+        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings), ending),
     )
     with _leave_at_once(services):
         yield
@@ -234,6 +231,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
         jobs,
         events,
         catalogue,
+        tokens,
         metrics,
         pages,
     ):

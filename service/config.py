@@ -66,6 +66,9 @@ class Settings(BaseSettings):
         20 * 1024 * MIB, ge=MIB, description="what files in the making may take up, with a bucket"
     )
     secret: SecretStr | None = Field(None, description="key of the token hashes; default: secret.key in home")
+    secret_previous: SecretStr | None = Field(None, description="the key before; its tokens stay good while it is set")
+    device_token_days: float = Field(90.0, ge=0, le=3650, description="life of a device's token; 0 for no end")
+    join_token_days: float = Field(30.0, ge=0, le=3650, description="life of a join token unless set; 0 for no end")
     host: str = Field("127.0.0.1", description="address that the service listens on")
     port: int = Field(8080, ge=0, le=65535)
     max_upload_bytes: int = Field(2 * 1024 * MIB, ge=1024, description="largest body of an upload")
@@ -98,6 +101,13 @@ class Settings(BaseSettings):
     keep_events_days: float = Field(90.0, gt=0, description="events older than this are dropped")
     max_event_streams: int = Field(500, ge=1, description="open event streams of one API process")
     metrics_open: bool = Field(False, description="callers on this machine may read /metrics without a token")
+    max_federations: int = Field(1000, ge=1, description="federations that are not over")
+    max_clients: int = Field(10_000, ge=1, description="enrolled devices of one federation")
+    max_datasets: int = Field(1000, ge=1, description="data sets")
+    max_models: int = Field(1000, ge=1, description="imported models")
+    max_tokens: int = Field(1000, ge=1, description="tokens of people and programs that are not revoked")
+    max_idempotency_keys: int = Field(50_000, ge=1, description="Idempotency-Keys that one token may use in a week")
+    audit_days: int = Field(400, ge=31, le=36_500, description="rows of the audit log older than this are removed")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod
@@ -162,11 +172,22 @@ class Settings(BaseSettings):
         Losing it makes every token invalid; leaking it with the database lets tokens be forged.
         """
         if self.secret is not None:
-            text = self.secret.get_secret_value()
-            if len(text) < 16:
-                raise ValueError("POTSTILL_SECRET must have at least 16 characters")
-            return text.encode()
+            return _long_enough("POTSTILL_SECRET", self.secret)
         return _kept_secret(self.home / "secret.key")
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """The key, and the one before while tokens made under it are to stay good."""
+        if self.secret_previous is None:
+            return (self.key,)
+        return (self.key, _long_enough("POTSTILL_SECRET_PREVIOUS", self.secret_previous))
+
+
+def _long_enough(name: str, secret: SecretStr) -> bytes:
+    text = secret.get_secret_value()
+    if len(text) < 16:
+        raise ValueError(f"{name} must have at least 16 characters")
+    return text.encode()
 
 
 def _kept_secret(path: Path) -> bytes:

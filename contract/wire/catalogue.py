@@ -9,6 +9,7 @@ from contract.recipes.recipe import Recipe
 from contract.wire.common import Name, Request, Response, Timestamp
 
 TokenRole = Literal["operator", "viewer"]
+TokenState = Literal["active", "expired", "revoked"]
 
 
 class RecipeInfo(Response):
@@ -37,6 +38,9 @@ class TokenCreate(Request):
 
     name: Name
     role: TokenRole = "viewer"
+    valid_seconds: int | None = Field(
+        None, ge=60, le=10 * 366 * 86_400, description="life of the token, also after a rotation; null for no end"
+    )
 
 
 class TokenInfo(Response):
@@ -45,7 +49,10 @@ class TokenInfo(Response):
     id: str
     name: str
     role: TokenRole
+    state: TokenState = Field("active", description="whether it works")
     created_at: Timestamp
+    expires_at: Timestamp | None = None
+    last_used_at: Timestamp | None = Field(None, description="to about ten minutes")
     revoked_at: Timestamp | None = None
 
 
@@ -53,6 +60,24 @@ class TokenCreated(TokenInfo):
     """The one time that the secret is shown."""
 
     token: str
+
+
+class OwnToken(Response):
+    """What the token in use is, without its secret."""
+
+    id: str = Field(description="of the token; a device's is its client id, a join token's its federation's")
+    name: str
+    role: Literal["operator", "viewer", "device", "join"]
+    federation_id: str | None = None
+    expires_at: Timestamp | None = None
+
+
+class TokenRotated(Response):
+    """The token that replaces the one in use, at its first use. Asked again before that, the same one is shown."""
+
+    id: str
+    token: str
+    expires_at: Timestamp | None = None
 
 
 class Check(Response):

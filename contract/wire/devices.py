@@ -46,6 +46,15 @@ class Enrolled(Response):
     federation_id: str
     token: str
     prototype: str
+    token_expires_at: Timestamp | None = Field(None, description="rotate it before; null for no end")
+
+
+class Reissued(Response):
+    """A fresh token for an enrolled device, shown only here; the one before stopped working."""
+
+    client_id: str
+    token: str
+    token_expires_at: Timestamp | None = None
 
 
 class PrototypeChoice(Request):
@@ -64,6 +73,8 @@ class ClientInfo(Response):
     enrolled_at: Timestamp
     last_seen_at: Timestamp | None = None
     revoked_at: Timestamp | None = None
+    token_state: Literal["active", "expired", "revoked"] = "active"
+    token_expires_at: Timestamp | None = None
     has_discriminator: bool = False
     updates: int = Field(0, description="updates accepted so far")
 

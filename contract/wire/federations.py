@@ -104,6 +104,24 @@ class RecipeChoice(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])
 
 
+class JoinLimits(Request):
+    """How often and how long a join token enrols devices."""
+
+    max_uses: int | None = Field(None, ge=1, le=1_000_000, description="devices that may enrol with it; null for any")
+    valid_seconds: int | None = Field(
+        None, ge=60, le=10 * 366 * 86_400, description="its life; null for the service's default"
+    )
+
+
+class JoinState(Response):
+    """What is left of a join token."""
+
+    state: Literal["open", "exhausted", "expired"]
+    uses: int = Field(description="devices that enrolled with it")
+    max_uses: int | None = None
+    expires_at: Timestamp | None = None
+
+
 class FederationCreate(Request):
     """A new federation."""
 
@@ -117,6 +135,7 @@ class FederationCreate(Request):
     datasets: DatasetRefs = DatasetRefs()
     seed: int = Field(0, ge=0, lt=2**63)
     retention: Retention | None = Field(None, description="what is kept; null for the service's POTSTILL_RETENTION")
+    join: JoinLimits = Field(JoinLimits(), description="limits of the join token")
 
 
 class ModelRef(Response):
@@ -158,6 +177,7 @@ class Federation(FederationSummary):
     datasets: DatasetRefs
     seed: int
     retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
+    join: JoinState | None = Field(None, description="what is left of the join token")
     current_round: str | None = Field(None, description="id of the newest round")
     waiting_for: str | None = Field(None, description="what keeps a running federation from opening a round")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")
@@ -176,6 +196,8 @@ class JoinToken(Response):
     """A fresh join token; the one before no longer works."""
 
     join_token: str
+    max_uses: int | None = None
+    expires_at: Timestamp | None = None
 
 
 class Rollback(Request):

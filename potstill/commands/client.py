@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potstill.connection import Url, find_url
-from potstill.console import CliError, Group, Json, out, percent, print_json
+from potstill.commands.federation import Ref, resolve
+from potstill.connection import Token, Url, find_url, operator
+from potstill.console import CliError, Group, Json, out, percent, print_json, print_table
 
 if TYPE_CHECKING:
-    from client_sdk import RunReport
+    from client_sdk import OperatorClient, RunReport
 
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Run a device on this machine.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Be a device on this machine; for operators: the devices of a federation."
+)
+DeviceRef = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's id or name.")]
 
 
 @app.command()
@@ -72,3 +76,51 @@ def summary(report: "RunReport") -> str:
     """Return a run report as one line."""
     accuracy = "" if report.accuracy is None else f"; accuracy of the final model {percent(report.accuracy)}"
     return f"federation {report.state}; {report.rounds_trained} updates of {report.client_name} taken{accuracy}"
+
+
+@app.command("list")
+def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List a federation's devices: when they were last seen, whether their tokens work."""
+    with operator(url, token) as client:
+        items = list(client.each(client.clients, resolve(client, federation)))
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ["name", "id", "prototype", "samples", "updates", "token", "expires", "last seen"],
+        [
+            [i.name, i.id, i.prototype, i.num_samples, i.updates, i.token_state, i.token_expires_at, i.last_seen_at]
+            for i in items
+        ],
+    )
+
+
+def _client_id(client: "OperatorClient", federation_id: str, ref: str) -> str:
+    """Return the id of the device that is meant by an id or a name."""
+    if ref.startswith("cli_"):
+        return ref
+    for item in client.each(client.clients, federation_id):
+        if item.name == ref and item.revoked_at is None:
+            return item.id
+    raise CliError(f"no device named {ref!r} is enrolled; potstill client list shows them")
+
+
+@app.command()
+def revoke(federation: Ref, device: DeviceRef, url: Url = None, token: Token = None) -> None:
+    """Revoke a device: its token stops working at once, rounds no longer wait for it."""
+    with operator(url, token) as client:
+        found = resolve(client, federation)
+        client.revoke_client(found, _client_id(client, found, device))
+    out().print(f"revoked {device}")
+
+
+@app.command()
+def reissue(federation: Ref, device: DeviceRef, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Give a device a fresh token, shown once; the one before stops working at once."""
+    with operator(url, token) as client:
+        found = resolve(client, federation)
+        made = client.reissue_token(found, _client_id(client, found, device))
+    if as_json:
+        print_json(made)
+    else:
+        out().print(f"token for {device} (shown this once): {made.token}")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
 from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate
+from potstill.commands.token import seconds
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import (
     CliError,
@@ -289,10 +290,18 @@ def cancel(federation: Ref, url: Url = None, token: Token = None, as_json: Json 
 
 
 @app.command()
-def join_token(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+def join_token(
+    federation: Ref,
+    max_uses: Annotated[int | None, typer.Option(min=1, help="Devices that may enrol with it; default: any.")] = None,
+    days: Annotated[float | None, typer.Option(min=0.001, help="Its life in days; default: the service's.")] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
     """Make a new join token; the one before stops working."""
     with operator(url, token) as client:
-        fresh = client.rotate_join_token(resolve(client, federation))
+        found = resolve(client, federation)
+        fresh = client.rotate_join_token(found, max_uses=max_uses, valid_seconds=seconds(days))
     if as_json:
         print_json({"join_token": fresh})
     else:

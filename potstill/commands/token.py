@@ -1,5 +1,6 @@
 """`potstill token`: tokens for people and programs."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from contract.wire.catalogue import TokenCreated, TokenRole
 from potstill.commands.config import load_settings
 from potstill.connection import Token, Url, operator
 from potstill.console import Group, Json, out, print_json, print_table
+from potstill.home import Home
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Tokens for operators and viewers.")
 
@@ -16,6 +18,7 @@ app = typer.Typer(cls=Group, no_args_is_help=True, help="Tokens for operators an
 def create(
     name: Annotated[str, typer.Option(help="Who or what it is for.")],
     role: Annotated[TokenRole, typer.Option(help="viewer reads; operator may do everything")] = "viewer",
+    days: Annotated[float | None, typer.Option(min=0.001, help="Life in days; without it, no end.")] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Write it into this machine's database, when the operator token is lost.")
     ] = False,
@@ -25,27 +28,34 @@ def create(
 ) -> None:
     """Make a token and show it, once."""
     if local:
-        made = _create_local(name, role)
+        made = _create_local(name, role, seconds(days))
     else:
         with operator(url, token) as client:
-            made = client.create_token(name, role)
+            made = client.create_token(name, role, valid_seconds=seconds(days))
     if as_json:
         print_json(made)
     else:
         out().print(f"{made.role} token for {made.name} (shown this once): {made.token}")
 
 
-def _create_local(name: str, role: TokenRole) -> TokenCreated:
-    """Make a token without the API, with the rights of whoever may write the database."""
+def seconds(days: float | None) -> int | None:
+    """Return days as whole seconds, as the service takes them."""
+    return None if days is None else max(60, round(days * 86_400))
+
+
+def _create_local(name: str, role: TokenRole, valid_seconds: int | None) -> TokenCreated:
+    """Make a token without the API, with the rights of whoever may write the database. The audit log has it."""
     settings = load_settings()
-    from service.operations import tokens
+    from service.operations import audit, tokens
     from service.persistence.engine import Database
 
     database = Database(settings)
     try:
         with database.write() as session:
-            row = tokens.create(session, settings.key, name, role)
-            return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.key, row))
+            audit.act_as(session, audit.COMMAND_LINE)
+            row = tokens.create(session, settings.key, name, role, valid_seconds)
+            audit.write(session)
+            return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.keys, row))
     finally:
         database.close()
 
@@ -59,9 +69,23 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
         print_json(items)
         return
     print_table(
-        ["name", "id", "role", "created", "revoked"],
-        [[i.name, i.id, i.role, i.created_at, i.revoked_at] for i in items],
+        ["name", "id", "role", "state", "created", "last used", "expires"],
+        [[i.name, i.id, i.role, i.state, i.created_at, i.last_used_at, i.expires_at] for i in items],
     )
+
+
+@app.command()
+def rotate(url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Replace the token in use. The new one is shown once; the one before works until the new one is first used."""
+    home = Home()
+    with operator(url, token) as client:
+        fresh = client.rotate_token()
+    if token is None and "POTSTILL_TOKEN" not in os.environ and home.read(home.token_file):
+        home.write(home.token_file, fresh.token)
+    if as_json:
+        print_json(fresh)
+    else:
+        out().print(f"new token (shown this once): {fresh.token}")
 
 
 @app.command()

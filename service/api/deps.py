@@ -4,16 +4,18 @@ No database session is a dependency: its exit would run in another thread of the
 wait for SQLite's write lock could hold every thread that the holder needs to go on. A route opens its own unit of work.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.exc import OperationalError
 
 from service.api import services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal, Role
-from service.operations import tokens
+from service.operations import audit, tokens
 
 _bearer = HTTPBearer(auto_error=False, description="a token: operator, viewer, device or join token")
 
@@ -28,9 +30,17 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def get_principal(parts: Services, credentials: Credentials) -> Principal:
-    """Return the caller, or refuse with unauthorized."""
+    """Return the caller, or refuse with unauthorized. Writes only when a token is first used after something changed,
+    and the moment of use every ten minutes.
+    """
+    keys, token = parts.settings.keys, credentials.credentials if credentials else None
     with parts.store.read() as session:
-        return tokens.authenticate(session, parts.settings.key, credentials.credentials if credentials else None)
+        principal = tokens.authenticate(session, keys, token)
+    if principal.unsettled and token is not None:
+        with contextlib.suppress(OperationalError), parts.store.write() as session:  # another use will do as well
+            tokens.settle(session, keys, token)
+    audit.acting().principal = principal
+    return principal
 
 
 Anyone = Annotated[Principal, Depends(get_principal)]
@@ -55,6 +65,7 @@ Device = Annotated[Principal, Depends(need("device"))]
 Uploader = Annotated[Principal, Depends(need("device", "operator"))]
 Joiner = Annotated[Principal, Depends(need("join"))]
 Candidate = Annotated[Principal, Depends(need("join", "device"))]
+Holder = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 Reader = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="items on a page")]

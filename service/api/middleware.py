@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import TUS_VERSION, UNREAD, problem
+from service.operations.audit import ACTING, Acting
 
 log = logging.getLogger("service.access")
 _UPLOADS = re.compile(
@@ -62,6 +63,7 @@ class Frame:
         tus = _TUS.fullmatch(scope["path"]) is not None
         if tus and scope["method"] == "POST" and headers.get("x-http-method-override", "") in ("PATCH", "DELETE"):
             scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
+        ACTING.set(Acting(address=(scope.get("client") or ("", 0))[0], request_id=request_id))
         began, status = time.perf_counter(), 0
 
         async def framed(message: Message) -> None:

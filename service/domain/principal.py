@@ -1,6 +1,7 @@
 """Who is asking."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from service.domain.errors import DomainError
@@ -16,6 +17,9 @@ class Principal:
     id: str
     name: str = ""
     federation_id: str | None = None
+    nonce: str = ""
+    expires_at: datetime | None = None
+    unsettled: bool = False  # something about this token has to be written: `operations.tokens.settle`
 
     def need_federation(self, federation_id: str) -> None:
         """Refuse a device or join token of another federation."""

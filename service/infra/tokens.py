@@ -31,6 +31,25 @@ def hash_token(key: bytes, token: str) -> str:
     return hmac.new(key, b"hash\x1f" + token.encode(errors="replace"), hashlib.sha256).hexdigest()
 
 
+def hashes(keys: tuple[bytes, ...], token: str) -> list[str]:
+    """Return the hashes under which a token may be stored: under the key, and under the one before."""
+    return [hash_token(key, token) for key in keys]
+
+
+def same(stored: str | None, candidates: list[str]) -> bool:
+    """Whether a stored hash is one of these, in time that does not depend on where they differ."""
+    return any(hmac.compare_digest(stored or "", candidate) for candidate in candidates)
+
+
+def derive_again(keys: tuple[bytes, ...], kind: str, id_: str, nonce: str, stored: str) -> str | None:
+    """Return the token that is stored under this hash, or None when it was made under a key that is gone."""
+    for key in keys:
+        token = derive(key, kind, id_, nonce)
+        if same(stored, hashes(keys, token)):
+            return token
+    return None
+
+
 def kind_of(token: str) -> str | None:
     """Return what a token claims to be by its prefix, or None."""
     return next((kind for kind, prefix in PREFIX.items() if token.startswith(prefix)), None)

@@ -7,31 +7,38 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.wire import devices as wire
+from service.config import Settings
 from service.domain.assigning import assign
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import check_not_over
+from service.domain.principal import Principal
 from service.infra import tokens
-from service.operations import effects, lifecycle, uploads
+from service.operations import audit, effects, joining, lifecycle, uploads
 from service.operations.clock import now
+from service.operations.limits import check_room
 from service.operations.paging import page
+from service.operations.tokens import Keys, after, secret_of, state_of
 from service.persistence.tables import ClientRow, FederationRow, UpdateRow
 
 SEEN_EVERY = timedelta(seconds=10)
 
 
-def token_of(key: bytes, row: ClientRow) -> str:
+def token_of(keys: Keys, row: ClientRow) -> str:
     """Return a device's token."""
-    return tokens.derive(key, "device", row.id, row.nonce)
+    return secret_of(keys, row)
 
 
-def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolment, max_attempts: int) -> ClientRow:
-    """Add a device to a federation.
+def enrol(session: Session, settings: Settings, caller: Principal, request: wire.Enrolment) -> ClientRow:
+    """Add a device to a federation. The federation is locked, so no join token lets in more than it may.
 
     Raises:
-        DomainError: name-taken; invalid-field; invalid-transition when the federation is over.
+        DomainError: name-taken; invalid-field; join-token-spent; limit-reached; unauthorized when the join token was
+            replaced meanwhile; invalid-transition when the federation is over.
     """
+    key, federation_id = settings.key, caller.federation_id or ""
     federation = lifecycle.locked(session, federation_id)
     check_not_over(federation.state)
+    joining.check(federation, caller)
     config = lifecycle.config_of(federation)
     prototype = assign(config.prototypes, request.capabilities, request.prototype)
     if request.label_counts is not None and len(request.label_counts) != config.task.num_classes:
@@ -50,6 +57,14 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
             "revoke that client",
             field="name",
         )
+    check_room(
+        session,
+        select(ClientRow.id).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None)),
+        settings.max_clients,
+        "clients in this federation",
+        "POTSTILL_MAX_CLIENTS",
+        "revoke one",
+    )
     id_, nonce = new_id("client"), tokens.fresh_nonce()
     row = ClientRow(
         id=id_,
@@ -58,6 +73,7 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
         prototype=prototype,
         nonce=nonce,
         token_hash=tokens.hash_token(key, tokens.derive(key, "device", id_, nonce)),
+        expires_at=after(settings.device_token_days * 86_400),
         num_samples=request.num_samples,
         label_counts=request.label_counts,
         capabilities=request.capabilities,
@@ -65,14 +81,41 @@ def enrol(session: Session, key: bytes, federation_id: str, request: wire.Enrolm
         last_seen_at=now(),
     )
     session.add(row)
+    federation.join_uses += 1
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    audit.record(session, "client.enrol", row.id, federation=federation_id, name=row.name)
+    lifecycle.proceed(session, federation, settings.max_attempts)
     return row
 
 
-def card(session: Session, federation_id: str) -> wire.FederationCard:
+def reissue(session: Session, settings: Settings, federation_id: str, client_id: str) -> tuple[ClientRow, str]:
+    """Give an enrolled device a fresh token in place of the one it had, which stops working at once.
+
+    Raises:
+        DomainError: not-found; invalid-transition, when it was revoked.
+    """
+    row = session.get(ClientRow, client_id)
+    if row is None or row.federation_id != federation_id:
+        raise not_found("client", client_id)
+    federation = lifecycle.locked(session, federation_id)
+    session.refresh(row, with_for_update=True)
+    if row.revoked_at is not None:
+        raise DomainError("invalid-transition", "the client was revoked; let it enrol anew", state="revoked")
+    row.nonce = tokens.fresh_nonce()
+    token = tokens.derive(settings.key, "device", row.id, row.nonce)
+    row.token_hash = tokens.hash_token(settings.key, token)
+    row.expires_at = after(settings.device_token_days * 86_400)
+    row.next_nonce = row.next_hash = row.next_expires_at = None
+    effects.touch(session, federation)  # whoever polls with the old one is to notice
+    audit.record(session, "client.reissue", row.id, federation=federation_id, name=row.name)
+    return row, token
+
+
+def card(session: Session, federation_id: str, caller: Principal) -> wire.FederationCard:
     """Return what a device must know before it joins."""
     federation = session.get_one(FederationRow, federation_id)
+    if caller.role == "join":
+        joining.check(federation, caller)
     config = lifecycle.config_of(federation)
     return wire.FederationCard(
         federation_id=federation.id,
@@ -98,6 +141,7 @@ def reassign(session: Session, federation_id: str, client_id: str, prototype: st
     if prototype not in names:
         raise invalid_field("prototype", f"this federation has {', '.join(names)}")
     row.prototype = prototype
+    audit.record(session, "client.assign", row.id, federation=federation_id, prototype=prototype)
     effects.touch(session, federation)
     return row
 
@@ -108,7 +152,9 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
     if row is None or row.federation_id != federation_id:
         raise not_found("client", client_id)
     federation = lifecycle.locked(session, federation_id)
-    row.revoked_at = row.revoked_at or now()
+    if row.revoked_at is None:
+        row.revoked_at = now()
+        audit.record(session, "client.revoke", row.id, federation=federation_id, name=row.name)
     uploads.drop_of(session, client_id)
     effects.touch(session, federation)  # it may be waiting for an assignment
     session.flush()
@@ -159,6 +205,8 @@ def listing(
             enrolled_at=row.enrolled_at,
             last_seen_at=row.last_seen_at,
             revoked_at=row.revoked_at,
+            token_state=state_of(row),
+            token_expires_at=row.expires_at,
             has_discriminator=row.id in delivered,
             updates=updates.get(row.id, 0),
         )

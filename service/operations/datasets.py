@@ -11,8 +11,9 @@ from contract.tensors import Header, TensorError, TensorFile
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
 from service.domain.states import LIVE
-from service.operations import effects
+from service.operations import audit, effects
 from service.operations.clock import now
+from service.operations.limits import check_room
 from service.operations.paging import page
 from service.persistence.tables import DatasetRow, FederationRow
 
@@ -60,11 +61,13 @@ def num_classes(file: TensorFile) -> int | None:
     return int(labels.max()) + 1
 
 
-def register(session: Session, name: str, digest: str, size: int, header: Header, classes: int | None) -> DatasetRow:
+def register(
+    session: Session, name: str, digest: str, size: int, header: Header, classes: int | None, most: int = 10_000
+) -> DatasetRow:
     """Add a data set, or return the one of that name if it has the same bytes.
 
     Raises:
-        DomainError: name-taken, by other bytes.
+        DomainError: name-taken, by other bytes; limit-reached, when there are `most`.
     """
     effects.hold_blobs(session)
     existing = session.scalars(select(DatasetRow).where(DatasetRow.name == name)).first()
@@ -72,6 +75,7 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
         if existing.digest == digest:
             return existing
         raise DomainError("name-taken", f"a data set {name!r} with other content exists", field="name")
+    check_room(session, select(DatasetRow.id), most, "data sets", "POTSTILL_MAX_DATASETS", "delete one")
     inputs = header.tensors["inputs"]
     row = DatasetRow(
         id=new_id("dataset"),
@@ -87,6 +91,7 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
     )
     session.add(row)
     session.flush()
+    audit.record(session, "dataset.create", row.id, name=name, digest=digest)
     return row
 
 
@@ -117,6 +122,7 @@ def delete(session: Session, dataset_id: str) -> None:
     users = [federation.name for federation in live if _uses(federation.config, row.id)]
     if users:
         raise DomainError("in-use", f"the data set is used by {', '.join(users[:5])}; cancel or finish them first")
+    audit.record(session, "dataset.delete", row.id, name=row.name)
     session.delete(row)
     effects.release_blobs(session, {row.digest})
 

@@ -16,10 +16,11 @@ from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import FederationConfig
-from service.domain.states import ROUND, advance
+from service.domain.states import LIVE, ROUND, advance
 from service.infra import tokens
-from service.operations import datasets, jobs, lifecycle, models
+from service.operations import audit, datasets, jobs, joining, lifecycle, models
 from service.operations.clock import now
+from service.operations.limits import check_room
 from service.operations.paging import page
 from service.persistence.tables import (
     ClientRow,
@@ -40,12 +41,31 @@ def get(session: Session, federation_id: str) -> FederationRow:
     return row
 
 
-def create(session: Session, key: bytes, request: FederationCreate) -> FederationRow:
+def get_locked(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, locked for this transaction, or refuse with not-found."""
+    return lifecycle.locked(session, get(session, federation_id).id)
+
+
+def create(
+    session: Session, key: bytes, request: FederationCreate, join_days: float = 30.0, most: int = 10_000
+) -> FederationRow:
     """Add a federation after checking that its parts fit together.
 
+    Args:
+        join_days: life of the join token where the request leaves it open.
+        most: how many federations there may be that are not over.
+
     Raises:
-        DomainError: invalid-field, naming the part and the reason; name-taken.
+        DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
     """
+    check_room(
+        session,
+        select(FederationRow.id).where(FederationRow.state.in_(LIVE)),
+        most,
+        "federations that are not over",
+        "POTSTILL_MAX_FEDERATIONS",
+        "finish or cancel one",
+    )
     if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
@@ -81,8 +101,10 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
         round_index=0,
         gan_round=0,
     )
+    joining.limit(row, request.join, join_days)
     session.add(row)
     session.flush()
+    audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=recipe.name)
     return row
 
 
@@ -143,24 +165,12 @@ def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, label
         )
 
 
-def join_token(key: bytes, row: FederationRow) -> str:
-    """Return a federation's join token."""
-    return tokens.derive(key, "join", row.id, row.join_nonce)
-
-
-def rotate_join_token(session: Session, key: bytes, row: FederationRow) -> str:
-    """Replace the join token; the one before no longer works, enrolled devices stay."""
-    row.join_nonce = tokens.fresh_nonce()
-    token = join_token(key, row)
-    row.join_hash = tokens.hash_token(key, token)
-    return token
-
-
 def start(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
     """Begin: the first models are made, then rounds open as soon as enough clients are there."""
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "start")
     row.started_at = now()
+    audit.record(session, "federation.start", row.id, federation=row.id)
     jobs.enqueue(session, "initialize", row, max_attempts)
     return row
 
@@ -169,6 +179,7 @@ def pause(session: Session, federation_id: str) -> FederationRow:
     """Hold: a round that is being fused is still published, but no round closes or opens. Deadlines go on."""
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "pause")
+    audit.record(session, "federation.pause", row.id, federation=row.id)
     return row
 
 
@@ -176,6 +187,7 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
     """Go on. After a failed round this gives the round up and opens the next one from the same models."""
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "resume")
+    audit.record(session, "federation.resume", row.id, federation=row.id)
     row.error = row.detail = None
     row.skipped_rounds = 0
     newest = lifecycle.newest_round(session, row)
@@ -189,6 +201,7 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
     """End a federation for good; its models stay."""
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "cancel")
+    audit.record(session, "federation.cancel", row.id, federation=row.id)
     row.finished_at = now()
     for job in session.scalars(
         select(JobRow).where(JobRow.federation_id == row.id, JobRow.state.in_(("queued", "running")))
@@ -264,6 +277,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "datasets": config.datasets,
             "seed": row.seed,
             "retention": row.retention,
+            "join": joining.state(row),
             "current_round": newest.id if newest else None,
             "waiting_for": _waiting_for(session, row, newest),
             "gan_round": row.gan_round,

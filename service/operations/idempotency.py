@@ -16,7 +16,13 @@ KEPT = timedelta(days=7)
 Answer = dict[str, Any]
 
 
-def once(session: Session, principal: str, key: str | None, request: str, make: Callable[[], Answer]) -> Answer:
+def once(
+    session: Session,
+    principal: str,
+    key: str | None,
+    request: str,
+    make: Callable[[], Answer],
+) -> Answer:
     """Return `make()`'s answer, or the one it gave when the same key came with the same request before.
 
     The answer is stored, so it must hold no secret: a route adds secrets by deriving them again.

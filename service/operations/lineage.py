@@ -12,7 +12,7 @@ from contract.wire.federations import Rollback
 from contract.wire.rounds import Promotion
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field, not_found
-from service.operations import effects, jobs, lifecycle, models
+from service.operations import audit, effects, jobs, lifecycle, models
 from service.operations.clock import now
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -44,6 +44,7 @@ def promote(session: Session, model_id: str, request: Promotion, header_of: Call
         model = _adopt(session, federation, model, current)
     dropped = kept.of_another_path(lifecycle.kept_state(session, federation.id).keys(), name)
     _switch(session, federation, {name: model.id}, dropped, f"model {model.id} was promoted")
+    audit.record(session, "model.promote", model.id, federation=federation.id, prototype=name, instead_of=current.id)
     accuracy = model.metrics.get("accuracy")
     if accuracy is not None and len(lifecycle.config_of(federation).published) == 1:
         federation.accuracy = accuracy
@@ -131,6 +132,7 @@ def rollback(session: Session, federation_id: str, request: Rollback) -> Federat
         made = made_in(session, federation)
         _switch(session, federation, changed, kept.too_new(made, index), f"rolled back to round {index}")
         federation.accuracy = _accuracy(session, federation, index, targets)
+        audit.record(session, "federation.rollback", federation.id, federation=federation.id, round=index)
     return federation
 
 

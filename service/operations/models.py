@@ -8,8 +8,9 @@ from contract.wire import federations as wire_federations
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
 from service.domain.principal import Principal
-from service.operations import effects
+from service.operations import audit, effects
 from service.operations.clock import now
+from service.operations.limits import check_room
 from service.operations.paging import page
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow
 
@@ -108,9 +109,15 @@ def listing(
     return [_describe(row, current) for row in rows], following
 
 
-def import_file(session: Session, digest: str, size: int, architecture: str | None) -> ModelRow:
-    """Add an uploaded file as a model to start federations from."""
+def import_file(session: Session, digest: str, size: int, architecture: str | None, most: int = 10_000) -> ModelRow:
+    """Add an uploaded file as a model to start federations from.
+
+    Raises:
+        DomainError: limit-reached, when there are `most`.
+    """
     effects.hold_blobs(session)
+    imported = select(ModelRow.id).where(ModelRow.role == "imported")
+    check_room(session, imported, most, "imported models", "POTSTILL_MAX_MODELS", "use one that is there")
     row = ModelRow(
         id=new_id("model"),
         role="imported",
@@ -124,4 +131,5 @@ def import_file(session: Session, digest: str, size: int, architecture: str | No
     )
     session.add(row)
     session.flush()
+    audit.record(session, "model.import", row.id, digest=digest, architecture=architecture)
     return row

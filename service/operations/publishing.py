@@ -14,7 +14,7 @@ from contract.wire.retention import Retention
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field
 from service.domain.states import ROUND, advance
-from service.operations import effects, exclusions, gating, jobs, lifecycle, lineage, provenance, retention
+from service.operations import audit, effects, exclusions, gating, jobs, lifecycle, lineage, provenance, retention
 from service.operations.clock import now
 from service.operations.outcome import Outcome
 from service.persistence.tables import (
@@ -295,6 +295,7 @@ def request_cancel(session: Session, job: JobRow) -> None:
     """
     lifecycle.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
+    audit.record(session, "job.cancel", job.id, federation=job.federation_id, kind=job.kind)
     if job.state == "running":
         job.cancel_requested = True
     else:
@@ -329,6 +330,7 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
     if exclude and (job.round_id is None or newest is None):
         raise invalid_field("exclude", f"a job of kind {job.kind!r} fuses no updates")
     jobs.requeue(session, job)
+    audit.record(session, "job.retry", job.id, federation=federation.id, kind=job.kind, without=len(exclude))
     if newest is not None and job.round_id is not None:
         lineage.check_same_bases(session, federation, newest)
         exclusions.exclude(session, newest, exclude, force)

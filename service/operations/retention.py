@@ -10,7 +10,7 @@ from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import not_found
 from service.domain.states import LIVE
-from service.operations import jobs, lifecycle, provenance, release
+from service.operations import audit, jobs, lifecycle, provenance, release
 from service.persistence.tables import (
     CurrentModelRow,
     DiscriminatorRow,
@@ -40,6 +40,7 @@ def change(session: Session, federation_id: str, plan: Retention) -> None:
         raise not_found("federation", federation_id)
     federation = lifecycle.locked(session, federation_id)
     federation.retention = plan.model_dump(mode="json")
+    audit.record(session, "federation.retention", federation_id, federation=federation_id, **federation.retention)
     apply(session, federation, plan)
 
 

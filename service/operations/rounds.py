@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
-from service.operations import hearing, lifecycle, lineage
+from service.operations import audit, hearing, lifecycle, lineage
 from service.operations.paging import page
 from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -44,6 +44,7 @@ def close(session: Session, round_id: str, force: bool, max_attempts: int) -> Ro
         lifecycle.move(session, federation, "resume")
         federation.error = federation.detail = None
     lifecycle.close(session, federation, round_, max_attempts, "retry" if round_.state == "failed" and open_ else "")
+    audit.record(session, "round.close", round_.id, federation=federation.id, index=round_.index, force=force)
     return round_
 
 

@@ -10,8 +10,9 @@ from functools import partial
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from contract.wire.retention import Retention
+from service.config import Settings
 from service.operations import (
+    audit,
     effects,
     events,
     federations,
@@ -93,16 +94,17 @@ def _give_up(session: Session, job_id: str) -> None:
     )
 
 
-def tidy(store: Store, keep_events: int, keep_events_days: float, keep: Retention | None = None) -> None:
+def tidy(store: Store, settings: Settings) -> None:
     """Drop what only served for a while, what retention does not keep, and files that no row names."""
     with store.read() as session:
         everyone = retention.everyone(session)
     for id_ in everyone:
-        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=keep or Retention()))
+        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=settings.kept))
     with store.write() as session:
-        events.forget(session, keep_events, keep_events_days)
+        events.forget(session, settings.keep_events, settings.keep_events_days)
         idempotency.forget(session)
         workers.forget_silent(session)
+        audit.forget(session, settings.audit_days)
     with store.read() as session:
         working = jobs.folders(session)
     removed = store.blobs.sweep(_ABANDONED_SECONDS, working)

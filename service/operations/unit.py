@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from service.domain.errors import DomainError
 from service.infra.blobs import Blobs
 from service.infra.parts import Parts
-from service.operations import effects, events, notices
+from service.operations import audit, effects, events, notices
 from service.operations.release import remove_unnamed
 from service.persistence.engine import Database
 
@@ -49,6 +49,7 @@ class Store:
             notices.watch(session)
             yield session
             told = events.append(session)
+            audit.write(session)
         if told:
             self._told()
         if session.info.get(effects.WAKE):

@@ -56,6 +56,18 @@ class Base(DeclarativeBase):
     }
 
 
+class Credential:
+    """Columns of a token: the one in use and, after a rotation, the one that replaces it at its first use."""
+
+    nonce: Mapped[str]
+    token_hash: Mapped[str] = mapped_column(unique=True)
+    expires_at: Mapped[datetime | None]
+    next_nonce: Mapped[str | None]
+    next_hash: Mapped[str | None] = mapped_column(unique=True, index=True)
+    next_expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
 class FederationRow(Base):
     """A federation. `version` grows with every change that a waiting device could care about.
 
@@ -72,6 +84,9 @@ class FederationRow(Base):
     seed: Mapped[int]
     join_nonce: Mapped[str]
     join_hash: Mapped[str] = mapped_column(unique=True)
+    join_uses: Mapped[int] = mapped_column(default=0)
+    join_max_uses: Mapped[int | None]
+    join_expires_at: Mapped[datetime | None]
     round_index: Mapped[int] = mapped_column(default=0)
     skipped_rounds: Mapped[int] = mapped_column(default=0, server_default="0")
     accuracy: Mapped[float | None]
@@ -85,7 +100,7 @@ class FederationRow(Base):
     finished_at: Mapped[datetime | None]
 
 
-class ClientRow(Base):
+class ClientRow(Credential, Base):
     """A device's place in one federation."""
 
     __tablename__ = "clients"
@@ -103,14 +118,11 @@ class ClientRow(Base):
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
     name: Mapped[str]
     prototype: Mapped[str]
-    nonce: Mapped[str]
-    token_hash: Mapped[str] = mapped_column(unique=True)
     num_samples: Mapped[int]
     label_counts: Mapped[list[Any] | None]
     capabilities: Mapped[dict[str, Any]]
     enrolled_at: Mapped[datetime]
     last_seen_at: Mapped[datetime | None]
-    revoked_at: Mapped[datetime | None]
 
 
 class DiscriminatorRow(Base):
@@ -359,17 +371,36 @@ class UploadRow(Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
-class TokenRow(Base):
-    """A token of a person or program, as a keyed hash."""
+class TokenRow(Credential, Base):
+    """A token of a person or program, as a keyed hash; `last_used_at` is written at most every ten minutes."""
 
     __tablename__ = "tokens"
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     role: Mapped[str]
-    nonce: Mapped[str]
-    token_hash: Mapped[str] = mapped_column(unique=True)
+    lifetime_seconds: Mapped[int | None]
     created_at: Mapped[datetime]
-    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class AuditRow(Base):
+    """Who did what. Rows have no gaps, each carries the hash of the one before, triggers refuse changes."""
+
+    __tablename__ = "audit"
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(index=True)
+    actor_id: Mapped[str] = mapped_column(index=True)
+    actor_name: Mapped[str]
+    role: Mapped[str]
+    address: Mapped[str]
+    action: Mapped[str] = mapped_column(index=True)
+    target: Mapped[str]
+    federation_id: Mapped[str | None] = mapped_column(index=True)  # no foreign key: a row outlives what it is about
+    request_id: Mapped[str]
+    outcome: Mapped[str]
+    detail: Mapped[dict[str, Any]]
+    previous_hash: Mapped[str]
+    hash: Mapped[str]
 
 
 class IdempotencyRow(Base):

@@ -86,6 +86,21 @@ JOB = {
     "progress": {"phase": "distil", "step": 1, "of": 2},
 }
 TOKEN = {"id": "tok_1", "name": "ops", "role": "viewer", "created_at": NOW}
+AUDIT = {
+    "seq": 1,
+    "at": NOW,
+    "actor_id": "tok_1",
+    "actor_name": "ops",
+    "role": "operator",
+    "address": "10.0.0.1",
+    "action": "token.create",
+    "target": "tok_2",
+    "request_id": "r",
+    "outcome": "done",
+    "detail": {"name": "x"},
+    "previous_hash": "0" * 64,
+    "hash": "1" * 64,
+}
 CLIENT = {"id": "cli_1", "name": "ward-7", "prototype": "main", "num_samples": 5, "enrolled_at": NOW}
 WORKER = {"id": "wrk_1", "host": "h", "pid": 1, "device": "cpu", "alive": True, "last_seen_at": NOW}
 ARCHITECTURE = {"name": "mlp", "role": "classifier", "summary": "s", "server_side": True, "options": {}}
@@ -170,6 +185,20 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", [ARCHITECTURE]),
     "create_token": (lambda c: c.create_token("ops"), "POST", "/v1/tokens", TOKEN | {"token": "pst_view_1"}),
     "tokens": (lambda c: c.tokens(), "GET", "/v1/tokens", page(TOKEN)),
+    "own_token": (lambda c: c.own_token(), "GET", "/v1/token", {"id": "tok_1", "name": "ops", "role": "viewer"}),
+    "rotate_token": (lambda c: c.rotate_token(), "POST", "/v1/token/rotate", {"id": "tok_1", "token": "pst_view_2"}),
+    "reissue_token": (
+        lambda c: c.reissue_token("fed_1", "cli_1"),
+        "POST",
+        "/v1/federations/fed_1/clients/cli_1/token",
+        {"client_id": "cli_1", "token": "pst_dev_2"},
+    ),
+    "audit": (
+        lambda c: c.audit(action="token.", oldest_first=True),
+        "GET",
+        "/v1/audit?action=token.&oldest_first=true",
+        page(AUDIT),
+    ),
     "revoke_token": (lambda c: c.revoke_token("tok_1"), "DELETE", "/v1/tokens/tok_1", None),
 }
 
@@ -207,7 +236,7 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
 
 
 def test_every_public_method_is_in_the_table() -> None:
-    others = {"each", "close", "download", "url", "import_model", "add_dataset"}
+    others = {"each", "close", "download", "url", "use_token", "import_model", "add_dataset", "events", "event_page"}
     public = {name for name in dir(OperatorClient) if not name.startswith("_")}
     assert public - others == set(CALLS)
 

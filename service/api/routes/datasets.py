@@ -25,13 +25,20 @@ def _register(services: Parts, name: str, upload: Received) -> Dataset:
         classes = datasets.num_classes(file)
     services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
+        row = datasets.register(
+            session, name, upload.digest, upload.size, upload.header, classes, services.settings.max_datasets
+        )
         answer = datasets.describe(row)
         upload.count(session, services, True, answer)
         return answer
 
 
-@router.post("", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("name-taken", "invalid-field"))
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra=BODY,
+    responses=REFUSALS | documented("name-taken", "limit-reached", "invalid-field"),
+)
 async def add_dataset(
     source: Delivery, services: Services, caller: Operator, name: Annotated[Name, Query(examples=["digits-server"])]
 ) -> Dataset:

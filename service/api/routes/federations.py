@@ -6,12 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Response
 
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice
+from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice, Reissued
 from contract.wire.federations import (
     Federation,
     FederationCreate,
     FederationCreated,
     FederationSummary,
+    JoinLimits,
     JoinToken,
     Rollback,
 )
@@ -21,7 +22,7 @@ from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Op
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
-from service.operations import clients, federations, lineage, retention, rounds
+from service.operations import clients, federations, joining, lineage, retention, rounds
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
@@ -32,24 +33,26 @@ _ROLLBACKS: dict[str, Any] = {
 }
 _AUTH = documented("unauthorized", "forbidden")
 _ONE = documented("unauthorized", "forbidden", "not-found")
+_CREATE = _AUTH | documented("name-taken", "limit-reached", "idempotency-conflict", "invalid-field")
 _STEER = documented("unauthorized", "forbidden", "not-found", "invalid-transition")
 
 
-@router.post("", status_code=201, responses=_AUTH | documented("name-taken", "idempotency-conflict", "invalid-field"))
+@router.post("", status_code=201, responses=_CREATE)
 def create_federation(
     body: FederationCreate, services: Services, caller: Operator, key: IdempotencyKey = None
 ) -> FederationCreated:
     """Create a federation. The answer shows the join token that devices enrol with: keep it."""
-    secret = services.settings.key
+    settings = services.settings
 
     def make() -> dict[str, Any]:
-        return {"id": federations.create(session, secret, body).id}
+        row = federations.create(session, settings.key, body, settings.join_token_days, settings.max_federations)
+        return {"id": row.id}
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"federation {body.model_dump_json()}", make)
         row = federations.get(session, answer["id"])
         described = federations.describe(session, row).model_dump()
-        return FederationCreated(**described, join_token=federations.join_token(secret, row))
+        return FederationCreated(**described, join_token=joining.secret_of(settings.keys, row))
 
 
 @router.get("", responses=_AUTH)
@@ -167,26 +170,33 @@ def change_retention(federation_id: FederationId, body: Retention, services: Ser
 
 
 @router.post("/{federation_id}/join-token", responses=_ONE)
-def rotate_join_token(federation_id: FederationId, services: Services, caller: Operator) -> JoinToken:
-    """Make a new join token; the one before stops working, enrolled devices go on."""
+def rotate_join_token(
+    federation_id: FederationId, services: Services, caller: Operator, body: JoinLimits | None = None
+) -> JoinToken:
+    """Make a new join token; the one before stops working, enrolled devices go on. Without a body it lets in any
+    number of devices for the service's default time.
+    """
+    settings = services.settings
     with services.store.write() as session:
-        row = federations.get(session, federation_id)
-        return JoinToken(join_token=federations.rotate_join_token(session, services.settings.key, row))
+        row = federations.get_locked(session, federation_id)
+        token = joining.rotate(session, settings.key, row, body or JoinLimits(), settings.join_token_days)
+        return JoinToken(join_token=token, max_uses=row.join_max_uses, expires_at=row.join_expires_at)
 
 
-@router.get("/{federation_id}/card", tags=["devices"], responses=_ONE)
+@router.get("/{federation_id}/card", tags=["devices"], responses=_ONE | documented("join-token-spent"))
 def show_card(federation_id: FederationId, services: Services, caller: Candidate) -> FederationCard:
     """Show what a device must know before it enrols: the task that its data must fit, the networks there are."""
     caller.need_federation(federation_id)
     with services.store.read() as session:
-        return clients.card(session, federations.get(session, federation_id).id)
+        return clients.card(session, federations.get(session, federation_id).id, caller)
 
 
 @router.post(
     "/{federation_id}/clients",
     status_code=201,
     tags=["devices"],
-    responses=_STEER | documented("name-taken", "idempotency-conflict", "invalid-field"),
+    responses=_STEER
+    | documented("join-token-spent", "limit-reached", "name-taken", "idempotency-conflict", "invalid-field"),
 )
 def enrol_client(
     federation_id: FederationId, body: Enrolment, services: Services, caller: Joiner, key: IdempotencyKey = None
@@ -196,13 +206,13 @@ def enrol_client(
     settings = services.settings
 
     def make() -> dict[str, Any]:
-        row = clients.enrol(session, settings.key, federation_id, body, settings.max_attempts)
+        row = clients.enrol(session, settings, caller, body)
         return {"client_id": row.id, "federation_id": federation_id, "prototype": row.prototype}
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"enrol {body.model_dump_json()}", make)
         row = clients.still_enrolled(session, answer["client_id"])
-        return Enrolled(**answer, token=clients.token_of(settings.key, row))
+        return Enrolled(**answer, token=clients.token_of(settings.keys, row), token_expires_at=row.expires_at)
 
 
 @router.get("/{federation_id}/clients", responses=_ONE)
@@ -227,6 +237,21 @@ def revoke_client(
     with services.store.write() as session:
         clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
     return Response(status_code=204)
+
+
+@router.post("/{federation_id}/clients/{client_id}/token", responses=_ONE | documented("invalid-transition"))
+def reissue_token(
+    federation_id: FederationId,
+    client_id: Annotated[str, Path(max_length=64)],
+    services: Services,
+    caller: Operator,
+) -> Reissued:
+    """Give an enrolled device a fresh token, because it lost its own, let it expire, or may have had it stolen. The one
+    before stops working at once.
+    """
+    with services.store.write() as session:
+        row, token = clients.reissue(session, services.settings, federation_id, client_id)
+        return Reissued(client_id=row.id, token=token, token_expires_at=row.expires_at)
 
 
 @router.put("/{federation_id}/clients/{client_id}/prototype", responses=_ONE | documented("invalid-field"))

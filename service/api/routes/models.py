@@ -47,7 +47,7 @@ def list_models(
 
 def _import(services: Parts, caller: Principal, key: str | None, architecture: str | None, upload: Received) -> Model:
     def make() -> dict[str, Any]:
-        row = models.import_file(session, upload.digest, upload.size, architecture)
+        row = models.import_file(session, upload.digest, upload.size, architecture, services.settings.max_models)
         services.blobs.keep(upload.path, upload.digest)
         return {"id": row.id}
 
@@ -60,7 +60,10 @@ def _import(services: Parts, caller: Principal, key: str | None, architecture: s
 
 
 @router.post(
-    "", status_code=201, openapi_extra=BODY, responses=REFUSALS | documented("invalid-field", "idempotency-conflict")
+    "",
+    status_code=201,
+    openapi_extra=BODY,
+    responses=REFUSALS | documented("invalid-field", "limit-reached", "idempotency-conflict"),
 )
 async def import_model(
     source: Delivery,

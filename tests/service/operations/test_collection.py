@@ -47,7 +47,7 @@ def test_abandoned_uploads_and_folders_of_dead_jobs_go_and_running_ones_stay(wor
     half = world.blobs.temp()
     half.write_bytes(b"half an upload")
     age(world)
-    sweep.tidy(world.store, 1000, 1.0)
+    sweep.tidy(world.store, world.settings)
     assert alive.exists()
     assert not dead.exists()
     assert not half.exists()

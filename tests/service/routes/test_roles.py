@@ -22,7 +22,9 @@ UPLOADERS = {("POST", "/v1/uploads")} | {(method, "/v1/uploads/{}") for method i
 JOIN = {("POST", "/v1/federations/{}/clients")}
 CANDIDATES = {("GET", "/v1/federations/{}/card")}
 READERS = {("GET", "/v1/models/{}"), ("GET", "/v1/models/{}/weights"), ("HEAD", "/v1/models/{}/weights")}
-OPERATOR_ONLY_READS = {("GET", "/v1/tokens")}
+OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit")}
+EVERYBODY = {("GET", "/v1/token")}
+HOLDERS = {("POST", "/v1/token/rotate")}
 
 
 def _routes(app: Any) -> Iterator[tuple[str, str]]:
@@ -53,7 +55,9 @@ def _allowed(method: str, path: str) -> set[str]:
         return {"join"}
     if key in CANDIDATES:
         return {"join", "device"}
-    if key in READERS:
+    if key in EVERYBODY:
+        return {"operator", "viewer", "device", "join"}
+    if key in READERS | HOLDERS:
         return {"operator", "viewer", "device"}
     if method in ("GET", "HEAD") and key not in OPERATOR_ONLY_READS:
         return {"operator", "viewer"}

@@ -377,10 +377,10 @@ def test_what_expired_is_swept(world: Any, sender: Sender, monkeypatch: pytest.M
 def test_bytes_that_no_row_names_are_tidied_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stray = world.services.parts.root / ("upl_" + "0" * 23)
     stray.write_bytes(b"abc")
-    tidy(world.store)
+    tidy(world.store, world.settings)
     assert stray.exists(), "it may be that its row is about to come"
     monkeypatch.setattr("service.operations.sweep._ABANDONED_SECONDS", 0)
-    tidy(world.store)
+    tidy(world.store, world.settings)
     assert not stray.exists()
 
 
