@@ -23,6 +23,8 @@ from contract.wire.devices import (
     Enrolment,
     FederationCard,
     GanReceipt,
+    Heartbeat,
+    HeartbeatReceipt,
     UpdateReceipt,
 )
 from contract.wire.federations import ModelRef
@@ -176,6 +178,16 @@ class Client(BaseClient):
             "GET", "/v1/assignment", params={"wait": int(wait)}, timeout=self._transport.timeout + wait
         )
         return _parse(response, _ASSIGNMENT)
+
+    def heartbeat(self, round_id: str, beat: Heartbeat, *, timeout: float | None = None) -> HeartbeatReceipt:
+        """POST /v1/rounds/{id}/heartbeat: this device trains for the round. One try only: the next one comes soon.
+
+        Raises:
+            RoundClosed: the round takes no more from this device.
+        """
+        body = beat.model_dump(exclude_none=True)
+        path = f"/v1/rounds/{round_id}/heartbeat"
+        return self._post(path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
 
     def push_update(
         self, round_id: str, file: str | Path, *, url: str | None = None, direct: bool = False

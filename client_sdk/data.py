@@ -61,6 +61,10 @@ class Samples:
         """
         yield from self.read(cut(torch.randperm(self.size, generator=order), size), device)
 
+    def steps(self, size: int) -> int:
+        """Return how many batches an epoch has."""
+        return len(cut(torch.arange(self.size), size))
+
     def read(self, rows: list[Tensor], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``(inputs [B, *shape], labels [B])`` on `device` for each row of indices [B]."""
         if self.inputs is not None and self.labels is not None:

@@ -1,6 +1,6 @@
 """What an operator, a viewer or the command line says to the service: one typed method per endpoint."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,9 @@ from contract.wire.federations import (
     FederationSummary,
     JoinLimits,
     JoinToken,
+    Rollback,
 )
-from contract.wire.rounds import Dataset, Job, Model, Round, RoundDetail, Worker
+from contract.wire.rounds import Dataset, Job, JobRetry, Model, Promotion, Round, RoundDetail, Worker
 
 Item = TypeVar("Item")
 
@@ -84,6 +85,21 @@ class OperatorClient(Records):
     def cancel_federation(self, federation_id: str) -> Federation:
         """POST /v1/federations/{id}/cancel: for good."""
         return self._steer(federation_id, "cancel")
+
+    def rollback_federation(
+        self, federation_id: str, *, round: int | None = None, rounds: int | None = None
+    ) -> Federation:
+        """POST /v1/federations/{id}/rollback: go back to the models after an earlier round.
+
+        Args:
+            round: after which one; 0 are the first models.
+            rounds: instead: undo so many published rounds.
+
+        Raises:
+            InvalidTransition: while a round is fused.
+        """
+        body = Rollback(round=round, rounds=rounds).model_dump(exclude_none=True)
+        return self._post(f"/v1/federations/{_part(federation_id)}/rollback", Federation, json=body)
 
     def rotate_join_token(
         self, federation_id: str, *, max_uses: int | None = None, valid_seconds: int | None = None
@@ -193,6 +209,18 @@ class OperatorClient(Records):
         """
         return self._post("/v1/models", Model, params={"architecture": architecture}, body=FileBody(Path(path)))
 
+    def promote_model(self, model_id: str, *, federation: str | None = None, prototype: str | None = None) -> Model:
+        """POST /v1/models/{id}/promote: make it what devices get next.
+
+        Args:
+            federation, prototype: for an imported model, where it is to go.
+
+        Raises:
+            InvalidTransition: while a round is fused.
+        """
+        body = Promotion(federation=federation, prototype=prototype).model_dump(exclude_none=True)
+        return self._post(f"/v1/models/{_part(model_id)}/promote", Model, json=body)
+
     # Data sets
 
     def add_dataset(self, name: str, path: str | Path) -> Dataset:
@@ -232,9 +260,15 @@ class OperatorClient(Records):
         """POST /v1/jobs/{id}/cancel."""
         return self._post(f"/v1/jobs/{_part(job_id)}/cancel", Job)
 
-    def retry_job(self, job_id: str) -> Job:
-        """POST /v1/jobs/{id}/retry: try a failed job again."""
-        return self._post(f"/v1/jobs/{_part(job_id)}/retry", Job)
+    def retry_job(self, job_id: str, *, exclude: Sequence[str] = (), force: bool = False) -> Job:
+        """POST /v1/jobs/{id}/retry: try a failed job again.
+
+        Args:
+            exclude: names or ids of clients whose updates are left out of the round.
+            force: even when fewer than min_updates are left.
+        """
+        body = JobRetry(exclude=list(exclude), force=force).model_dump()
+        return self._post(f"/v1/jobs/{_part(job_id)}/retry", Job, json=body)
 
     def workers(self) -> list[Worker]:
         """GET /v1/workers: who is alive, on what device, doing what."""

@@ -43,6 +43,7 @@ def train_round(
     samples: Samples,
     device: torch.device,
     on_epoch: Callable[[int, float], None],
+    on_step: Callable[[int], None] | None = None,
 ) -> Pending:
     """Train the round's model; keep the update, and the method's state beside it, so that both survive a crash.
 
@@ -68,6 +69,7 @@ def train_round(
         memory=memory,
         first=folder.is_new(),
         on_epoch=on_epoch,
+        on_step=on_step,
     )
     return _keep(assignment, folder, module, result)
 

@@ -24,6 +24,7 @@ from client_sdk.errors import (
     UpdateRefused,
     UsageError,
 )
+from client_sdk.heartbeat import Heart
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.rounds import train_round
@@ -214,7 +215,7 @@ class DeviceRun:
             pending = self._train_round(assignment)
             seconds = time.monotonic() - started
         reason = self._deliver(
-            assignment.round.id,
+            f"{assignment.round.id} from {assignment.model.id}",  # a round may begin again from another model
             lambda: self.client.push_update(assignment.round.id, self.folder.pending_file, url=assignment.upload_url),
         )
         if reason:
@@ -261,7 +262,8 @@ class DeviceRun:
         if self._module is None or network != self._network:
             self._module, self._network = models.make(prototype, assignment.task, self.model), network
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
-        with self.progress.bar(title, assignment.local.epochs) as on_epoch:
+        heart = Heart(self.client, assignment, self.samples)
+        with self.progress.bar(title, assignment.local.epochs) as on_epoch, heart:
             return train_round(
                 assignment,
                 client=self.client,
@@ -269,7 +271,8 @@ class DeviceRun:
                 module=self._module,
                 samples=self.samples,
                 device=self.device,
-                on_epoch=on_epoch,
+                on_epoch=heart.between(on_epoch),
+                on_step=heart.step,
             )
 
     def _deliver(self, purpose: str, push: Callable[[], object]) -> str | None:

@@ -80,6 +80,7 @@ def train_local(
     memory: Mapping[str, Tensor] | None = None,
     first: bool = True,
     on_epoch: Callable[[int, float], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> LocalResult:
     """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
@@ -92,6 +93,7 @@ def train_local(
         memory: what earlier rounds of this device left (`LocalResult.memory`).
         first: this device has not taken part before; with no memory it has then lost none.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
+        on_step: called after each step with their number so far.
 
     Raises:
         TrainingError: the loss or a weight is not finite.
@@ -112,7 +114,7 @@ def train_local(
         with seeded(seed, device) as order:
             method = methods.build(work)
             method.before(order)
-            loss, accuracy, steps, spent = _train(work, method, order, on_epoch)
+            loss, accuracy, steps, spent = _train(work, method, order, on_epoch, on_step)
             outcome = method.after(steps)
         tensors, kept = _tensors(work, outcome)
     except RuleError as error:
@@ -154,7 +156,11 @@ def _tensors(work: Work, outcome: Outcome) -> tuple[dict[str, Tensor], dict[str,
 
 
 def _train(
-    work: Work, method: Method, order: torch.Generator, on_epoch: Callable[[int, float], None] | None
+    work: Work,
+    method: Method,
+    order: torch.Generator,
+    on_epoch: Callable[[int, float], None] | None,
+    on_step: Callable[[int], None] | None,
 ) -> tuple[float, float, int, Spent | None]:
     plan, samples, device = work.plan, work.samples, work.device
     optimizer = make_optimizer(plan.optimizer, list(work.parameters.values()))
@@ -171,6 +177,8 @@ def _train(
                 steps, seen = steps + 1, seen + len(labels)
                 lost += step_loss * len(labels)
                 right += hits
+                if on_step is not None:
+                    on_step(steps)
             loss, accuracy = float(lost) / max(seen, 1), int(right) / max(seen, 1)
             check_finite(work.module, loss, epoch)
             if on_epoch is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from potstill import __version__
-from potstill.commands import audit, client, config, dataset, demo, federation, simulate, token
+from potstill.commands import audit, client, config, dataset, demo, federation, simulate, steer, token
 from potstill.console import Group
 
 app = typer.Typer(
@@ -17,6 +17,9 @@ app = typer.Typer(
     help="Distil many devices' models into one. `potstill demo` shows it, `potstill up` starts it.",
 )
 app.add_typer(federation.app, name="federation")
+app.add_typer(steer.round_app, name="round")
+app.add_typer(steer.model_app, name="model")
+app.add_typer(steer.job_app, name="job")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(client.app, name="client")
 app.add_typer(token.app, name="token")

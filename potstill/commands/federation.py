@@ -141,6 +141,10 @@ def create(
     min_updates: Annotated[int | None, typer.Option(help="Fewer at the deadline: the round is skipped.")] = None,
     min_clients: Annotated[int | None, typer.Option(help="Devices enrolled before the first round.")] = None,
     deadline: Annotated[int | None, typer.Option(help="Seconds a round may take.")] = None,
+    round_option: Annotated[
+        list[str] | None,
+        typer.Option(help="Any other field of rounds key=value, such as on_deadline=extend or gate.max_drop=0.02."),
+    ] = None,
     target_accuracy: Annotated[float | None, typer.Option(help="Finish early at this test accuracy.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     unlabeled: Annotated[str | None, typer.Option(help="Server data set to distil on: id or name.")] = None,
@@ -169,6 +173,7 @@ def create(
             "min_clients": min_clients,
             "deadline_seconds": deadline,
             "target_accuracy": target_accuracy,
+            **nest(parse_options(round_option or [], "--round-option")),
         },
         "datasets": {"unlabeled": unlabeled, "validation": validation, "test": test},
     }
@@ -216,10 +221,15 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
     )
 
 
+def _why(federation: Federation) -> str:
+    known = (federation.error, federation.detail, federation.waiting_for and f"waiting for {federation.waiting_for}")
+    return ": ".join(part for part in known if part)
+
+
 def _show(federation: Federation) -> None:
     facts: list[list[Any]] = [
         ["id", federation.id],
-        ["state", federation.state + (f" ({federation.error}: {federation.detail})" if federation.error else "")],
+        ["state", federation.state + (f" ({why})" if (why := _why(federation)) else "")],
         ["recipe", federation.recipe],
         ["task", f"{federation.task.num_classes} classes, input {federation.task.input.shape}"],
         ["prototypes", ", ".join(f"{p.name}: {p.architecture}" for p in federation.prototypes)],

@@ -56,6 +56,8 @@ class FakeService:
         self.gan_plan: dict[str, Any] | None = None
         self.gan_round, self.gans = 1, list[bytes]()
         self.extras: dict[str, str] = {}
+        self.heartbeat_seconds: int | None = None
+        self.beats: list[dict[str, Any]] = []
         self.plan: dict[str, Any] = {"optimizer": {"kind": "sgd", "lr": 0.1}, "epochs": 2, "batch_size": 8}
         self.state, self.round, self.current = "running", 1, "mdl_0"
         self.task = Task.model_validate(TASK)
@@ -123,6 +125,7 @@ class FakeService:
             ("GET", "/v1/assignment"): self._assignment,
             ("GET", "/v1/models/mdl/weights"): self._weights,
             ("PUT", "/v1/rounds/rnd/update"): self._update,
+            ("POST", "/v1/rounds/rnd/heartbeat"): self._heartbeat,
             ("PUT", "/v1/federations/fed/discriminator"): self._discriminator,
             ("PUT", "/v1/federations/fed/gan"): self._gan,
         }
@@ -144,6 +147,19 @@ class FakeService:
             "task": TASK | {"input": self.task.input.model_dump()},
             "prototypes": [{"name": "main", "architecture": self.architecture, "options": self.options}],
             "wants_label_counts": False,
+        }
+        return httpx.Response(200, json=body)
+
+    def _heartbeat(self, request: httpx.Request) -> httpx.Response:
+        self.beats.append(json.loads(request.content))
+        body = {
+            "round_id": f"rnd_{self.round}",
+            "round": self.round,
+            "state": "collecting",
+            "answered": False,
+            "deadline_at": NOW,
+            "closes_at": NOW,
+            "heartbeat_seconds": self.heartbeat_seconds,
         }
         return httpx.Response(200, json=body)
 
@@ -194,7 +210,13 @@ class FakeService:
         else:
             body |= {
                 "action": "train",
-                "round": {"id": f"rnd_{self.round}", "index": self.round, "total": self.rounds, "deadline_at": NOW},
+                "round": {
+                    "id": f"rnd_{self.round}",
+                    "index": self.round,
+                    "total": self.rounds,
+                    "deadline_at": NOW,
+                    "heartbeat_seconds": self.heartbeat_seconds,
+                },
                 "model": self.ref(self.current),
                 "extras": {name: self.ref(model_id) for name, model_id in self.extras.items()},
                 "local": self.plan,

@@ -1,5 +1,6 @@
 """One typed method per endpoint: what each sends and what it makes of the answer."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,12 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "pause_federation": (lambda c: c.pause_federation("fed_1"), "POST", "/v1/federations/fed_1/pause", FEDERATION),
     "resume_federation": (lambda c: c.resume_federation("fed_1"), "POST", "/v1/federations/fed_1/resume", FEDERATION),
     "cancel_federation": (lambda c: c.cancel_federation("fed_1"), "POST", "/v1/federations/fed_1/cancel", FEDERATION),
+    "rollback_federation": (
+        lambda c: c.rollback_federation("fed_1", rounds=1),
+        "POST",
+        "/v1/federations/fed_1/rollback",
+        FEDERATION,
+    ),
     "rotate_join_token": (
         lambda c: c.rotate_join_token("fed_1"),
         "POST",
@@ -173,6 +180,12 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     ),
     "models": (lambda c: c.models(federation="fed_1"), "GET", "/v1/models?federation=fed_1", page(MODEL)),
     "model": (lambda c: c.model("mdl_1"), "GET", "/v1/models/mdl_1", MODEL),
+    "promote_model": (
+        lambda c: c.promote_model("mdl_1", federation="fed_1"),
+        "POST",
+        "/v1/models/mdl_1/promote",
+        MODEL,
+    ),
     "datasets": (lambda c: c.datasets(), "GET", "/v1/datasets", page(DATASET)),
     "dataset": (lambda c: c.dataset("dst_1"), "GET", "/v1/datasets/dst_1", DATASET),
     "delete_dataset": (lambda c: c.delete_dataset("dst_1"), "DELETE", "/v1/datasets/dst_1", None),
@@ -258,6 +271,20 @@ def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:
     assert dict(seen[0].url.params) == {"name": "server & co"}
     assert dict(seen[1].url.params) == {"architecture": "mlp"}
     assert all(r.content == b"abc" and r.headers["Content-Length"] == "3" for r in seen)
+
+
+def test_what_steers_says_what_it_means() -> None:
+    seen: list[httpx.Request] = []
+    connect(FEDERATION, seen).rollback_federation("fed_1", round=0)
+    connect(MODEL, seen).promote_model("mdl_1", federation="fed_1", prototype="small")
+    connect(JOB, seen).retry_job("job_1", exclude=["ward-7"])
+    assert [json.loads(request.content) for request in seen] == [
+        {"round": 0},
+        {"federation": "fed_1", "prototype": "small"},
+        {"exclude": ["ward-7"], "force": False},
+    ]
+    with pytest.raises(ValueError, match="one of the two"):
+        connect(FEDERATION, seen).rollback_federation("fed_1")
 
 
 def test_names_with_signs_of_their_own_meaning_stay_one_part_of_the_path() -> None:

@@ -60,7 +60,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     def operator(url: str | None = None, token: str | None = None) -> OperatorClient:
         return OperatorClient("http://service", token or "pst_op_1", transport=httpx.MockTransport(fake), retries=0)
 
-    for group in ("federation", "dataset", "token"):
+    for group in ("federation", "dataset", "token", "steer"):
         monkeypatch.setattr(f"potstill.commands.{group}.operator", operator)
     return fake
 
@@ -80,6 +80,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     "command",
     ["", "up", "demo", "evidence", "bench", "config", "migrate"]
     + ["federation create", "federation list", "federation show", "federation start", "federation cancel"]
+    + ["federation pause", "federation resume", "federation rounds", "federation rollback", "round show", "round close"]
+    + ["model list", "model promote", "job list", "job retry", "job cancel"]
     + ["dataset add", "dataset list", "dataset remove", "client run", "token create", "token list", "token revoke"],
 )
 def test_every_command_explains_itself(command: str) -> None:
@@ -299,3 +301,82 @@ def test_dotted_keys_nest() -> None:
     assert nest({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
     with pytest.raises(CliError, match="has a value of its own"):
         nest({"a": 1, "a.b": 2})
+
+
+# ------------------------------------------------------------------------------------------------------------- steering
+ROUND: dict[str, Any] = {
+    "id": "rnd_2",
+    "federation_id": "fed_1",
+    "index": 2,
+    "state": "skipped",
+    "asked": 3,
+    "answered": 1,
+    "lost": 1,
+    "needed": 3,
+    "min_updates": 2,
+    "opened_at": "2026-01-01T00:00:00Z",
+    "deadline_at": "2026-01-01T00:00:00Z",
+    "reason": "got 1 of 2 updates by the deadline",
+}
+PERSON = {
+    "client_id": "cli_1",
+    "name": "ward-7",
+    "prototype": "main",
+    "state": "lost",
+    "heard_at": "2026-01-01T00:00:00Z",
+    "progress": {"epoch": 1, "step": 20, "of": 60},
+}
+
+
+def test_rounds_show_why_they_published_nothing(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
+    output = call("federation", "rounds", "fed_1").output
+    assert "skipped" in output and "1/3" in output and "got 1 of 2 updates" in output
+    service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
+    output = call("round", "show", "rnd_2").output
+    assert "ward-7" in output and "lost" in output and "step 20 of 60" in output
+
+
+def test_steering_sends_what_was_said(service: Service) -> None:
+    summary = {"items": [FEDERATION], "next": None}
+    service.on("GET", "/v1/federations", summary)
+    for verb in ("pause", "resume", "rollback"):
+        service.on("POST", f"/v1/federations/fed_1/{verb}", FEDERATION)
+    model = {
+        "id": "mdl_1", "federation_id": "fed_1", "round_id": None, "round": 1, "prototype": "main", "role": "global",
+        "digest": "sha256-" + "0" * 64, "size": 1, "architecture": "mlp", "created_at": "2026-11-28T00:00:00Z",
+        "url": "/v1/models/mdl_1/weights",
+    }  # fmt: skip
+    service.on("POST", "/v1/models/mdl_1/promote", model)
+    job = {
+        "id": "job_1", "kind": "round", "state": "queued", "federation_id": "fed_1", "round_id": "rnd_1",
+        "attempt": 0, "max_attempts": 5, "created_at": "2026-11-28T00:00:00Z",
+    }  # fmt: skip
+    service.on("POST", "/v1/jobs/job_1/retry", job)
+    assert call("federation", "pause", "digits").output == "digits: running, round 2 of 10\n"
+    assert call("federation", "resume", "digits").exit_code == 0
+    assert call("federation", "rollback", "digits", "--round", "0").exit_code == 0
+    assert call("model", "promote", "mdl_1").output == "mdl_1: current model of main\n"
+    assert call("job", "retry", "job_1", "--exclude", "ward-7").output == "job_1: queued\n"
+    bodies = [json.loads(request.content or "null") for request in service.asked if request.method == "POST"]
+    assert bodies == [None, None, {"round": 0}, {}, {"exclude": ["ward-7"], "force": False}]
+    wrong = call("federation", "rollback", "digits")
+    assert (wrong.exit_code, "one of the two" in wrong.stderr) == (1, True)
+
+
+def test_any_field_of_rounds_can_be_given(service: Service) -> None:
+    service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
+    result = call(
+        *"federation create --name a --recipe fedavg --architecture mlp --input-shape 2 --classes 3".split(),
+        *"--rounds 3 --round-option on_deadline=extend --round-option gate.max_drop=0.02 --validation v".split(),
+    )
+    assert result.exit_code == 0, result.output
+    rounds = json.loads(service.asked[0].content)["rounds"]
+    assert (rounds["total"], rounds["on_deadline"], rounds["gate"]["max_drop"]) == (3, "extend", 0.02)
+
+
+def test_a_federation_says_what_it_waits_for(service: Service) -> None:
+    waiting = FEDERATION | {"waiting_for": "2 clients to open a round; 1 are ready"}
+    service.on("GET", "/v1/federations/fed_1", waiting)
+    service.on("GET", "/v1/jobs", {"items": [], "next": None})
+    assert "waiting for 2 clients to open a round" in call("federation", "show", "fed_1").output
