@@ -111,6 +111,10 @@ Objective = Annotated[
 ]
 
 
+SELF_CONTAINED = (SgdObjective, FedProxObjective, MoonObjective, FedUvObjective)
+"""Objectives that read nothing from the server but the model."""
+
+
 class BinaryPrecision(_Plan):
     """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
 

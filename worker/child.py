@@ -1,8 +1,9 @@
 """The child process that runs networks for one worker, so that a job can be killed and its memory given back.
 
 Protocol, one JSON object a line. stdin: {"job": <JobSpec>, "checkpoints": <Keeping>}. stdout: {"progress": <Progress>}
-any number of times, then {"result": <JobResult>} or {"error": {"code", "detail"}}. End of stdin ends the process, and
-so does SIGTERM, after the job at hand has put its state on the disk. Logging goes to stderr.
+any number of times and {"handover": <Handover>} at most once, then {"result": <JobResult>} or {"error": {"code",
+"detail"}}. End of stdin ends the process, and so does SIGTERM, after the job at hand has put its state on the disk.
+Logging goes to stderr.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from worker.checkpoints import Checkpoints, Stopped, key_of
 from worker.limits import die_first, is_out_of_memory, limit_memory
 from worker.origin import traced
 from worker.pipeline import run
-from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
+from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
 
 _log = logging.getLogger("worker.child")
 _PR_SET_PDEATHSIG = 1
@@ -82,6 +83,10 @@ class Reporter:
         if due:
             self._phase, self._at = progress.phase, now
             self.write({"progress": progress.model_dump(mode="json")})
+
+    def hand_over(self, made: Handover) -> None:
+        """Tell what is ready before the job ends."""
+        self.write({"handover": made.model_dump(mode="json")})
 
     def write(self, message: dict[str, Any]) -> None:
         """Write one message and see that it leaves."""
@@ -162,7 +167,11 @@ def _run(line: str, report: Reporter) -> JobResult:
         device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
     reset_peak_memory(device)
     checkpoints = wish.begin(_checkpoints(message, spec, device))
-    result = traced(spec, device, lambda: run(spec, report, device=device, checkpoints=checkpoints))
+
+    def work() -> JobResult:
+        return run(spec, report, device=device, checkpoints=checkpoints, hand_over=report.hand_over)
+
+    result = traced(spec, device, work)
     more = {"peak_memory_bytes": peak_memory_bytes(device), "resumed_from": checkpoints.resumed}
     return result.model_copy(update=more)
 

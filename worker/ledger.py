@@ -24,7 +24,7 @@ from service.domain.federation import SERVER, FederationConfig
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import digest_of
 from service.infra.queue import Sender
-from service.operations import effects, jobs, lifecycle, publishing, workers
+from service.operations import effects, jobs, lifecycle, overlap, publishing, workers
 from service.operations.jobs import LostLease
 from service.operations.release import forget_copies
 from service.operations.unit import Store
@@ -42,6 +42,7 @@ from service.persistence.tables import (
 from worker.specs import (
     Datasets,
     GeneratorSpec,
+    Handover,
     InitializeSpec,
     JobFailure,
     JobResult,
@@ -57,6 +58,8 @@ from worker.specs import (
 )
 
 log = logging.getLogger("worker.ledger")
+Files = dict[Path, tuple[str, int]]
+"""A file -> (digest, size)."""
 __all__ = ["Claimed", "DomainError", "Ledger", "LostLease"]
 _ABANDONED_SECONDS = 3600.0
 
@@ -142,23 +145,16 @@ class Ledger:
             LostLease: somebody else has the job by now; nothing becomes visible.
             JobFailure: a file is not what it should be.
         """
-        files = {name: (path, *digest_of(path)) for name, path in result.models.items()}
-        kept = {name: (path, *digest_of(path)) for name, path in (result.state or {}).items()}
-        self._check(job, result)
-        for path, digest, _ in [*files.values(), *kept.values()]:
-            if path != self._blobs.path(digest):
-                self._blobs.prepare(path, digest)
+        state = result.state or {}
+        files = {path: digest_of(path) for path in (*result.models.values(), *state.values())}
+        self._check(job, result.models)
+        self._check(job, state)
+        self._prepare(files)
         with self._store.write() as session:
-            effects.hold_blobs(session)
-            jobs.held(session, job.id, job.fence)
-            for path, digest, _ in [*files.values(), *kept.values()]:
-                if path.exists() and path != self._blobs.path(digest):  # two names may have one content
-                    self._blobs.keep(path, digest)
+            self._keep(session, job, files)
             outcome = publishing.Outcome(
-                files={name: (digest, size) for name, (_, digest, size) in files.items()},
-                state=None
-                if result.state is None
-                else {name: (digest, size) for name, (_, digest, size) in kept.items()},
+                files={name: files[path] for name, path in result.models.items()},
+                state=None if result.state is None else {name: files[path] for name, path in state.items()},
                 metrics=plain(result.metrics),
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
@@ -166,18 +162,50 @@ class Ledger:
                 origin=result.origin,
             )
             publishing.publish(session, job.id, job.fence, outcome, self.settings.kept, self.settings.max_attempts)
-        for path, digest, _ in [*files.values(), *kept.values()]:
-            if path != self._blobs.path(digest):
-                self._blobs.adopt(path, digest)  # the next round starts from it
+        self._adopt(files)
         self._blobs.forget_states(job.id)
 
-    def _check(self, job: Claimed, result: JobResult) -> None:
+    def publish_groups(self, job: Claimed, made: Handover) -> None:
+        """Make visible what a round's job hands over before it ends; the job goes on.
+
+        Raises:
+            LostLease: somebody else has the job by now; nothing becomes visible.
+            JobFailure: a file is not what it should be.
+        """
+        files = {path: digest_of(path) for path in made.models.values()}
+        self._check(job, made.models)
+        self._prepare(files)
+        with self._store.write() as session:
+            self._keep(session, job, files)
+            digests = {name: files[path] for name, path in made.models.items()}
+            overlap.publish_groups(session, job.id, job.fence, digests, self.settings.max_attempts)
+        self._adopt(files)
+
+    def _prepare(self, files: Files) -> None:
+        for path, (digest, _) in files.items():
+            if path != self._blobs.path(digest):
+                self._blobs.prepare(path, digest)
+
+    def _adopt(self, files: Files) -> None:
+        for path, (digest, _) in files.items():
+            if path != self._blobs.path(digest):
+                self._blobs.adopt(path, digest)  # the next round starts from it
+
+    def _keep(self, session: Session, job: Claimed, files: Files) -> None:
+        """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
+        effects.hold_blobs(session)
+        jobs.held(session, job.id, job.fence)
+        for path, (digest, _) in files.items():
+            if path.exists() and path != self._blobs.path(digest):  # two names may have one content
+                self._blobs.keep(path, digest)
+
+    def _check(self, job: Claimed, files: dict[str, Path]) -> None:
         """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
         bases: dict[str, str] = {}
         if job.kind == "round":
             with self._store.read() as session:
                 bases = self._base_digests(session, session.get_one(RoundRow, job.round_id))
-        for name, path in [*result.models.items(), *(result.state or {}).items()]:
+        for name, path in files.items():
             try:
                 header = check_file(path)
                 if name in bases:
@@ -381,6 +409,7 @@ class Ledger:
             on_bad_teacher=config.rounds.on_bad_teacher,
             min_updates=max(1, min(round_.min_updates, len(updates))),  # an operator may have closed it with fewer
             gate=config.rounds.gate,
+            hand_over=config.runs_ahead and round_.index < config.rounds.total,
             clients_total=len(lifecycle.live_clients(session, federation.id)),
             server_model=prototypes.pop(SERVER, None) if config.server_model else None,
             prototypes=list(prototypes.values()),

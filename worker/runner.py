@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from contract.tensors import watched
@@ -16,7 +18,7 @@ from worker.ledger import Claimed, DomainError, Ledger, LostLease
 from worker.limits import is_out_of_memory, oom_kills
 from worker.origin import code, environment, traced
 from worker.pipeline import run
-from worker.specs import JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
+from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
 log = logging.getLogger("worker.runner")
 _IDLE_SECONDS = 300.0
@@ -50,8 +52,20 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self.used_at = time.monotonic()
 
-    def ask(self, spec: JobSpec, report: Any, keeping: Keeping | None = None) -> JobResult:
+    def ask(
+        self,
+        spec: JobSpec,
+        report: Any,
+        keeping: Keeping | None = None,
+        hand_over: Callable[[Handover], None] | None = None,
+    ) -> JobResult:
         """Have a job done.
+
+        Args:
+            spec: the job.
+            report: called with its progress.
+            keeping: where its states are kept for another attempt.
+            hand_over: called with what is ready before the job ends; when it raises, the child goes with the job.
 
         Raises:
             JobFailure: the child says that it cannot be done.
@@ -72,6 +86,9 @@ class Child:
             message = json.loads(line)
             if "progress" in message:
                 report(Progress.model_validate(message["progress"]))
+            elif "handover" in message:
+                if hand_over is not None:
+                    self._handed(Handover.model_validate(message["handover"]), hand_over)
             elif "error" in message:
                 if message["error"]["code"] == "stopped":
                     self.close()  # it is about to end
@@ -86,6 +103,13 @@ class Child:
             raise ChildLost(why, "out_of_memory")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
+
+    def _handed(self, made: Handover, hand_over: Callable[[Handover], None]) -> None:
+        try:
+            hand_over(made)
+        except BaseException:
+            self.close()  # or what it still says of this job would be taken for the next one's
+            raise
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -321,7 +345,7 @@ class Runner:
     def _compute(self, job: Claimed, spec: JobSpec, keeper: Keeper) -> JobResult:
         if needs_torch(spec):
             with self.ledger.keeping(job) as keeping:
-                return self._child.ask(spec, keeper.report, keeping)
+                return self._child.ask(spec, keeper.report, keeping, partial(self.ledger.publish_groups, job))
         with watched(keeper.check):
             return traced(spec, "cpu", lambda: run(spec, keeper.report))
 

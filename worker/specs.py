@@ -121,6 +121,9 @@ class RoundSpec(_Spec):
     on_bad_teacher: OnBadTeacher = Field("fail", description="what a network of NaN or infinity does to the round")
     min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
     gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
+    hand_over: bool = Field(
+        False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"
+    )
     clients_total: int = Field(0, ge=0, description="N, registered clients (SCAFFOLD)")
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model")
     state: dict[str, Path] = Field(
@@ -178,6 +181,15 @@ class Resumed(_Spec):
 
     phase: str
     step: int
+
+
+class Handover(_Spec):
+    """What a round's job gives away before it ends: models that its distillation does not change (FedSDD App. A.6).
+
+    Whoever gets it owns the files.
+    """
+
+    models: dict[str, Path]
 
 
 class Progress(_Spec):

@@ -3,10 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.local import DsFlObjective, LocalPlan, ScaffoldObjective
+from contract.local import SELF_CONTAINED, DsFlObjective, LocalPlan, ScaffoldObjective
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
+
+
+def runs_ahead(recipe: Recipe, local: LocalPlan) -> bool:
+    """Whether groups may start a round while the main model of the one before is distilled (FedSDD App. A.6).
+
+    The averages of their models must be final once they are made, and all that their clients need.
+    """
+    groups, distil = recipe.groups, recipe.distil
+    if not isinstance(groups, parts.GroupsRandom) or not groups.overlap or distil is None:
+        return False
+    return isinstance(distil.students, parts.StudentsMain) and isinstance(local.objective, SELF_CONTAINED)
 
 
 def check_with_local(recipe: Recipe, local: LocalPlan) -> None:

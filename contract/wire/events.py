@@ -26,6 +26,7 @@ KINDS: dict[str, str] = {
     "round.extended": "too few updates at the deadline; it got another one",
     "round.restarted": "its base models were replaced; it collects from the beginning",
     "round.closed": "no more updates are taken; a job fuses those that are here",
+    "round.groups_published": "the groups' models are the current ones, the main one is still distilled (FedSDD)",
     "round.published": "the round's models are the current ones",
     "round.skipped": "nothing was published, `reason` says why; the next round starts from the same models",
     "round.failed": "it could not be fused; `reason` says why",

@@ -59,7 +59,15 @@ class Round(Response):
     extensions: int = Field(0, description="deadlines that it has had beyond the first")
     restarts: int = Field(0, description="times that it began again because its base models changed")
     closed_at: Timestamp | None = None
+    groups_published_at: Timestamp | None = Field(
+        None, description="when the groups' models were published, before the main one (FedSDD's overlap)"
+    )
     published_at: Timestamp | None = None
+    waits_for: str | None = Field(
+        None,
+        description="the round whose main model is still distilled; this one cannot close before, and its deadline "
+        "starts anew then",
+    )
     reason: str | None = Field(None, description="why it was extended or restarted, was skipped or has failed")
     job_id: str | None = None
     base_models: dict[str, str] = Field(default_factory=dict, description="prototype -> model it started from")

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk import data
-from contract.grouping import split
-from contract.groups import copies
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import write_file
 from contract.wire.federations import Prototype
@@ -193,13 +191,8 @@ class Simulation:
         """Return who is asked in a round, by name, and the model that each trains: a prototype or a group's copy."""
         sizes = {name: len(self._devices[name].samples) for name in eligible}
         asked = selection.choose(self.config.rounds, self.seed, index, sizes, self.config.recipe.selection)
-        found: dict[str, str] = {}
-        for prototype in self.config.prototypes:
-            names = [name for name in asked if self._devices[name].prototype == prototype.name]
-            groups = split(names, self.config.group_count, seed=self.seed, round_index=index)
-            for copy, members in zip(copies(prototype.name, self.config.group_count), groups, strict=True):
-                found |= dict.fromkeys(members, copy)
-        return dict(sorted(found.items()))
+        prototypes = {name: self._devices[name].prototype for name in asked}
+        return dict(sorted(selection.deal(self.config, self.seed, index, prototypes).items()))
 
     def _eligible(self, history: History) -> list[str]:
         reads = self.config.recipe.discriminators is not None

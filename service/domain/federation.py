@@ -6,6 +6,7 @@ from contract import architectures
 from contract.groups import copies
 from contract.local import LocalPlan
 from contract.recipes import presets
+from contract.recipes.checks import runs_ahead
 from contract.recipes.parts import Data, GeneratorImported, GroupsRandom
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import (
@@ -40,6 +41,17 @@ class FederationConfig(BaseModel):
         """How many models there are of each prototype."""
         groups = self.recipe.groups
         return groups.count if isinstance(groups, GroupsRandom) else 1
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether groups start the next round while the main model is distilled (FedSDD App. A.6).
+
+        Not where their models may still be turned away (a gate), or averaged again without a client whose network is
+        found to be bad when it teaches.
+        """
+        distil = self.recipe.distil
+        again = self.rounds.on_bad_teacher == "exclude" and distil is not None and distil.members.kind != "groups"
+        return self.rounds.gate is None and not again and runs_ahead(self.recipe, self.local)
 
     @property
     def trained(self) -> list[Prototype]:

@@ -20,6 +20,7 @@ class RoundView:
         lost: participants that have not answered and whose heartbeats stopped.
         training: participants that have not answered and whose heartbeats go on.
         extensions: deadlines that the round has had beyond its first.
+        waits: the model of some participants is not made yet: groups run ahead of a distillation.
     """
 
     asked: int
@@ -30,6 +31,7 @@ class RoundView:
     lost: int = 0
     training: int = 0
     extensions: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,11 @@ def decide(view: RoundView, now: datetime, plan: RoundsPlan | None = None) -> De
     Enough updates, or one of everybody who is still there and not lost, closes it at once, if they are at least
     `min_updates`; at the deadline `min_updates` decide, after the grace for those that train. With too few of them a
     lost device is waited for until the deadline: it may come back. The clock decides only which updates a model is
-    made of; the model depends on these alone.
+    made of; the model depends on these alone. A round that waits for a model stays open: its deadline counts from when
+    the model is there.
     """
+    if view.waits:
+        return Decision("wait")
     plan = plan or RoundsPlan()
     enough = view.answered >= max(1, view.min_updates)
     if enough and view.answered >= min(view.needed, view.asked - view.lost):

@@ -4,8 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+from contract.grouping import split
+from contract.groups import copies
 from contract.seeds import derive_uniform
 from contract.wire.plans import RoundsPlan
+from service.domain.federation import FederationConfig
 
 
 def needed(plan: RoundsPlan, enrolled: int) -> int:
@@ -52,3 +55,21 @@ def choose(
     ranked = ranking(seed, round_index, sizes, by)
     count = min(len(ranked), math.ceil(needed(plan, len(ranked)) * plan.over_selection - 1e-9))
     return sorted(ranked[:count])
+
+
+def deal(config: FederationConfig, seed: int, round_index: int, asked: Mapping[str, str]) -> dict[str, str]:
+    """Return what everybody who is asked trains: the prototype, or in a grouped federation a group's copy of it.
+
+    Args:
+        config: the federation's.
+        seed: the federation's.
+        round_index: the round's.
+        asked: name -> prototype.
+    """
+    found: dict[str, str] = {}
+    for prototype in config.prototypes:
+        names = [name for name, own in asked.items() if own == prototype.name]
+        groups = split(names, config.group_count, seed=seed, round_index=round_index)
+        for copy, members in zip(copies(prototype.name, config.group_count), groups, strict=True):
+            found |= dict.fromkeys(members, copy)
+    return found

@@ -10,7 +10,6 @@ from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.domain.federation import FederationConfig
 from service.operations import clients, gan, lifecycle, models, updates
-from service.operations.clock import now
 from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
@@ -117,12 +116,15 @@ def _round(
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
     participant = session.get(ParticipantRow, (round_.id, client.id))
-    if now() >= (updates.closes_at(federation, round_, participant) if participant else round_.deadline_at):
+    if updates.is_late(federation, round_, participant):
         return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
     if participant is None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
     if update_of(session, round_.id, client.id) is not None:
         return wire.WaitAssignment(**common, reason=f"round {round_.index} waits for other clients")
+    if participant.prototype not in round_.base_models:
+        reason = f"this client trains {participant.prototype!r} next, which round {round_.index - 1} still makes"
+        return wire.WaitAssignment(**common, reason=reason)
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     return wire.TrainAssignment(
         **common,

@@ -20,8 +20,10 @@ def _updates(session: Session, round_: RoundRow) -> list[tuple[ClientRow, Update
     return [(row[0], row[1]) for row in rows]
 
 
-def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bool) -> None:
-    """Leave clients' updates out of a round that is fused again. Those that were left out before stay out.
+def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bool) -> set[str]:
+    """Leave clients' updates out of a round that is fused again; return these clients' ids.
+
+    Those that were left out before stay out.
 
     Args:
         wanted: the clients' names or ids.
@@ -31,15 +33,20 @@ def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bo
         DomainError: invalid-field, naming whose update is not here; too-few-updates.
     """
     if not wanted:
-        return
+        return set()
     rows = _updates(session, round_)
     known = {key for client, _ in rows for key in (client.id, client.name)}
     unknown = sorted(set(wanted) - known)
     if unknown:
         raise invalid_field("exclude", f"no update of {unknown[0][:100]!r} is in round {round_.index}")
+    fresh = {
+        client.id
+        for client, update in rows
+        if update.excluded is None and (client.id in wanted or client.name in wanted)
+    }
     for client, update in rows:
-        if client.id in wanted or client.name in wanted:
-            update.excluded = update.excluded or _BY_HAND
+        if client.id in fresh:
+            update.excluded = _BY_HAND
     left = sum(update.excluded is None for _, update in rows)
     if left == 0 or (left < round_.min_updates and not force):
         raise DomainError(
@@ -49,6 +56,7 @@ def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bo
             answered=left,
             min_updates=round_.min_updates,
         )
+    return fresh
 
 
 def note(session: Session, round_: RoundRow, found: Mapping[str, str]) -> dict[str, str]:

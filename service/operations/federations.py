@@ -184,15 +184,19 @@ def pause(session: Session, federation_id: str) -> FederationRow:
 
 
 def resume(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
-    """Go on. After a failed round this gives the round up and opens the next one from the same models."""
+    """Go on. After a failed round this gives the round up and opens the next one from the same models.
+
+    Where groups ran ahead of the failed round, their round goes on, and the main model's clients start it from the
+    main model that there is.
+    """
     row = lifecycle.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "resume")
     audit.record(session, "federation.resume", row.id, federation=row.id)
     row.error = row.detail = None
     row.skipped_rounds = 0
-    newest = lifecycle.newest_round(session, row)
-    if newest is not None and newest.state == "failed":
-        lifecycle.let_go(session, newest)
+    for round_ in lifecycle.open_rounds(session, row):
+        if round_.state == "failed":
+            lifecycle.let_go(session, round_)
     lifecycle.proceed(session, row, max_attempts)
     return row
 
@@ -208,11 +212,11 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
     ):
         jobs.withdraw(session, job)
     lifecycle.let_go_of_gan(session, row, row.gan_round)
-    newest = lifecycle.newest_round(session, row)
-    if newest is not None and newest.state in ("collecting", "aggregating"):
-        newest.state = advance(ROUND, newest.state, "fail", "round")
-        newest.reason, newest.closed_at = "cancelled: the federation was cancelled", newest.closed_at or now()
-        lifecycle.let_go(session, newest)
+    for round_ in lifecycle.open_rounds(session, row):
+        lifecycle.let_go(session, round_)
+        if round_.state in ("collecting", "aggregating"):
+            round_.state = advance(ROUND, round_.state, "fail", "round")
+            round_.reason, round_.closed_at = "cancelled: the federation was cancelled", round_.closed_at or now()
     return row
 
 
@@ -308,7 +312,12 @@ def due(session: Session) -> list[str]:
     rounds = (
         select(FederationRow.id)
         .join(RoundRow, RoundRow.federation_id == FederationRow.id)
-        .where(FederationRow.state == "running", RoundRow.state == "collecting", RoundRow.deadline_at <= moment)
+        .where(
+            FederationRow.state == "running",
+            RoundRow.state == "collecting",
+            RoundRow.deadline_at <= moment,
+            RoundRow.waits_for.is_(None),
+        )
     )
     silent = (
         select(FederationRow.id)

@@ -144,4 +144,5 @@ def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
         lost=lost,
         training=training,
         extensions=round_.extensions,
+        waits=round_.waits_for is not None,
     )

@@ -1,145 +1,49 @@
 """How a federation goes on: from stage to stage, from round to round. Called after whatever allows it."""
 
-import json
 from datetime import timedelta
-from functools import lru_cache
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from contract.grouping import split
-from contract.groups import copies
+from contract.groups import is_main
 from contract.ids import new_id
 from contract.wire.plans import RoundsPlan
 from service.domain import gate, selection
 from service.domain import rounds as rules
-from service.domain.federation import FederationConfig
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations import effects, hearing, jobs, release
 from service.operations.clock import now
+from service.operations.reading import DISCRIMINATOR as DISCRIMINATOR
+from service.operations.reading import GAN as GAN
+from service.operations.reading import GENERATOR as GENERATOR
+from service.operations.reading import SAMPLES as SAMPLES
+from service.operations.reading import config_of as config_of
+from service.operations.reading import current_models as current_models
+from service.operations.reading import discriminators_of as discriminators_of
+from service.operations.reading import eligible_clients as eligible_clients
+from service.operations.reading import gan_updates as gan_updates
+from service.operations.reading import kept_state as kept_state
+from service.operations.reading import live_clients as live_clients
+from service.operations.reading import locked as locked
+from service.operations.reading import newest_round as newest_round
+from service.operations.reading import open_rounds as open_rounds
+from service.operations.reading import prototype_key as prototype_key
+from service.operations.reading import state_key as state_key
+from service.operations.reading import unscored as unscored
 from service.persistence.tables import (
     ClientRow,
-    CurrentModelRow,
-    DiscriminatorRow,
     FederationRow,
-    GanUpdateRow,
     JobRow,
     ParticipantRow,
     RoundRow,
     UpdateRow,
 )
 
-GENERATOR = "generator"
-GAN = "gan"
-DISCRIMINATOR = "discriminator"
-SAMPLES = "samples"
-_STATE = "state:"
-
-
-def config_of(federation: FederationRow) -> FederationConfig:
-    """Return a federation's configuration, which never changes once it is created."""
-    return _parsed(federation.id, json.dumps(federation.config))
-
-
-@lru_cache(maxsize=256)
-def _parsed(federation_id: str, text: str) -> FederationConfig:
-    return FederationConfig.model_validate_json(text)
-
-
-def prototype_key(name: str) -> str:
-    """Return the key under which a prototype's current model is kept."""
-    return f"prototype:{name}"
-
-
-def state_key(name: str) -> str:
-    """Return the key under which something is kept that a recipe hands from round to round."""
-    return _STATE + name
-
-
-def kept_state(session: Session, federation_id: str) -> dict[str, str]:
-    """Return name -> model id of what the recipe hands from round to round."""
-    current = current_models(session, federation_id)
-    return {key.removeprefix(_STATE): id_ for key, id_ in current.items() if key.startswith(_STATE)}
-
 
 def move(session: Session, federation: FederationRow, event: str) -> None:
     """Apply an event to a federation's state and wake its devices."""
     federation.state = advance(FEDERATION, federation.state, event, "federation")
     effects.touch(session, federation)
-
-
-def locked(session: Session, federation_id: str) -> FederationRow:
-    """Return a federation, locked for this transaction."""
-    return session.scalars(
-        select(FederationRow)
-        .where(FederationRow.id == federation_id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).one()
-
-
-def live_clients(session: Session, federation_id: str) -> list[ClientRow]:
-    """Return the clients that are not revoked, by name."""
-    rows = session.scalars(
-        select(ClientRow).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
-    )
-    return sorted(rows, key=lambda client: client.name)
-
-
-def discriminators_of(session: Session, federation_id: str) -> dict[str, DiscriminatorRow]:
-    """Return client id -> discriminator."""
-    rows = session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.federation_id == federation_id))
-    return {row.client_id: row for row in rows}
-
-
-def unscored(session: Session, federation_id: str) -> list[tuple[ClientRow, DiscriminatorRow]]:
-    """Return the discriminators that still have to be scored, with their clients: live ones, not rejected."""
-    rows = session.execute(
-        select(ClientRow, DiscriminatorRow)
-        .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
-        .where(
-            ClientRow.federation_id == federation_id,
-            ClientRow.revoked_at.is_(None),
-            DiscriminatorRow.scores_digest.is_(None),
-            DiscriminatorRow.rejected.is_(None),
-        )
-    )
-    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)
-
-
-def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
-    """Return the clients that may be asked: enrolled and, where the recipe reads discriminators, scored."""
-    clients = live_clients(session, federation.id)
-    if config_of(federation).recipe.discriminators is None:
-        return clients
-    scored = {id_ for id_, row in discriminators_of(session, federation.id).items() if row.scores_digest}
-    return [client for client in clients if client.id in scored]
-
-
-def newest_round(session: Session, federation: FederationRow) -> RoundRow | None:
-    """Return the round with the highest index, if there is one."""
-    return session.scalars(
-        select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index.desc()).limit(1)
-    ).first()
-
-
-def current_models(session: Session, federation_id: str) -> dict[str, str]:
-    """Return key -> model id of the current models: `prototype:<name>`, `generator`, `discriminator`, `gan`…"""
-    rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
-    return {row.key: row.model_id for row in rows}
-
-
-def gan_updates(session: Session, federation: FederationRow, gan_round: int) -> list[tuple[ClientRow, GanUpdateRow]]:
-    """Return what clients sent in a round of the federated generator, by name.
-
-    Once the round is closed no name comes twice: a revoked client's, which another one may bear now, is removed then.
-    """
-    rows = session.execute(
-        select(ClientRow, GanUpdateRow)
-        .join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
-        .where(GanUpdateRow.federation_id == federation.id, GanUpdateRow.gan_round == gan_round)
-    )
-    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)
 
 
 def _delivered(session: Session, federation: FederationRow) -> set[str]:
@@ -181,11 +85,15 @@ def proceed(session: Session, federation: FederationRow, max_attempts: int) -> N
     elif federation.state == "running":
         _score_latecomers(session, federation, max_attempts)
         newest = newest_round(session, federation)
-        if newest is not None and newest.state == "collecting":
-            _listen(session, federation, newest)
-            settle(session, federation, newest, max_attempts)
-        elif newest is None or newest.state != "aggregating":
+        if newest is None or newest.state not in ("collecting", "aggregating"):
             _next_round(session, federation, newest)
+        elif newest.state == "aggregating":
+            if newest.groups_published_at is not None:
+                _run_ahead(session, federation, newest)
+        else:
+            _listen(session, federation, newest)
+            if newest.waits_for is None or _caught_up(session, federation, newest):
+                settle(session, federation, newest, max_attempts)
 
 
 def open_gan_round(session: Session, federation: FederationRow, gan_round: int, deadline_seconds: int) -> None:
@@ -227,14 +135,20 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
     if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
         _finish(session, federation)
         return
-    if federation.skipped_rounds >= plan.max_skipped:
-        assert newest is not None
-        why = f"{federation.skipped_rounds} rounds in a row were skipped, the last one because: {newest.reason}"
-        halt(session, federation, "rounds_skipped", f"{why}; see to the devices, then resume")
+    if newest is not None and _held(session, federation, newest):
         return
     clients = eligible_clients(session, federation)
     if len(clients) >= clients_wanted(plan, newest):
         _open_round(session, federation, index + 1, clients)
+
+
+def _held(session: Session, federation: FederationRow, newest: RoundRow) -> bool:
+    """Halt, and say so, after too many rounds in a row that published nothing."""
+    if federation.skipped_rounds < config_of(federation).rounds.max_skipped:
+        return False
+    why = f"{federation.skipped_rounds} rounds in a row were skipped, the last one because: {newest.reason}"
+    halt(session, federation, "rounds_skipped", f"{why}; see to the devices, then resume")
+    return True
 
 
 def clients_wanted(plan: RoundsPlan, newest: RoundRow | None) -> int:
@@ -246,6 +160,50 @@ def halt(session: Session, federation: FederationRow, error: str, detail: str) -
     """Let a running federation wait for an operator, and say why."""
     federation.error, federation.detail = error, detail[:2000]
     move(session, federation, "pause")
+
+
+def _run_ahead(session: Session, federation: FederationRow, distilling: RoundRow) -> None:
+    """Open the next round while the main model of this one is distilled (FedSDD App. A.6).
+
+    Everybody is drawn now; those who drew the main model wait for it.
+    """
+    plan = config_of(federation).rounds
+    clients = eligible_clients(session, federation)
+    if distilling.index < plan.total and len(clients) >= clients_wanted(plan, distilling):
+        _open_round(session, federation, distilling.index + 1, clients, waits_for=distilling)
+
+
+def _caught_up(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
+    """Give a round that ran ahead what it waited for, if that is there; say whether it can be settled.
+
+    When the round before was given up it gets the main model that there is. When the federation ends with the round
+    before, this one is withdrawn.
+    """
+    before = session.get_one(RoundRow, round_.waits_for)
+    if before.state == "aggregating" or _held(session, federation, before):
+        return False
+    plan = config_of(federation).rounds
+    over = rules.is_over(before.index, plan.total, federation.accuracy, plan.target_accuracy)
+    if before.state == "published" and over:
+        round_.state = advance(ROUND, round_.state, "skip", "round")
+        round_.closed_at, round_.waits_for = now(), None
+        round_.reason = f"withdrawn: the federation ended with round {before.index}"
+        federation.round_index = before.index
+        let_go(session, round_)
+        _finish(session, federation)
+        return False
+    round_.base_models = bases(session, federation, ahead=False) | round_.base_models
+    round_.waits_for, round_.deadline_at = None, jobs.later(plan.deadline_seconds)
+    effects.touch(session, federation)
+    session.flush()
+    return True
+
+
+def bases(session: Session, federation: FederationRow, ahead: bool) -> dict[str, str]:
+    """Return name -> current model of what a round starts from; one that goes ahead lacks the main models."""
+    models = current_models(session, federation.id)
+    names = [each.name for each in config_of(federation).published]
+    return {name: models[prototype_key(name)] for name in names if not (ahead and is_main(name))}
 
 
 def _finish(session: Session, federation: FederationRow) -> None:
@@ -262,12 +220,17 @@ def _finish(session: Session, federation: FederationRow) -> None:
     move(session, federation, "fail")
 
 
-def _open_round(session: Session, federation: FederationRow, index: int, clients: list[ClientRow]) -> None:
+def _open_round(
+    session: Session,
+    federation: FederationRow,
+    index: int,
+    clients: list[ClientRow],
+    waits_for: RoundRow | None = None,
+) -> None:
     config = config_of(federation)
     moment = now()
     sizes = {client.name: client.num_samples for client in clients}
     asked = selection.choose(config.rounds, federation.seed, index, sizes, config.recipe.selection)
-    models = current_models(session, federation.id)
     round_ = RoundRow(
         id=new_id("round"),
         federation_id=federation.id,
@@ -275,7 +238,8 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
         state="collecting",
         needed=selection.needed(config.rounds, len(clients)),
         min_updates=config.rounds.min_updates,
-        base_models={p.name: models[prototype_key(p.name)] for p in config.published},
+        base_models=bases(session, federation, ahead=waits_for is not None),
+        waits_for=None if waits_for is None else waits_for.id,
         models={},
         metrics={},
         opened_at=moment,
@@ -283,7 +247,8 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
     )
     session.add(round_)
     session.flush()
-    trains = _groups(config, federation.seed, index, [client for client in clients if client.name in set(asked)])
+    prototypes = {client.name: client.prototype for client in clients if client.name in set(asked)}
+    trains = selection.deal(config, federation.seed, index, prototypes)
     session.add_all(
         ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name], asked_at=moment)
         for client in clients
@@ -293,22 +258,11 @@ def _open_round(session: Session, federation: FederationRow, index: int, clients
     effects.touch(session, federation)
 
 
-def _groups(config: FederationConfig, seed: int, index: int, asked: list[ClientRow]) -> dict[str, str]:
-    """Return client name -> what it trains: its prototype, or in a grouped federation its group's copy of it."""
-    found: dict[str, str] = {}
-    for prototype in config.prototypes:
-        names = [client.name for client in asked if client.prototype == prototype.name]
-        groups = split(names, config.group_count, seed=seed, round_index=index)
-        for copy, members in zip(copies(prototype.name, config.group_count), groups, strict=True):
-            found |= dict.fromkeys(members, copy)
-    return found
-
-
 def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Find out who has gone silent, and ask others in their place where the plan says so."""
     hearing.mark_lost(session, round_)
     config = config_of(federation)
-    if config.rounds.replace_lost and now() < round_.deadline_at:
+    if config.rounds.replace_lost and (round_.waits_for is not None or now() < round_.deadline_at):
         lost = hearing.lost_without_substitute(session, round_)
         if lost and hearing.substitute(
             session, federation, round_, lost, eligible_clients(session, federation), config

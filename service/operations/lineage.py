@@ -12,7 +12,7 @@ from contract.wire.federations import Rollback
 from contract.wire.rounds import Promotion
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field, not_found
-from service.operations import audit, effects, jobs, lifecycle, models
+from service.operations import audit, effects, jobs, lifecycle, models, release
 from service.operations.clock import now
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -269,18 +269,43 @@ def _restart(session: Session, federation: FederationRow, round_: RoundRow, why:
     for row in session.scalars(select(ParticipantRow).where(ParticipantRow.round_id == round_.id)):
         row.asked_at = now()
         row.fetched_at = row.heard_at = row.silent_at = row.lost_at = row.progress = None
-    round_.base_models = _current(session, federation)
+    round_.base_models = lifecycle.bases(session, federation, ahead=round_.waits_for is not None)
     round_.deadline_at = jobs.later(lifecycle.config_of(federation).rounds.deadline_seconds)
     round_.extensions, round_.restarts = 0, round_.restarts + 1
     round_.reason = f"restarted: {why}"
 
 
+def take_back(session: Session, federation: FederationRow, round_: RoundRow, clients: set[str]) -> None:
+    """Withdraw what a failed round handed over, if one of these clients has a share in it: it is averaged again.
+
+    The round that went ahead with it begins again once the new averages are there.
+
+    Args:
+        clients: ids of those that are left out from now on.
+    """
+    participants = session.scalars(select(ParticipantRow).where(ParticipantRow.round_id == round_.id))
+    if not any(row.client_id in clients and row.prototype in round_.models for row in participants):
+        return
+    old = [session.get_one(ModelRow, id_) for id_ in round_.models.values()]
+    make_current(session, federation, {name: round_.base_models[name] for name in round_.models})
+    round_.models, round_.groups_published_at = {}, None
+    follower = lifecycle.newest_round(session, federation)
+    if follower is not None and follower.waits_for == round_.id:
+        _restart(session, federation, follower, f"clients were left out of round {round_.index}")
+        follower.base_models = {}
+    release.let_go(session, old)
+    for model in old:
+        session.delete(model)
+    effects.touch(session, federation)
+    session.flush()
+
+
 def check_same_bases(session: Session, federation: FederationRow, round_: RoundRow) -> None:
-    """Refuse to fuse a failed round whose base models are no longer the current ones.
+    """Refuse to fuse a failed round whose base models, or models that it handed over, are no longer the current ones.
 
     Raises:
         DomainError: invalid-transition.
     """
-    if round_.base_models != _current(session, federation):
+    if round_.base_models | round_.models != _current(session, federation):
         detail = f"the models that round {round_.index} started from were replaced; resume the federation instead"
         raise DomainError("invalid-transition", detail, state=round_.state)

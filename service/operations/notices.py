@@ -122,6 +122,8 @@ def _round(session: Session, row: RoundRow) -> Iterator[tuple[str, Data]]:
     if change is not None:
         kind = "retried" if change[0] == "failed" else _ROUND.get(change[1], change[1])
         yield f"round.{kind}", {"state": change[1]}
+    if _set(row, "groups_published_at"):
+        yield "round.groups_published", {}
     if _change(row, "extensions"):
         yield "round.extended", {}
     if _change(row, "restarts"):

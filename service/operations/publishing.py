@@ -186,34 +186,17 @@ def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> No
 
 def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
     round_ = session.get_one(RoundRow, job.round_id)
-    config = lifecycle.config_of(federation)
     rejected = gating.judge(session, federation, round_, outcome.metrics)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
-    updates = list(session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
-    parents = sorted({update.digest for update in updates if update.excluded is None})
-    models = dict(round_.models)
-    for prototype in config.published:
-        if prototype.name not in outcome.files or prototype.name in rejected:
-            continue
-        base = session.get_one(ModelRow, round_.base_models[prototype.name])
-        model = _add_prototype_model(
-            session,
-            federation,
-            prototype,
-            outcome.files[prototype.name],
-            "global",
-            round_id=round_.id,
-            round_index=round_.index,
-            recipe=config.recipe.model_dump(mode="json"),
-            parents=[base.digest, *parents],
-            metrics=_figures(outcome, prototype.name),
-            manifest_id=outcome.manifest_id,
-        )
-        models[prototype.name] = model.id
-    effects.release_blobs(session, {outcome.files[name][0] for name in rejected})
-    published = bool(models) or not rejected
+    ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
+    for name, id_ in ahead.items():
+        model = session.get_one(ModelRow, id_)
+        model.metrics, model.manifest_id = _figures(outcome, name), outcome.manifest_id
+    files = {name: file for name, file in outcome.files.items() if name not in ahead and name not in rejected}
+    effects.release_blobs(session, {file[0] for name, file in outcome.files.items() if name not in files})
+    add_round_models(session, federation, round_, files, outcome)
+    published = bool(round_.models) or not rejected
     _keep_state(session, federation, round_, _gated_state(session, federation, outcome, rejected, not published))
-    round_.models = models
     round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
     if published:
         round_.state = advance(ROUND, round_.state, "publish", "round")
@@ -236,6 +219,38 @@ def _gated_state(
     rows = {n: session.get_one(ModelRow, id_) for n, id_ in lifecycle.kept_state(session, federation.id).items()}
     old = {name: (row.digest, row.size) for name, row in rows.items()}
     return replace(outcome, state=kept.after_gate(old, outcome.state, rejected.keys(), nothing_left))
+
+
+def add_round_models(
+    session: Session,
+    federation: FederationRow,
+    round_: RoundRow,
+    files: dict[str, tuple[str, int]],
+    outcome: Outcome | None = None,
+) -> None:
+    """Add models that a round made, and let devices have them."""
+    config = lifecycle.config_of(federation)
+    query = select(UpdateRow.digest).where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
+    updates = sorted(set(session.scalars(query)))
+    made = {}
+    for prototype in config.published:
+        if prototype.name not in files:
+            continue
+        base = session.get_one(ModelRow, round_.base_models[prototype.name])
+        made[prototype.name] = _add_prototype_model(
+            session,
+            federation,
+            prototype,
+            files[prototype.name],
+            "global",
+            round_id=round_.id,
+            round_index=round_.index,
+            recipe=config.recipe.model_dump(mode="json"),
+            parents=[base.digest, *updates],
+            metrics={} if outcome is None else _figures(outcome, prototype.name),
+            manifest_id=None if outcome is None else outcome.manifest_id,
+        ).id
+    round_.models = round_.models | made
 
 
 def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
@@ -324,18 +339,20 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
     job = jobs.fresh(session, job)
     if federation.state in ("cancelled", "finished"):
         raise DomainError("invalid-transition", f"its federation is {federation.state}", state=federation.state)
-    newest = lifecycle.newest_round(session, federation)
-    if job.round_id is not None and newest is not None and newest.id != job.round_id:
-        raise DomainError("invalid-transition", f"the federation went on to round {newest.index}", state=job.state)
-    if exclude and (job.round_id is None or newest is None):
+    rounds = {round_.id: round_ for round_ in lifecycle.open_rounds(session, federation)}
+    round_ = None if job.round_id is None else rounds.get(job.round_id)
+    if job.round_id is not None and round_ is None:
+        newest = max(each.index for each in rounds.values())
+        raise DomainError("invalid-transition", f"the federation went on to round {newest}", state=job.state)
+    if exclude and round_ is None:
         raise invalid_field("exclude", f"a job of kind {job.kind!r} fuses no updates")
     jobs.requeue(session, job)
     audit.record(session, "job.retry", job.id, federation=federation.id, kind=job.kind, without=len(exclude))
-    if newest is not None and job.round_id is not None:
-        lineage.check_same_bases(session, federation, newest)
-        exclusions.exclude(session, newest, exclude, force)
-        newest.state = advance(ROUND, newest.state, "retry", "round")
-        newest.reason = None
+    if round_ is not None:
+        lineage.check_same_bases(session, federation, round_)
+        lineage.take_back(session, federation, round_, exclusions.exclude(session, round_, exclude, force))
+        round_.state = advance(ROUND, round_.state, "retry", "round")
+        round_.reason = None
         if federation.state == "paused":
             lifecycle.move(session, federation, "resume")
     elif federation.state == "failed":

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from sqlalchemy import ColumnElement, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
@@ -76,10 +76,16 @@ def _published(session: Session, federation: FederationRow, plan: Retention) -> 
 
 
 def _is_needed(federation: FederationRow) -> ColumnElement[bool]:
-    """Whether a round's updates are still to be fused; a failed round may be tried again until another one follows."""
+    """Whether a round's updates are still to be fused.
+
+    A failed round may be tried again until another one follows that does not wait for its models.
+    """
     if federation.state not in LIVE:
         return RoundRow.id.is_(None)
-    failed = (RoundRow.state == "failed") & (RoundRow.index == federation.round_index)
+    follower = aliased(RoundRow)
+    waited = select(follower.waits_for).where(follower.federation_id == federation.id, follower.waits_for.is_not(None))
+    newest = RoundRow.index == federation.round_index
+    failed = (RoundRow.state == "failed") & (newest | RoundRow.id.in_(waited))
     return or_(RoundRow.state.in_(("collecting", "aggregating")), failed)
 
 

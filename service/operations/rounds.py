@@ -24,12 +24,18 @@ def close(session: Session, round_id: str, force: bool, max_attempts: int) -> Ro
     """Fuse a round now with what has arrived; with `force` also one that failed because that was too little.
 
     Raises:
-        DomainError: too-few-updates, unless forced; invalid-transition.
+        DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model.
     """
     round_ = get(session, round_id)
     federation = lifecycle.locked(session, round_.federation_id)
     session.refresh(round_)
     view = hearing.round_view(session, round_)
+    if view.waits:
+        raise DomainError(
+            "invalid-transition",
+            f"round {round_.index} still waits for the main model of the round before; close it when that is published",
+            state=round_.state,
+        )
     open_ = round_.state == "collecting" or _short(session, federation, round_)
     if open_ and (view.answered == 0 or (view.answered < view.min_updates and not force)):
         remedy = "wait for one" if view.answered == 0 else "add ?force=true to fuse them all the same"
@@ -75,7 +81,9 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
         "extensions": row.extensions,
         "restarts": row.restarts,
         "closed_at": row.closed_at,
+        "groups_published_at": row.groups_published_at,
         "published_at": row.published_at,
+        "waits_for": row.waits_for,
         "reason": row.reason,
         "job_id": job,
         "base_models": row.base_models,

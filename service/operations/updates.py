@@ -98,6 +98,8 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     known = update_of(session, round_id, client.id)
     if known is None:
         refuse_if_closed(session, round_, participant)
+    if participant.prototype not in round_.base_models:
+        raise _refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     config = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id))
     return Ticket(
@@ -127,10 +129,17 @@ def refuse_if_closed(session: Session, round_: RoundRow, participant: Participan
     if round_.state != "collecting":
         raise _refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
     federation = session.get_one(FederationRow, round_.federation_id)
-    if now() > closes_at(federation, round_, participant):
+    if is_late(federation, round_, participant):
         raise _refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
     if federation.state not in ("running", "paused"):
         raise _refuse_closed(session, round_, "the federation takes no updates")
+
+
+def is_late(federation: FederationRow, round_: RoundRow, participant: ParticipantRow | None) -> bool:
+    """Whether the deadline has passed for a participant; it counts from when all models of the round are there."""
+    if round_.waits_for is not None:
+        return False
+    return now() >= (round_.deadline_at if participant is None else closes_at(federation, round_, participant))
 
 
 def closes_at(federation: FederationRow, round_: RoundRow, participant: ParticipantRow) -> datetime:
@@ -238,7 +247,7 @@ def accept(
     if known is not None:
         return replayed(known, digest, **ticket.current), False
     participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
-    base = str(round_.base_models[participant.prototype])
+    base = str(round_.base_models.get(participant.prototype, ""))
     if base != ticket.base_model:  # the round was restarted while the body came
         raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
     refuse_if_closed(session, round_, participant)

@@ -158,7 +158,11 @@ class GanUpdateRow(Base):
 
 
 class RoundRow(Base):
-    """One round."""
+    """One round.
+
+    `groups_published_at` is when the models that its distillation leaves alone were published (FedSDD App. A.6);
+    `waits_for` is the round whose distilled models this one still lacks among its `base_models`.
+    """
 
     __tablename__ = "rounds"
     __table_args__ = (UniqueConstraint("federation_id", "index"),)
@@ -175,7 +179,9 @@ class RoundRow(Base):
     extensions: Mapped[int] = mapped_column(default=0, server_default="0")
     restarts: Mapped[int] = mapped_column(default=0, server_default="0")
     closed_at: Mapped[datetime | None]
+    groups_published_at: Mapped[datetime | None]
     published_at: Mapped[datetime | None]
+    waits_for: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
     reason: Mapped[str | None] = mapped_column(Text)
     metrics: Mapped[dict[str, Any]]
 

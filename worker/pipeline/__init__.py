@@ -9,7 +9,17 @@ from contract.tensors import TensorError
 from worker.checkpoints import Checkpoints
 from worker.parts.errors import PartError
 from worker.pipeline.blame import with_the_sound
-from worker.specs import GeneratorSpec, InitializeSpec, JobFailure, JobResult, JobSpec, Progress, RoundSpec, ScoreSpec
+from worker.specs import (
+    GeneratorSpec,
+    Handover,
+    InitializeSpec,
+    JobFailure,
+    JobResult,
+    JobSpec,
+    Progress,
+    RoundSpec,
+    ScoreSpec,
+)
 
 _STABLE = frozenset({"non_finite", "no_positive_weight", "schema_mismatch", "no_participants"})
 
@@ -20,6 +30,7 @@ def run(
     *,
     device: str = "cpu",
     checkpoints: Checkpoints | None = None,
+    hand_over: Callable[[Handover], None] | None = None,
 ) -> JobResult:
     """Do one job. The same specification gives the same bytes, on one kind of device with one number of threads.
 
@@ -28,13 +39,14 @@ def run(
         progress: called often, from this thread.
         device: torch device for networks, such as 'cpu' or 'cuda'.
         checkpoints: what an earlier attempt left, and where this one leaves its own; the result is the same.
+        hand_over: called at most once, with what a round need not end for; None when nobody waits for it.
 
     Raises:
         JobFailure: the job cannot be done, whoever tries; its code is stable.
     """
     spec.output_dir.mkdir(parents=True, exist_ok=True)
     try:
-        return _dispatch(spec, progress, device, checkpoints)
+        return _dispatch(spec, progress, device, checkpoints, hand_over)
     except PartError as error:
         code = error.code if error.code in _STABLE else "bad_option"
         raise JobFailure(code, error.detail) from error
@@ -43,7 +55,11 @@ def run(
 
 
 def _dispatch(
-    spec: JobSpec, progress: Callable[[Progress], None], device: str, checkpoints: Checkpoints | None
+    spec: JobSpec,
+    progress: Callable[[Progress], None],
+    device: str,
+    checkpoints: Checkpoints | None,
+    hand_over: Callable[[Handover], None] | None,
 ) -> JobResult:
     if isinstance(spec, InitializeSpec):
         from worker.pipeline.stages import initialize
@@ -61,6 +77,6 @@ def _dispatch(
 
     def fuse(wanted: RoundSpec) -> JobResult:
         """Fuse; a checkpoint is of all clients, so it is of no use without one."""
-        return fuse_round(wanted, progress, device, checkpoints if wanted is spec else None)
+        return fuse_round(wanted, progress, device, checkpoints if wanted is spec else None, hand_over)
 
     return with_the_sound(spec, fuse)

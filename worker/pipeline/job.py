@@ -1,5 +1,7 @@
 """The state of one round's job: whose updates count, where its files are, what was measured."""
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,6 +119,13 @@ class Round:
         if weights is None:
             raise JobFailure("bad_option", f"prototype {name!r}: the recipe needs the round's model: network.weights")
         return weights
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file and see that it is on the disk."""
+    shutil.copyfile(source, target)
+    with target.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def header_of(path: Path) -> Header:

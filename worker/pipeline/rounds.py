@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from contract.groups import is_main
 from contract.recipes import parts
 from worker.checkpoints import Bookmark, Checkpoints
 from worker.pipeline.fusing import check_groups, fuse
-from worker.pipeline.job import Round
+from worker.pipeline.job import Round, copy_file
 from worker.pipeline.sends import prepare_sends, send_targets
 from worker.pipeline.updates import receive, temporary
-from worker.specs import JobResult, Progress, RoundSpec
+from worker.specs import Handover, JobResult, Progress, RoundSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +25,7 @@ def fuse_round(
     report: Callable[[Progress], None],
     device: str = "cpu",
     checkpoints: Checkpoints | None = None,
+    hand_over: Callable[[Handover], None] | None = None,
 ) -> JobResult:
     """Fuse one round by its recipe and return the models that change and the state that is kept.
 
@@ -46,6 +48,8 @@ def fuse_round(
         leave_out_worst(job)
     fuse(job)
     job.models = dict(job.averages)
+    if hand_over is not None and spec.hand_over:
+        hand_over(_given_away(job))
     if spec.recipe.distil is not None:
         _distil(job)
     prepare_sends(job)
@@ -62,6 +66,16 @@ def fuse_round(
     job.metrics["seconds"] = job.phases.seconds
     state = job.state if job.state != spec.state else None
     return JobResult(models=job.models, state=state, metrics=job.metrics, device=device)
+
+
+def _given_away(job: Round) -> Handover:
+    """Return copies of the averages that distillation leaves as they are; the round goes on reading its own."""
+    made = {}
+    for name, average in job.averages.items():
+        if not is_main(name):
+            made[name] = job.file("ahead", name)
+            copy_file(average, made[name])
+    return Handover(models=made)
 
 
 def _distil(job: Round) -> None:

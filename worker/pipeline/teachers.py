@@ -1,6 +1,5 @@
 """Members: who the teachers are, one function per choice. They are made one at a time, as they are asked for."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.parts import posterior_files
 from worker.parts.fuse import Source
-from worker.pipeline.job import Round, Update
+from worker.pipeline.job import Round, Update, copy_file
 from worker.specs import NetworkRef
 
 
@@ -91,7 +90,7 @@ def remember_groups(job: Round) -> None:
         return
     for prototype in job.spec.prototypes:
         kept = job.file("past", prototype.name)
-        shutil.copyfile(job.current(prototype.name), kept)
+        copy_file(job.current(prototype.name), kept)
         job.state[f"past.{prototype.name}.{job.spec.round_index}"] = kept
         for _, name in _past(job, prototype.name)[distil.members.rounds :]:
             del job.state[name]

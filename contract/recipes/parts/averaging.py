@@ -19,6 +19,13 @@ class GroupsRandom(Part):
 
     kind: Literal["random"] = "random"
     count: int = Field(4, ge=2, le=64, description="K; FedSDD's default is 4. Model 0 is the main one")
+    overlap: bool = Field(
+        True,
+        description="groups whose model is not distilled start the next round while the main model still is (FedSDD "
+        "App. A.6); the models are the same. Rounds run in order all the same where more than the main model is "
+        "distilled or nothing is, where devices need what a round's end brings (objectives scaffold, fedgkd, fedtgp), "
+        "with rounds.gate, and with on_bad_teacher 'exclude' if clients teach",
+    )
 
 
 Groups = Annotated[GroupsPrototype | GroupsRandom, Field(discriminator="kind")]

@@ -130,6 +130,7 @@ ROWS = (
             "KL from teacher to student, although eq. 4 prints the student first.",
             "The ensemble holds the models before distillation, as Algorithm 1.",
             "rounds = 4 for strong heterogeneity.",
+            "While the main model is distilled the other groups are at their next round (App. A.6): overlap.",
             *_FEDSDD_CHOICES,
         ),
     ),

@@ -7,7 +7,7 @@ import pytest
 from contract.local import LocalPlan
 from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
-from contract.recipes.presets import PRESETS
+from contract.recipes.presets import PRESETS, build
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import FederationCreate, RecipeChoice
 from service.domain import federation as rules
@@ -121,3 +121,58 @@ def test_what_is_stored_reads_back_the_same() -> None:
     again = rules.FederationConfig.model_validate(config.model_dump(mode="json"))
     assert again == config
     assert again.prototype("main").architecture == "mlp"
+
+
+# ----------------------------------------------------------------------------------------------- groups that run ahead
+RANDOM = {"kind": "random", "count": 2}
+CLIENTS = {"members": {"kind": "clients"}}
+
+
+def config(recipe: Recipe, **changes: Any) -> rules.FederationConfig:
+    local = changes.pop("local", PRESETS[recipe.name].local.model_dump())
+    asked = request(recipe=recipe.model_dump(), local=local, **changes)
+    return rules.FederationConfig(
+        task=asked.task,
+        prototypes=asked.prototypes,
+        recipe=recipe,
+        local=rules.resolve_local(asked, recipe),
+        rounds=asked.rounds,
+        datasets={"unlabeled": None, "validation": None, "test": None},
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "ahead"),
+    [
+        (build("fedsdd"), {}, True),
+        (build("fedsdd", {"overlap": False}), {}, False),
+        (build("fedsdd"), {"local": {"objective": {"kind": "fedprox"}}}, True),
+        (build("fedsdd"), {"local": {"objective": {"kind": "moon"}}}, True),
+        # what devices are sent is made at the round's end
+        (build("fedsdd"), {"local": {"objective": {"kind": "fedgkd"}}}, False),
+        (build("fedsdd"), {"local": {"objective": {"kind": "fedtgp"}}}, False),
+        (build("fedsdd", {"fuse": {"kind": "scaffold"}}), {"local": {"objective": {"kind": "scaffold"}}}, False),
+        (build("fedsdd", {"fuse": {"kind": "momentum"}}), {}, True),
+        # a model that may be turned away, or averaged anew without a bad teacher, is not given away before
+        (build("fedsdd"), {"rounds": {"gate": {}}}, False),
+        (build("fedsdd"), {"rounds": {"on_bad_teacher": "exclude"}}, True),
+        (build("fedsdd", CLIENTS), {"rounds": {"on_bad_teacher": "exclude"}}, False),
+        (build("fedsdd", CLIENTS), {}, True),
+        (build("codistillation"), {}, False),
+        (build("fed-ensemble"), {}, False),
+        (build("fedavg", {"groups": RANDOM}), {}, False),
+        (build("feddf", {"groups": RANDOM}), {}, False),
+        (build("feddf"), {}, False),
+    ],
+)
+def test_groups_run_ahead_where_all_that_they_need_is_there(
+    recipe: Recipe, changes: dict[str, Any], ahead: bool
+) -> None:
+    assert config(recipe, **changes).runs_ahead is ahead
+
+
+def test_a_configuration_from_before_the_option_runs_ahead_too() -> None:
+    """Its models are the same; the composition must go on being the preset that it names."""
+    tree = build("fedsdd").model_dump(mode="json")
+    del tree["groups"]["overlap"]
+    assert rules.resolve_recipe(Recipe.model_validate(tree), True) == build("fedsdd")

@@ -129,6 +129,17 @@ def test_a_device_that_is_lost_never_makes_a_round_wait_longer(view: RoundView, 
         assert decide(gone, moment, plan).action == decide(view, moment, plan).action
 
 
+@pytest.mark.parametrize("policy", ["skip", "extend", "fail"])
+@pytest.mark.parametrize("answered", [0, 1, 3])
+@pytest.mark.parametrize("asked", [0, 3])
+def test_a_round_that_waits_for_a_model_is_left_open(policy: str, answered: int, asked: int) -> None:
+    """Whatever else would happen to it: full, empty, late, or with nobody left."""
+    view = RoundView(asked, min(answered, asked), 3, 1, DEADLINE, waits=True)
+    plan = RoundsPlan.model_validate({"on_deadline": policy})
+    assert [decide(view, moment, plan).action for moment in (EARLY, LATE)] == ["wait", "wait"]
+    assert decide(replace(view, waits=False), LATE, plan).action != "wait"
+
+
 @pytest.mark.parametrize(
     ("index", "total", "accuracy", "target", "over"),
     [

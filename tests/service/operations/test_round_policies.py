@@ -10,11 +10,11 @@ from sqlalchemy import func, select
 
 from contract.wire.problems import TYPE_PREFIX
 from service.domain.selection import ranking
-from service.operations import assignments, clients, clock, federations, hearing, jobs, lifecycle, publishing, sweep
+from service.operations import clients, clock, federations, hearing, jobs, lifecycle, publishing, sweep
 from service.operations import updates as deliveries
 from service.persistence.tables import JobRow, RoundRow
 
-READERS = (assignments, clients, jobs, sweep, federations, lifecycle, publishing, deliveries, hearing)
+READERS = (clients, jobs, sweep, federations, lifecycle, publishing, deliveries, hearing)
 
 
 @pytest.fixture

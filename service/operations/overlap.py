@@ -1,0 +1,56 @@
+"""Groups that run ahead: models that a round's distillation leaves alone are published before it (FedSDD App. A.6).
+
+What follows is in `lifecycle`: the next round opens with them, and waits for the main model.
+"""
+
+import logging
+
+from sqlalchemy.orm import Session
+
+from contract.wire.federations import TERMINAL_STATES
+from service.operations import effects, jobs, lifecycle, publishing
+from service.operations.clock import now
+from service.persistence.tables import ModelRow, RoundRow
+
+log = logging.getLogger("service.overlap")
+
+
+def publish_groups(
+    session: Session, job_id: str, fence: int, files: dict[str, tuple[str, int]], max_attempts: int
+) -> None:
+    """Make the averages of a round that still distils visible, and go on with them. The job stays with its worker.
+
+    A job that was lost and done again says the same again: what it said first stays.
+
+    Args:
+        files: name of a model that is no student -> (digest, size) of a blob.
+
+    Raises:
+        LostLease: the caller no longer holds the job; nothing changes.
+    """
+    effects.hold_blobs(session)
+    job = jobs.held(session, job_id, fence)
+    federation = lifecycle.locked(session, job.federation_id)
+    round_ = session.get_one(RoundRow, job.round_id)
+    effects.release_blobs(session, {digest for digest, _ in files.values()})
+    if federation.state in TERMINAL_STATES:
+        return
+    if round_.groups_published_at is not None:
+        _compare(session, round_, files)
+        return
+    publishing.add_round_models(session, federation, round_, files)
+    round_.groups_published_at = now()
+    follower = lifecycle.newest_round(session, federation)
+    if follower is not None and follower.waits_for == round_.id:  # what it went ahead with was taken back
+        follower.base_models = lifecycle.bases(session, federation, ahead=True)
+    effects.touch(session, federation)
+    session.flush()
+    lifecycle.proceed(session, federation, max_attempts)
+
+
+def _compare(session: Session, round_: RoundRow, files: dict[str, tuple[str, int]]) -> None:
+    """Say so if another machine averages otherwise; clients have trained from what was published first."""
+    known = {name: session.get_one(ModelRow, id_).digest for name, id_ in round_.models.items()}
+    other = sorted(name for name, (digest, _) in files.items() if known.get(name) != digest)
+    if other:
+        log.warning("round %s: %s came out otherwise in another attempt; the first stays", round_.id, ", ".join(other))
