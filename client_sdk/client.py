@@ -15,6 +15,7 @@ from client_sdk.downloads import download
 from client_sdk.errors import NotFound, UnexpectedAnswer
 from client_sdk.staging import stage
 from client_sdk.transport import FileBody, Transport
+from client_sdk.uploads import RESUMABLE_BYTES, Delivery, OnBytes, UploadMemory, unwatched
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
@@ -35,7 +36,10 @@ _ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
 
 
 class BaseClient:
-    """A connection to one service; a context manager. Arguments as for `client_sdk.transport.Transport`."""
+    """A connection to one service; a context manager. Arguments as for `client_sdk.transport.Transport`.
+
+    Files of `resumable_bytes` or more are uploaded in pieces by the tus protocol, and so is one whose upload broke off.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,9 @@ class BaseClient:
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
         on_retry: Callable[[str], None] = lambda line: None,
+        resumable_bytes: int = RESUMABLE_BYTES,
     ):
+        self._resumable_bytes = resumable_bytes
         self._transport = Transport(
             url,
             token=token,
@@ -128,6 +134,11 @@ class BaseClient:
     def _post(self, path: str, answer: type[Answer], **options: Any) -> Answer:
         return self._call("POST", path, answer, **options)
 
+    def _deliver(self, path: str, file: str | Path, answer: type[Answer], **options: Any) -> Answer:
+        """Send a file; options as for `client_sdk.uploads.Delivery`."""
+        delivery = Delivery(self._transport, path, Path(file), resumable_bytes=self._resumable_bytes, **options)
+        return _parse(delivery.send(), TypeAdapter(answer))
+
     def _call(self, method: str, path: str, answer: type[Answer], **options: Any) -> Answer:
         return _parse(self._transport.request(method, path, **options), TypeAdapter(answer))
 
@@ -190,13 +201,22 @@ class Client(BaseClient):
         return self._post(path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
 
     def push_update(
-        self, round_id: str, file: str | Path, *, url: str | None = None, direct: bool = False
+        self,
+        round_id: str,
+        file: str | Path,
+        *,
+        url: str | None = None,
+        direct: bool = False,
+        memory: UploadMemory | None = None,
+        on_bytes: OnBytes = unwatched,
     ) -> UpdateReceipt:
         """PUT /v1/rounds/{id}/update: the trained weights, a safetensors file with num_samples and base_model.
 
         Args:
             url: the assignment's `upload_url`, where there is one.
             direct: put the file into the service's bucket and deliver it by name, where the service offers that.
+            memory: remembers a resumable upload, so that another process can go on with it.
+            on_bytes: told how many bytes of how many the service has, in a resumable upload.
 
         Raises:
             UpdateRefused: too late, not asked, another base model, or something else was delivered.
@@ -208,21 +228,38 @@ class Client(BaseClient):
             if name is not None:
                 with contextlib.suppress(NotFound):  # a first answer was lost: it has counted and is gone
                     return self._call("PUT", path, UpdateReceipt, params={"staged": name})
-        return self._push(path, file, UpdateReceipt)
+        return self._deliver(path, file, UpdateReceipt, memory=memory, on_bytes=on_bytes)
 
-    def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> GanReceipt:
+    def push_gan(
+        self,
+        federation: str,
+        file: str | Path,
+        *,
+        url: str | None = None,
+        memory: UploadMemory | None = None,
+        on_bytes: OnBytes = unwatched,
+    ) -> GanReceipt:
         """PUT /v1/federations/{id}/gan: FedGAN's generator and critic of a round, a safetensors file with num_samples
-        and base_model.
+        and base_model. Arguments as for `push_update`.
 
         Raises:
             UpdateRefused: too late, or something else was delivered.
         """
-        return self._push(url or f"/v1/federations/{federation}/gan", file, GanReceipt)
+        path = url or f"/v1/federations/{federation}/gan"
+        return self._deliver(path, file, GanReceipt, memory=memory, on_bytes=on_bytes)
 
-    def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> DiscriminatorReceipt:
-        """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples."""
-        return self._push(url or f"/v1/federations/{federation}/discriminator", file, DiscriminatorReceipt)
+    def push_discriminator(
+        self,
+        federation: str,
+        file: str | Path,
+        *,
+        url: str | None = None,
+        memory: UploadMemory | None = None,
+        on_bytes: OnBytes = unwatched,
+    ) -> DiscriminatorReceipt:
+        """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples.
 
-    def _push(self, path: str, file: str | Path, answer: type[Answer]) -> Answer:
-        body = FileBody(Path(file))
-        return self._call("PUT", path, answer, body=body, key=body.digest)
+        Arguments as for `push_update`.
+        """
+        path = url or f"/v1/federations/{federation}/discriminator"
+        return self._deliver(path, file, DiscriminatorReceipt, memory=memory, on_bytes=on_bytes)

@@ -9,6 +9,7 @@ PotstillError
 ├── FederationEnded             the federation takes no more devices (`.state`)
 ├── UnexpectedAnswer            the service speaks another version of the contract
 ├── TransportError              no answer, in spite of retries
+│   ├── BrokenUpload            the connection was lost while a body was on its way
 │   └── CorruptDownload         the bytes do not match their digest
 └── ApiError                    the service said no (`.status .kind .detail .members .request_id`)
     ├── InvalidRequest IncompleteBody DigestMismatch                                           400
@@ -77,6 +78,10 @@ class UnexpectedAnswer(PotstillError):
 
 class TransportError(PotstillError):
     """No usable answer, in spite of retries: the service is down, or the network is."""
+
+
+class BrokenUpload(TransportError):
+    """The connection was lost while a body was on its way, or before it was answered."""
 
 
 class CorruptDownload(TransportError):

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from client_sdk.events import follow
 from client_sdk.records import Records
 from client_sdk.records import part as _part
-from client_sdk.transport import FileBody
 from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
@@ -207,7 +206,7 @@ class OperatorClient(Records):
         Args:
             architecture: what it is the weights of, a name of the catalogue.
         """
-        return self._post("/v1/models", Model, params={"architecture": architecture}, body=FileBody(Path(path)))
+        return self._deliver("/v1/models", path, Model, method="POST", params={"architecture": architecture})
 
     def promote_model(self, model_id: str, *, federation: str | None = None, prototype: str | None = None) -> Model:
         """POST /v1/models/{id}/promote: make it what devices get next.
@@ -225,7 +224,7 @@ class OperatorClient(Records):
 
     def add_dataset(self, name: str, path: str | Path) -> Dataset:
         """POST /v1/datasets: a safetensors file with `inputs` [N, …] and, for validation and test, `labels` [N]."""
-        return self._post("/v1/datasets", Dataset, params={"name": name}, body=FileBody(Path(path)))
+        return self._deliver("/v1/datasets", path, Dataset, method="POST", params={"name": name})
 
     def datasets(self, *, limit: int | None = None, after: str | None = None) -> Page[Dataset]:
         """GET /v1/datasets."""

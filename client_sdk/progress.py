@@ -38,3 +38,27 @@ class Progress:
                 bar.update(epoch - bar.n)
 
             yield done
+
+    @contextmanager
+    def sending(self, title: str) -> Iterator[Callable[[int, int], None]]:
+        """Yield what is told how many bytes of how many were sent; the bar appears with the first word, and goes back
+        when the service has less than was sent.
+        """
+        bars: list[tqdm] = []
+
+        def sent(done: int, of: int) -> None:
+            if not bars:
+                options = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "dynamic_ncols": True}
+                bars.append(tqdm(total=of, desc=title, initial=done, disable=not self.shown, **options))
+            bar = bars[0]
+            if done < bar.n:
+                bar.n = done
+                bar.refresh()
+            else:
+                bar.update(done - bar.n)
+
+        try:
+            yield sent
+        finally:
+            for bar in bars:
+                bar.close()

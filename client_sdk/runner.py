@@ -31,6 +31,7 @@ from client_sdk.rounds import train_round
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
+from client_sdk.uploads import RESUMABLE_BYTES, OnBytes
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
@@ -43,6 +44,7 @@ from contract.wire.federations import Capability
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
+Push = Callable[[OnBytes], object]
 BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused again
 
 
@@ -64,6 +66,7 @@ def train_and_push(
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
     http_client: httpx.Client | None = None,
+    resumable_bytes: int = RESUMABLE_BYTES,
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
 
@@ -90,6 +93,7 @@ def train_and_push(
         prototype: which of the federation's networks to train; by default the first one whose requirements are met.
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
+        resumable_bytes: updates of this size or more are uploaded in pieces; smaller ones when an upload broke off.
 
     Raises:
         DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
@@ -101,7 +105,8 @@ def train_and_push(
     _set_threads()
     folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
     shown = Progress(progress)
-    with Client(url, http_client=http_client, retries=RETRIES, on_retry=shown.say) as client, folder.locked():
+    client = Client(url, http_client=http_client, retries=RETRIES, on_retry=shown.say, resumable_bytes=resumable_bytes)
+    with client, folder.locked():
         who = identity.establish(
             client,
             folder,
@@ -139,11 +144,11 @@ def _set_threads() -> None:
         torch.set_num_threads(int(threads))
 
 
-def _pushed(push: Callable[[], object], tries: int = 3) -> None:
+def _pushed(push: Push, on_bytes: OnBytes, tries: int = 3) -> None:
     """Upload, again if the bytes suffered on the way."""
     for last in range(tries, 0, -1):
         try:
-            push()
+            push(on_bytes)
             return
         except (IncompleteBody, DigestMismatch):
             if last == 1:
@@ -216,7 +221,13 @@ class DeviceRun:
             seconds = time.monotonic() - started
         reason = self._deliver(
             f"{assignment.round.id} from {assignment.model.id}",  # a round may begin again from another model
-            lambda: self.client.push_update(assignment.round.id, self.folder.pending_file, url=assignment.upload_url),
+            lambda on_bytes: self.client.push_update(
+                assignment.round.id,
+                self.folder.pending_file,
+                url=assignment.upload_url,
+                memory=self.folder,
+                on_bytes=on_bytes,
+            ),
         )
         if reason:
             self.progress.say(f"round {assignment.round.index}: the update is no longer wanted: {reason}")
@@ -250,7 +261,11 @@ class DeviceRun:
         proposal, earlier = self.folder.memory.proposal(), pending.purpose
         if proposal is not None and proposal.round == earlier != assignment.round.id:
             try:
-                self._deliver(earlier, lambda: self.client.push_update(earlier, self.folder.pending_file))
+                file = self.folder.pending_file
+                self._deliver(
+                    earlier,
+                    lambda on_bytes: self.client.push_update(earlier, file, memory=self.folder, on_bytes=on_bytes),
+                )
             except NotFound:
                 self.folder.forget_pending()
         return None
@@ -275,14 +290,15 @@ class DeviceRun:
                 on_step=heart.step,
             )
 
-    def _deliver(self, purpose: str, push: Callable[[], object]) -> str | None:
+    def _deliver(self, purpose: str, push: Push) -> str | None:
         """Upload what is pending; return None, or why the service no longer wants it.
 
         Raises:
             ApiError: refused for good, or the same purpose was refused twice.
         """
         try:
-            _pushed(push)
+            with self.progress.sending("uploading") as on_bytes:
+                _pushed(push, on_bytes)
         except (UpdateRefused, InvalidTransition) as error:  # the federation may have ended meanwhile
             self.folder.forget_pending()
             self._refusals[purpose] += 1
@@ -310,7 +326,13 @@ class DeviceRun:
                 train_gan_round(assignment, on_epoch=on_epoch, **self._means)
         reason = self._deliver(
             model.id,
-            lambda: self.client.push_gan(assignment.federation_id, self.folder.pending_file, url=assignment.upload_url),
+            lambda on_bytes: self.client.push_gan(
+                assignment.federation_id,
+                self.folder.pending_file,
+                url=assignment.upload_url,
+                memory=self.folder,
+                on_bytes=on_bytes,
+            ),
         )
         if reason:
             self.progress.say(f"the generator of round {assignment.gan_round} is no longer wanted: {reason}")
@@ -322,8 +344,12 @@ class DeviceRun:
                 train_against(assignment, on_epoch=on_epoch, **self._means)
         reason = self._deliver(
             generator.id,
-            lambda: self.client.push_discriminator(
-                assignment.federation_id, self.folder.pending_file, url=assignment.upload_url
+            lambda on_bytes: self.client.push_discriminator(
+                assignment.federation_id,
+                self.folder.pending_file,
+                url=assignment.upload_url,
+                memory=self.folder,
+                on_bytes=on_bytes,
             ),
         )
         if reason:

@@ -1,7 +1,8 @@
 """What a device keeps between runs: who it is, the models it has, an update that is trained but not delivered.
 
 The folder holds `identity.json` (with the token; mode 0600), `models/<digest>.safetensors`, and `pending.safetensors`
-with `pending.json`, which is written last and so says that the file is whole. All writes are atomic. Methods that keep
+with `pending.json`, which is written last and so says that the file is whole; `upload.json` says where its resumable
+upload is. All writes are atomic. Methods that keep
 something between rounds have `memory.*` (`client_sdk.memory`); DP-SGD has `privacy.json`.
 """
 
@@ -53,6 +54,13 @@ class Pending(BaseModel):
     steps: int = 0
     num_samples: int
     epsilon: float | None = None
+
+
+class Upload(BaseModel):
+    """Where the pending file's resumable upload is. `digest`: of that file."""
+
+    digest: str
+    url: str
 
 
 class Ledger(BaseModel):
@@ -147,6 +155,22 @@ class StateFolder:
         """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
         (self.path / "pending.json").unlink(missing_ok=True)
         self.pending_file.unlink(missing_ok=True)
+        self.forget()
+
+    # What `client_sdk.uploads.UploadMemory` asks for
+
+    def recall(self, digest: str) -> str | None:
+        """Return the address of the pending file's resumable upload, if one was begun."""
+        upload = self._read("upload.json", Upload)
+        return upload.url if upload is not None and upload.digest == digest else None
+
+    def remember_upload(self, digest: str, url: str) -> None:
+        """Keep the address of the pending file's resumable upload."""
+        self._write("upload.json", Upload(digest=digest, url=url))
+
+    def forget(self) -> None:
+        """The resumable upload has counted, or is gone."""
+        (self.path / "upload.json").unlink(missing_ok=True)
 
     def acknowledge(self, pending: Pending) -> None:
         """Note that the service took a round's update, then remove it."""

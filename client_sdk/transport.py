@@ -13,17 +13,28 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
-from client_sdk.errors import TransportError, UsageError, from_response
+from client_sdk.errors import BrokenUpload, TransportError, UsageError, from_response
 
 CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
-RETRIED_STATUS = frozenset({429, 502, 503, 504})
+RETRIED_STATUS = frozenset({423, 429, 502, 503, 504})
 BACKOFF_FIRST, BACKOFF_CAP = 0.25, 15.0  # seconds
 RETRY_AFTER_CAP = 120.0  # seconds: a service that asks for more is asked again anyway
+_BEFORE_THE_BODY = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 MEDIA_TYPE_TENSORS = "application/octet-stream"
+
+
+class Body(Protocol):
+    """A request's body, made afresh for each try."""
+
+    def headers(self) -> dict[str, str]:
+        """What the request says about it; Content-Length at least."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield its bytes."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +144,31 @@ class Transport:
             raise UsageError(f"url: {url.host} is not {self.base.host}; the token is sent to its own service only")
         return url
 
+    def say(self, line: str) -> None:
+        """Tell the user why something is tried again."""
+        self._on_retry(line)
+
     def request(
-        self, method: str, path: str, *, accept: frozenset[int] = frozenset(), retry: bool = True, **options: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        accept: frozenset[int] = frozenset(),
+        retry: bool = True,
+        resend: bool = True,
+        retried: frozenset[int] = RETRIED_STATUS,
+        **options: Any,
     ) -> httpx.Response:
-        """Send a request and return the answer, read in full. Options as for `stream`; `retry` False: one try only."""
-        response = self._send(self._builder(method, path, **options), whole=True, tries=None if retry else 1)
+        """Send a request and return the answer, read in full.
+
+        Args:
+            retry: False for one try only.
+            resend: False: a body that broke off on its way is not sent again, but `BrokenUpload` is raised.
+            retried: statuses after which it is tried again.
+            accept, options: as for `stream`.
+        """
+        build, tries = self._builder(method, path, **options), None if retry else 1
+        response = self._send(build, whole=True, tries=tries, resend=resend, retried=retried)
         return _checked(response, accept)
 
     @contextmanager
@@ -149,7 +180,7 @@ class Transport:
         Args:
             accept: statuses that are no success but are the caller's to handle.
             params, json: as in httpx; parameters that are None are left out.
-            body: a `FileBody` to send.
+            body: a `Body` to send, such as a `FileBody`.
             headers: further headers.
             token: instead of the transport's own.
             key: Idempotency-Key; every POST gets one, and all tries of a request carry the same.
@@ -174,7 +205,7 @@ class Transport:
         *,
         params: dict[str, Any] | None = None,
         json: Any = None,
-        body: FileBody | None = None,
+        body: Body | None = None,
         headers: dict[str, str] | None = None,
         token: str | None = None,
         key: str | None = None,
@@ -205,7 +236,15 @@ class Transport:
             sent["Idempotency-Key"] = key or uuid.uuid4().hex
         return sent
 
-    def _send(self, build: Callable[[], httpx.Request], *, whole: bool, tries: int | None = None) -> httpx.Response:
+    def _send(
+        self,
+        build: Callable[[], httpx.Request],
+        *,
+        whole: bool,
+        tries: int | None = None,
+        resend: bool = True,
+        retried: frozenset[int] = RETRIED_STATUS,
+    ) -> httpx.Response:
         last = self.retries if tries is None else tries - 1
         for attempt in itertools.count():
             request, asked = build(), None
@@ -214,11 +253,13 @@ class Transport:
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # ours: trying again cannot help
                 raise _failure(request, error) from error
             except httpx.TransportError as error:
+                if not resend and not isinstance(error, _BEFORE_THE_BODY):
+                    raise BrokenUpload(str(_failure(request, error))) from error
                 if attempt >= last:
                     raise _failure(request, error) from error
                 self._on_retry(f"{self.base}: {error or type(error).__name__}; trying again, Ctrl-C stops")
             else:
-                if response.status_code not in RETRIED_STATUS or attempt >= last:
+                if response.status_code not in retried or attempt >= last:
                     return response
                 asked = retry_after(response)
                 self._on_retry(f"{self.base}: busy (HTTP {response.status_code}); trying again, Ctrl-C stops")
