@@ -1,5 +1,6 @@
 """A link that breaks: a TCP proxy that cuts connections after so many bytes from the client, or falls silent."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -61,7 +62,7 @@ class Link:
                     if self.cuts and seen >= self.cuts[0]:
                         self.cuts.pop(0)
                         self._reset(client)
-                        server.shutdown(socket.SHUT_RDWR)  # no reset: what was forwarded arrives
+                        server.shutdown(socket.SHUT_WR)  # no reset: what was forwarded arrives
                         return
                     if self.silent_after is not None and self.forwarded >= self.silent_after:
                         continue
@@ -72,14 +73,20 @@ class Link:
             pass
 
     def _down(self, server: socket.socket, client: socket.socket) -> None:
+        gone = False
         try:
             while data := server.recv(16384):
-                client.sendall(data)
+                with contextlib.suppress(OSError):
+                    if not gone:
+                        client.sendall(data)
+                        continue
+                gone = True  # the service is heard to its end, or what it has not read yet would be lost
         except OSError:
             pass
         with self._lock:
             self._reset(client)
-            self._reset(server)
+            self._open.discard(server)
+            server.close()
 
     def _reset(self, end: socket.socket) -> None:
         self._open.discard(end)
