@@ -8,7 +8,7 @@ EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest fuzz load bench evidence migrate clean
+.PHONY: help demo test fmt lint rules types pytest fuzz fuzzapi load bench evidence migrate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
 
 fuzz: $(STAMP) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m tests.fuzz.reader $(ARGS)
+
+fuzzapi: $(STAMP) ## generated requests against every operation of the API (ARGS='--examples 200 --seed 7')
+	$(BIN)/python -m tests.fuzz.api $(ARGS)
 
 load: $(STAMP) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
 	$(BIN)/python -m tests.load.run $(ARGS)
