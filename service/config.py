@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     poll_seconds: float = Field(0.2, gt=0, description="how often waiting devices' federations are looked at")
     threads: int = Field(40, ge=4, le=1000, description="threads for requests; the database pool is as large")
     device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
+    queues: str = Field("cpu,gpu", pattern=r"^(cpu|gpu)(,(cpu|gpu))*$", description="whose jobs this worker does")
     torch_threads: int = Field(0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores")
     keep_updates: bool = Field(False, description="the same as retention with updates: all")
     retention: Retention = Field(
@@ -159,6 +160,11 @@ class Settings(BaseSettings):
     def resolved_cache_dir(self) -> Path:
         """The folder of the local copies of a bucket's blobs, and of files in the making."""
         return (self.cache_dir or self.home / "cache").resolve()
+
+    @property
+    def queue_list(self) -> list[str]:
+        """The queues that a worker of these settings serves."""
+        return list(dict.fromkeys(self.queues.split(",")))
 
     @cached_property
     def queue_dir(self) -> Path:

@@ -87,17 +87,19 @@ class Ledger:
         self._database = Database(settings)
         self._store = Store(self._database, self._blobs, self._wake)
 
-    def _wake(self) -> None:
-        self._sender.send()
+    def _wake(self, queues: set[str]) -> None:
+        for queue in sorted(queues):
+            self._sender.send(queue)
 
     # ------------------------------------------------------------------------------------------------ holding a job
     def claim(self) -> Claimed | None:
         """Take the oldest job that is due, or None."""
         with self._store.read() as session:
-            if not jobs.any_due(session):
+            if not jobs.any_due(session, self.settings.queue_list):
                 return None
         with self._store.write() as session:
-            job = jobs.claim(session, self.worker_id, self.settings.device, self.settings.lease_seconds)
+            settings = self.settings
+            job = jobs.claim(session, self.worker_id, settings.device, settings.lease_seconds, settings.queue_list)
             if job is None:
                 return None
             return Claimed(job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id)
@@ -128,7 +130,9 @@ class Ledger:
             self._heartbeat(session, None)
 
     def _heartbeat(self, session: Session, job_id: str | None) -> None:
-        workers.heartbeat(session, self.worker_id, socket.gethostname(), os.getpid(), self.settings.device, job_id)
+        settings = self.settings
+        host, pid = socket.gethostname(), os.getpid()
+        workers.heartbeat(session, self.worker_id, host, pid, settings.device, job_id, settings.queue_list)
 
     def leave(self) -> None:
         """Say goodbye and close."""

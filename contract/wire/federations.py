@@ -134,6 +134,9 @@ class FederationCreate(Request):
     rounds: RoundsPlan = RoundsPlan()
     datasets: DatasetRefs = DatasetRefs()
     seed: int = Field(0, ge=0, lt=2**63)
+    queue: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="which workers do the jobs that run networks; auto: those with a GPU queue"
+    )
     retention: Retention | None = Field(None, description="what is kept; null for the service's POTSTILL_RETENTION")
     join: JoinLimits = Field(JoinLimits(), description="limits of the join token")
 
@@ -179,7 +182,7 @@ class Federation(FederationSummary):
     retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
     join: JoinState | None = Field(None, description="what is left of the join token")
     current_round: str | None = Field(None, description="id of the newest round")
-    waiting_for: str | None = Field(None, description="what keeps a running federation from opening a round")
+    waiting_for: str | None = Field(None, description="what keeps the federation from going on, if anything does")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")
     discriminators: int = Field(0, description="clients whose discriminator is here")
     models: dict[str, ModelRef] = Field(default_factory=dict, description="prototype -> its current global model")

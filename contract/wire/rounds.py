@@ -160,6 +160,7 @@ class Job(Response):
     id: str
     kind: Literal["initialize", "generator", "score", "round"]
     state: JobState
+    queue: str = Field("gpu", description="the workers that may do it: cpu or gpu")
     federation_id: str
     round_id: str | None
     attempt: int
@@ -187,6 +188,7 @@ class Worker(Response):
     host: str
     pid: int
     device: str
+    queues: list[str] = Field(default_factory=list, description="whose jobs it does")
     alive: bool
     last_seen_at: Timestamp
     job_id: str | None = None

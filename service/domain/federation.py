@@ -1,10 +1,13 @@
 """What a federation was created with, resolved and checked; stored as JSON in its row."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contract import architectures
 from contract.groups import copies
-from contract.local import LocalPlan
+from contract.local import FedTgpObjective, LocalPlan
+from contract.queue import Queue
 from contract.recipes import presets
 from contract.recipes.checks import runs_ahead
 from contract.recipes.parts import Data, GeneratorImported, GroupsRandom
@@ -35,6 +38,17 @@ class FederationConfig(BaseModel):
     local: LocalPlan
     rounds: RoundsPlan
     datasets: DatasetRefs
+    queue: Literal["auto", "cpu", "gpu"] = "auto"
+
+    @property
+    def runs_networks(self) -> bool:
+        """Whether fusing a round runs a network: to distil, to judge, to measure, to train FedTGP's prototypes."""
+        return (
+            self.recipe.needs_networks
+            or self.datasets.test is not None
+            or self.rounds.gate is not None
+            or isinstance(self.local.objective, FedTgpObjective)
+        )
 
     @property
     def group_count(self) -> int:
@@ -77,6 +91,16 @@ class FederationConfig(BaseModel):
     def prototype(self, name: str) -> Prototype:
         """Return what is published under a name."""
         return next(prototype for prototype in self.published if prototype.name == name)
+
+
+def queue_of(kind: str, config: FederationConfig) -> Queue:
+    """Return the queue in which a job waits: `gpu` where it runs networks for longer than it takes to build them.
+
+    The federation may say otherwise for those that run networks.
+    """
+    if kind == "initialize" or (kind == "round" and not config.runs_networks):
+        return "cpu"
+    return "gpu" if config.queue == "auto" else config.queue
 
 
 def resolve_recipe(request: RecipeChoice | Recipe, has_validation: bool) -> Recipe:

@@ -3,8 +3,9 @@
 import logging
 
 from celery import Celery
+from kombu.entity import Queue
 
-from contract.queue import QUEUE, TASK_WORK
+from contract.queue import TASK_WORK, celery_queue
 from service.config import Settings
 from service.infra import atomicfs
 
@@ -23,7 +24,9 @@ def make_celery(settings: Settings) -> Celery:
         broker_url=broker,
         broker_transport_options=transport,
         broker_connection_retry_on_startup=True,
-        task_default_queue=QUEUE,
+        task_default_queue=celery_queue(settings.queue_list[0]),
+        task_queues=[Queue(celery_queue(queue)) for queue in settings.queue_list],  # type: ignore[no-untyped-call]
+        task_create_missing_queues=True,
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
@@ -42,10 +45,10 @@ class Sender:
     def __init__(self, settings: Settings):
         self._app = make_celery(settings)
 
-    def send(self) -> bool:
-        """Send the wake-up; False when the broker cannot be reached, which delays a job but loses none."""
+    def send(self, queue: str) -> bool:
+        """Wake the workers of a queue; False when the broker cannot be reached, which delays a job but loses none."""
         try:
-            self._app.send_task(TASK_WORK, queue=QUEUE, retry=False, expires=3600)
+            self._app.send_task(TASK_WORK, queue=celery_queue(queue), retry=False, expires=3600)
         except Exception as error:  # noqa: BLE001 - any broker, any error: the sweep tries again
             log.warning("no wake-up sent: %s: %s", type(error).__name__, error)
             return False

@@ -15,12 +15,16 @@ class Wakeup:
     def __init__(self, settings: Settings):
         self._sender = Sender(settings)
         self._wanted = threading.Event()
+        self._queues: set[str] = set()
+        self._lock = threading.Lock()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="wakeup", daemon=True)
         self._thread.start()
 
-    def request(self) -> None:
-        """Have a wake-up sent soon; never blocks and never fails."""
+    def request(self, queues: set[str]) -> None:
+        """Have the workers of some queues woken soon; never blocks and never fails."""
+        with self._lock:
+            self._queues |= queues
         self._wanted.set()
 
     def _run(self) -> None:
@@ -29,7 +33,10 @@ class Wakeup:
             self._wanted.clear()
             if self._ended:
                 return
-            self._sender.send()
+            with self._lock:
+                queues, self._queues = self._queues, set()
+            for queue in sorted(queues):
+                self._sender.send(queue)
 
     def close(self) -> None:
         """End the thread; a message not yet sent is left to the sweep of another process or the next start."""

@@ -1,5 +1,7 @@
 """What has to happen after a commit: noted on the session, done by whoever commits."""
 
+import hashlib
+
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -11,9 +13,9 @@ RELEASED = "potstill.released"
 DROPPED = "potstill.dropped"
 
 
-def wake_workers(session: Session) -> None:
-    """Send the workers a wake-up after the commit."""
-    session.info[WAKE] = True
+def wake_workers(session: Session, queue: str) -> None:
+    """Send the workers of a queue a wake-up after the commit."""
+    session.info.setdefault(WAKE, set()).add(queue)
 
 
 def touch(session: Session, federation: FederationRow) -> None:
@@ -30,6 +32,13 @@ def release_blobs(session: Session, digests: set[str]) -> None:
 def drop_upload(session: Session, upload_id: str) -> None:
     """Remove the bytes of a resumable upload after the commit."""
     session.info.setdefault(DROPPED, set()).add(upload_id)
+
+
+def alone(session: Session, what: str) -> None:
+    """Wait for every other transaction that is alone with the same thing; SQLite's write lock does so by itself."""
+    if session.get_bind().dialect.name == "postgresql":
+        number = int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], signed=True)
+        session.execute(text("SELECT pg_advisory_xact_lock(815002, :number)"), {"number": number})
 
 
 def hold_blobs(session: Session) -> None:

@@ -18,7 +18,7 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import FederationConfig
 from service.domain.states import LIVE, ROUND, advance
 from service.infra import tokens
-from service.operations import audit, datasets, jobs, joining, lifecycle, models
+from service.operations import audit, datasets, jobs, joining, lifecycle, models, workers
 from service.operations.clock import now
 from service.operations.limits import check_room
 from service.operations.paging import page
@@ -85,6 +85,7 @@ def create(
         local=local,
         rounds=request.rounds,
         datasets=refs,
+        queue=request.queue,
     )
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
@@ -293,7 +294,10 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
 
 
 def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) -> str | None:
-    """Say what keeps a running federation from opening a round, if anything does."""
+    """Say what keeps a federation from going on, if anything does."""
+    unserved = workers.unserved(session, row.id)
+    if unserved:
+        return "; ".join(f"a worker of the queue {queue!r}: none is alive" for queue in unserved)
     if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
         return None
     wanted = lifecycle.clients_wanted(lifecycle.config_of(row).rounds, newest)

@@ -9,7 +9,7 @@ from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blobs import Blobs
 from service.operations.clock import now
-from service.operations.workers import SILENT
+from service.operations.workers import SILENT, unserved
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, WorkerRow
 
@@ -33,6 +33,9 @@ def checks(database: Database, blobs: Blobs, settings: Settings, worker: bool) -
                 silent = moment - newest if newest else None
                 said = f"last heard {silent.total_seconds():.0f} s ago" if silent else "no worker has been heard"
                 found["worker"] = (silent is not None and silent < SILENT, said)
+                for queue, count in unserved(session).items():
+                    missing = f"{count} jobs wait, and no worker serves it; start one with POTSTILL_QUEUES={queue}"
+                    found[f"queue {queue}"] = (False, missing)
                 age = moment - oldest if oldest else timedelta()
                 found["queue"] = (
                     age < STARVED,

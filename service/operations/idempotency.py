@@ -9,6 +9,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
+from service.operations import effects
 from service.operations.clock import now
 from service.persistence.tables import IdempotencyRow
 
@@ -32,6 +33,7 @@ def once(
     if not 1 <= len(key) <= 200 or not key.isprintable():
         raise invalid_field("Idempotency-Key", "must have 1 to 200 printable characters")
     hashed = hashlib.sha256(request.encode()).hexdigest()
+    effects.alone(session, f"{principal} {key}")  # or the second of two at once would fail, not be answered
     row = session.get(IdempotencyRow, (principal, key))
     if row is not None:
         if row.request_hash != hashed:

@@ -3,6 +3,7 @@
 A worker that lost its lease has an old fence; nothing it says counts any more.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,9 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.queue import QUEUES
 from service.domain.errors import not_found
+from service.domain.federation import FederationConfig, queue_of
 from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations import effects, notices
@@ -41,9 +44,10 @@ def enqueue(
         attempt=0,
         fence=0,
         cancel_requested=False,
+        queue=queue_of(kind, FederationConfig.model_validate(federation.config)),
     )
     session.add(job)
-    effects.wake_workers(session)
+    effects.wake_workers(session, job.queue)
     return job
 
 
@@ -64,18 +68,21 @@ def _due(moment: datetime) -> Any:
     )
 
 
-def any_due(session: Session) -> bool:
-    """Whether a job waits for a worker; a look that takes no write lock."""
-    return session.scalars(select(JobRow.id).where(_due(now())).limit(1)).first() is not None
+def any_due(session: Session, queues: Sequence[str] = QUEUES) -> bool:
+    """Whether a job of some queues waits for a worker; a look that takes no write lock."""
+    query = select(JobRow.id).where(_due(now()), JobRow.queue.in_(queues)).limit(1)
+    return session.scalars(query).first() is not None
 
 
-def claim(session: Session, worker_id: str, device: str, lease_seconds: float) -> JobRow | None:
+def claim(
+    session: Session, worker_id: str, device: str, lease_seconds: float, queues: Sequence[str] = QUEUES
+) -> JobRow | None:
     """Take a job that is due: queued, or held by a worker that has gone silent. None when there is none.
 
     The one with the fewest attempts goes first, then the oldest: one that fails again and again holds nobody up.
     """
     moment = now()
-    due = select(JobRow.id).where(_due(moment)).order_by(JobRow.attempt, JobRow.id)
+    due = select(JobRow.id).where(_due(moment), JobRow.queue.in_(queues)).order_by(JobRow.attempt, JobRow.id)
     oldest = due.limit(1).with_for_update(skip_locked=True).scalar_subquery()
     job = session.scalars(
         update(JobRow)
@@ -175,7 +182,7 @@ def give_back(session: Session, job: JobRow) -> None:
     job.lease_until = job.worker_id = job.not_before = job.error = job.detail = None
     job.queued_at = now()
     job.attempt -= 1
-    effects.wake_workers(session)
+    effects.wake_workers(session, job.queue)
 
 
 def end(job: JobRow, event: str) -> None:
@@ -215,7 +222,7 @@ def requeue(session: Session, job: JobRow) -> None:
     job.state = advance(JOB, job.state, "retry", "job")
     job.attempt, job.cancel_requested, job.queued_at = 0, False, now()
     job.error = job.detail = job.finished_at = job.not_before = job.hinted_at = None
-    effects.wake_workers(session)
+    effects.wake_workers(session, job.queue)
 
 
 def unheard(session: Session, moment: datetime) -> list[JobRow]:

@@ -65,7 +65,7 @@ def _wake(session: Session) -> None:
     moment = now()
     for job in jobs.unheard(session, moment):
         job.hinted_at = moment
-        effects.wake_workers(session)
+        effects.wake_workers(session, job.queue)
 
 
 def _is_worn_out() -> tuple[object, ...]:

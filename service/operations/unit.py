@@ -21,7 +21,7 @@ class Store:
 
     Args:
         parts: bytes of resumable uploads; a worker, which has none, leaves it out.
-        wake: called after a commit that added work.
+        wake: called after a commit that added work, with the queues that have it.
         changed: called after a commit that waiting devices may care about.
         told: called after a commit that has added events.
     """
@@ -30,7 +30,7 @@ class Store:
         self,
         database: Database,
         blobs: Blobs,
-        wake: Callable[[], None] = lambda: None,
+        wake: Callable[[set[str]], None] = lambda queues: None,
         changed: Callable[[], None] = lambda: None,
         parts: Parts | None = None,
         told: Callable[[], None] = lambda: None,
@@ -53,7 +53,7 @@ class Store:
         if told:
             self._told()
         if session.info.get(effects.WAKE):
-            self._wake()
+            self._wake(session.info[effects.WAKE])
         if session.info.get(effects.CHANGED):
             self._changed()
         if self.parts is not None:

@@ -1,12 +1,14 @@
 """Jobs and workers as they are shown; what workers say of themselves."""
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from contract.queue import QUEUES
 from contract.wire import rounds as wire
 from service.operations import notices
 from service.operations.clock import now
@@ -17,10 +19,31 @@ SILENT = timedelta(seconds=20)
 FORGOTTEN = timedelta(days=1)
 
 
-def heartbeat(session: Session, worker_id: str, host: str, pid: int, device: str, job_id: str | None) -> None:
+def heartbeat(
+    session: Session,
+    worker_id: str,
+    host: str,
+    pid: int,
+    device: str,
+    job_id: str | None,
+    queues: Sequence[str] = QUEUES,
+) -> None:
     """Record that a worker is alive, and what it does."""
     seen = {"host": host, "pid": pid, "device": device, "last_seen_at": now(), "job_id": job_id, "lost_at": None}
-    session.merge(WorkerRow(id=worker_id, **seen))
+    session.merge(WorkerRow(id=worker_id, queues=",".join(queues), **seen))
+
+
+def unserved(session: Session, federation_id: str | None = None) -> dict[str, int]:
+    """Return queue -> waiting jobs, for the queues that no worker that is alive serves."""
+    query = select(JobRow.queue, func.count()).where(JobRow.state == "queued").group_by(JobRow.queue)
+    if federation_id is not None:
+        query = query.where(JobRow.federation_id == federation_id)
+    waiting = dict(session.execute(query))
+    if not waiting:
+        return {}
+    alive = session.scalars(select(WorkerRow.queues).where(WorkerRow.last_seen_at >= now() - SILENT))
+    served = {queue for queues in alive for queue in queues.split(",")}
+    return {queue: count for queue, count in sorted(waiting.items()) if queue not in served}
 
 
 def leave(session: Session, worker_id: str) -> None:
@@ -63,6 +86,7 @@ def _describe_worker(row: WorkerRow) -> wire.Worker:
         host=row.host,
         pid=row.pid,
         device=row.device,
+        queues=row.queues.split(","),
         alive=now() - row.last_seen_at < SILENT,
         last_seen_at=row.last_seen_at,
         job_id=row.job_id,
@@ -88,6 +112,7 @@ def describe_job(row: JobRow) -> wire.Job:
         id=row.id,
         kind=row.kind,
         state=row.state,
+        queue=row.queue,
         federation_id=row.federation_id,
         round_id=row.round_id,
         attempt=row.attempt,

@@ -313,6 +313,7 @@ class JobRow(Base):
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     progress: Mapped[dict[str, Any] | None]
     resumed_from: Mapped[dict[str, Any] | None]
+    queue: Mapped[str] = mapped_column(default="gpu")
     device: Mapped[str | None]
     peak_memory_bytes: Mapped[int | None]
     error: Mapped[str | None]
@@ -331,6 +332,7 @@ class WorkerRow(Base):
     host: Mapped[str]
     pid: Mapped[int]
     device: Mapped[str]
+    queues: Mapped[str] = mapped_column(default="cpu,gpu")
     last_seen_at: Mapped[datetime]
     job_id: Mapped[str | None]
     lost_at: Mapped[datetime | None]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from contract.queue import QUEUE, TASK_WORK
+from contract.queue import TASK_WORK
 from service.infra import atomicfs
 from service.infra.queue import Sender, make_celery
 from service.infra.wakeup import Wakeup
@@ -69,18 +69,18 @@ def test_a_half_written_message_is_not_seen(channel: Any, tmp_path: Path) -> Non
 
 def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Any) -> None:
     sender = Sender(settings)
-    assert sender.send() is True
+    assert sender.send("cpu") is True
     [message] = messages(settings.queue_dir)
     body = json.loads(message.read_text())
     assert body["headers"]["task"] == TASK_WORK
     assert body["content-type"] == "application/json"
-    assert f".{QUEUE}.msg" in message.name
+    assert ".potstill.cpu.msg" in message.name
     sender.close()
 
 
 def test_a_broker_that_is_away_is_no_error(make_settings: Any) -> None:
     sender = Sender(make_settings(broker_url="nosuchtransport://"))
-    assert sender.send() is False
+    assert sender.send("cpu") is False
 
 
 def test_celery_reads_json_only_and_keeps_no_results(settings: Any) -> None:
@@ -97,8 +97,8 @@ def test_a_wake_up_is_sent_from_another_thread_and_ends_with_it(settings: Any) -
     threads = []
 
     class Recorder:
-        def send(self) -> bool:
-            threads.append(threading.current_thread().name)
+        def send(self, queue: str) -> bool:
+            threads.append(f"{threading.current_thread().name} {queue}")
             sent.set()
             return True
 
@@ -107,7 +107,7 @@ def test_a_wake_up_is_sent_from_another_thread_and_ends_with_it(settings: Any) -
 
     wakeup._sender.close()
     wakeup._sender = Recorder()
-    wakeup.request()
+    wakeup.request({"gpu"})
     assert sent.wait(5)
     wakeup.close()
-    assert threads == ["wakeup", "closed"]
+    assert threads == ["wakeup gpu", "closed"]

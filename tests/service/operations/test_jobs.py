@@ -1,6 +1,7 @@
 """Jobs on SQLite and PostgreSQL: who gets one, who keeps it, and whose word no longer counts."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,7 +12,8 @@ from sqlalchemy import select, text, update
 
 from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
-from service.operations import clock, federations, jobs, lifecycle, publishing, sweep
+from service.operations import clock, federations, health, jobs, lifecycle, publishing, sweep, workers
+from service.operations.idempotency import once
 from service.operations.jobs import LostLease
 from service.persistence.tables import FederationRow, JobRow, ModelRow
 
@@ -226,7 +228,7 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
 
 def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
     heard: list[str] = []
-    store = type(both.store)(both.database, both.blobs, lambda: heard.append("wake"))
+    store = type(both.store)(both.database, both.blobs, lambda queues: heard.append("wake"))
     sweep.sweep(store, 3)
     assert heard == []  # the first message has had no time to arrive
     move(3)
@@ -255,7 +257,9 @@ def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Any
 
 def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:
     heard: list[str] = []
-    store = type(both.store)(both.database, both.blobs, lambda: heard.append("wake"), lambda: heard.append("changed"))
+    store = type(both.store)(
+        both.database, both.blobs, lambda queues: heard.append("wake"), lambda: heard.append("changed")
+    )
     with pytest.raises(RuntimeError), store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
         federations.start(session, row.id, 3)
@@ -337,3 +341,77 @@ def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, m
     assert following is not None and following.id == later, "the younger one, which has not failed yet"
     again = claim(both)
     assert again is not None and again.id == poisoned.id
+
+
+def test_a_worker_takes_the_jobs_of_its_queues_alone(both: Any, fed: str) -> None:
+    with both.store.write() as session:
+        row = session.get_one(FederationRow, fed)
+        network = jobs.enqueue(session, "score", row, 3)
+        assert [job.queue for job in session.scalars(select(JobRow).order_by(JobRow.id))] == ["cpu", "gpu"]
+    with both.store.write() as session:
+        assert jobs.any_due(session, ["gpu"]) and jobs.any_due(session, ["cpu"])
+        taken = jobs.claim(session, "w1", "cuda:0", 30.0, ["gpu"])
+        assert taken is not None and taken.id == network.id
+        assert jobs.claim(session, "w1", "cuda:0", 30.0, ["gpu"]) is None
+        assert not jobs.any_due(session, ["gpu"])
+        assert jobs.claim(session, "w2", "cpu", 30.0, ["cpu"]) is not None
+
+
+DISTILLED = {"recipe": {"name": "feddf", "options": {"distil": {"data": {"kind": "noise"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "queue"),
+    [
+        ("initialize", DISTILLED, "cpu"),
+        ("round", {}, "cpu"),
+        ("round", {"queue": "gpu"}, "cpu"),  # an average needs no GPU, whoever wants one
+        ("round", DISTILLED, "gpu"),
+        ("round", {**DISTILLED, "queue": "cpu"}, "cpu"),
+        ("score", {}, "gpu"),
+    ],
+)
+def test_which_queue_a_job_waits_in(both: Any, kind: str, changes: dict[str, Any], queue: str) -> None:
+    with both.store.write() as session:
+        row = federations.create(session, b"k" * 16, FederationCreate.model_validate({**BODY, **changes}))
+        assert jobs.enqueue(session, kind, row, 3).queue == queue
+
+
+def test_a_queue_that_nobody_serves_is_told(both: Any, fed: str) -> None:
+    def told() -> tuple[dict[str, int], str | None]:
+        with both.store.read() as session:
+            federation = federations.describe(session, session.get_one(FederationRow, fed))
+            return workers.unserved(session), federation.waiting_for
+
+    assert told() == ({"cpu": 1}, "a worker of the queue 'cpu': none is alive")
+    with both.store.write() as session:
+        workers.heartbeat(session, "w1", "host", 1, "cuda:0", None, ["gpu"])
+    assert told()[0] == {"cpu": 1}
+    with both.store.write() as session:
+        workers.heartbeat(session, "w2", "host", 2, "cpu", None, ["cpu"])
+    assert told()[0] == {}
+    with both.store.read() as session:
+        found = health.checks(both.database, both.blobs, both.settings, True)
+    assert "queue cpu" not in found
+
+
+def test_one_key_at_once_gets_one_answer_from_every_replica(both: Any) -> None:
+    """Two requests with one key, each in a transaction of its own: the second one waits, and is answered."""
+    inside, made = threading.Event(), []
+
+    def request(first: bool) -> dict[str, Any]:
+        def make() -> dict[str, Any]:
+            made.append(first)
+            inside.set()
+            time.sleep(0.3)  # the other one comes meanwhile
+            return {"by": first}
+
+        if not first:
+            assert inside.wait(10)
+        with both.store.write() as session:
+            return once(session, "tok_1", "key", "request", make)
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(request, [True, False]))
+    assert answers == [{"by": True}] * 2
+    assert made == [True]
