@@ -38,7 +38,9 @@ def unserved(session: Session, federation_id: str | None = None) -> dict[str, in
     query = select(JobRow.queue, func.count()).where(JobRow.state == "queued").group_by(JobRow.queue)
     if federation_id is not None:
         query = query.where(JobRow.federation_id == federation_id)
-    waiting = dict(session.execute(query).tuples().all())
+    waiting: dict[str, int] = {}
+    for queue, count in session.execute(query):
+        waiting[queue] = count
     if not waiting:
         return {}
     alive = session.scalars(select(WorkerRow.queues).where(WorkerRow.last_seen_at >= now() - SILENT))
