@@ -233,17 +233,13 @@ def make_current(session: Session, federation: FederationRow, targets: Mapping[s
 
 
 def drop_state(session: Session, federation: FederationRow, names: set[str]) -> None:
-    """Forget what a recipe has kept under some names."""
-    for name, id_ in lifecycle.kept_state(session, federation.id).items():
-        if name in names:
-            old = session.get_one(ModelRow, id_)
-            session.execute(
-                delete(CurrentModelRow).where(
-                    CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
-                )
+    """Keep no longer what a recipe has kept under some names; the files stay as long as retention has them."""
+    for name in names:
+        session.execute(
+            delete(CurrentModelRow).where(
+                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
             )
-            session.delete(old)
-            effects.release_blobs(session, {old.digest})
+        )
     session.flush()
 
 
