@@ -22,6 +22,7 @@ from contract.wire.federations import (
     Rollback,
 )
 from contract.wire.rounds import Dataset, Job, JobRetry, Model, Promotion, Round, RoundDetail, Worker
+from contract.wire.status import Status
 
 Item = TypeVar("Item")
 
@@ -237,6 +238,12 @@ class OperatorClient(Records):
     def delete_dataset(self, dataset_id: str) -> None:
         """DELETE /v1/datasets/{id}; `InUse` while a federation that goes on needs it."""
         self._transport.request("DELETE", f"/v1/datasets/{_part(dataset_id)}")
+
+    # The service
+
+    def status(self) -> Status:
+        """GET /v1/status: whether all is well, and what role this token has."""
+        return self._get("/v1/status", Status)
 
     # Jobs and workers
 

@@ -34,6 +34,7 @@ from service.api.routes import (
     pages,
     rounds,
     staging,
+    status,
     tokens,
     uploads,
 )
@@ -233,6 +234,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
         catalogue,
         tokens,
         metrics,
+        status,
         pages,
     ):
         app.include_router(module.router)

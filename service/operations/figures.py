@@ -1,6 +1,5 @@
 """The state of the service in figures, for monitoring and the dashboard."""
 
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
@@ -31,7 +30,7 @@ _STATES = {
 def state(session: Session) -> State:
     """Return how many of everything there are."""
     moment = now()
-    heard = session.scalar(select(func.max(WorkerRow.last_seen_at)))
+    heard, waited = ages(session)
     alive = select(func.count()).select_from(WorkerRow).where(WorkerRow.last_seen_at > moment - SILENT)
     enrolled = select(func.count()).select_from(ClientRow).where(ClientRow.revoked_at.is_(None))
     return State(
@@ -45,16 +44,21 @@ def state(session: Session) -> State:
         },
         clients=session.scalar(enrolled) or 0,
         workers=session.scalar(alive) or 0,
-        oldest_queued_seconds=oldest_queued(session, moment),
-        heartbeat_age_seconds=None if heard is None else max(0.0, (moment - heard).total_seconds()),
+        oldest_queued_seconds=waited,
+        heartbeat_age_seconds=heard,
         events=head(session),
     )
 
 
-def oldest_queued(session: Session, moment: datetime) -> float:
-    """Return the seconds that the oldest queued job has waited, 0 when none waits."""
+def ages(session: Session) -> tuple[float | None, float]:
+    """Return the seconds since a worker was last heard, and those that the oldest queued job has waited (0: none)."""
+    heard = session.scalar(select(func.max(WorkerRow.last_seen_at)))
     oldest = session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
-    return 0.0 if oldest is None else max(0.0, (moment - oldest).total_seconds())
+    moment = now()
+    return (
+        None if heard is None else max(0.0, (moment - heard).total_seconds()),
+        0.0 if oldest is None else max(0.0, (moment - oldest).total_seconds()),
+    )
 
 
 def _by_state(session: Session, table: type[Any]) -> dict[str, int]:

@@ -1,10 +1,12 @@
-"""Health, and the OpenAPI page with its own assets."""
+"""Health, the dashboard, and the OpenAPI page; all assets are our own."""
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
 from contract.wire.catalogue import Check, Health, Readiness
 from service.api.deps import Services
@@ -12,6 +14,10 @@ from service.operations import health
 
 router = APIRouter(tags=["health"])
 
+_DASHBOARD_CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
 _DOCS = """<!doctype html>
 <html lang="en">
 <head>
@@ -68,6 +74,12 @@ async def docs() -> HTMLResponse:
 
 
 @router.get("/", include_in_schema=False)
-async def root() -> RedirectResponse:
-    """Send people to the OpenAPI page."""
-    return RedirectResponse("/docs")
+async def dashboard() -> HTMLResponse:
+    """The operators' page. It holds nothing by itself: what it shows it asks for with the token that is typed in."""
+    headers = {"Content-Security-Policy": _DASHBOARD_CSP, "Cache-Control": "no-cache"}
+    return HTMLResponse(_dashboard(), headers=headers)
+
+
+@cache
+def _dashboard() -> str:
+    return (files("service") / "static" / "dashboard" / "index.html").read_text()

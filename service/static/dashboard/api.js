@@ -1,0 +1,140 @@
+// Talks to the service: JSON with the token that this tab holds, and the event stream.
+
+const KEY = "potstill.token";
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || `the service answered ${status}`);
+    this.status = status;
+    this.kind = (body.type ?? "").replace("urn:potstill:problem:", "");
+    this.title = body.title ?? "";
+    this.instance = body.instance ?? "";
+  }
+}
+
+export class Lost extends Error {}
+
+let onSignedOut = () => {};
+export const whenSignedOut = (act) => (onSignedOut = act);
+
+const headers = (more) => ({ Authorization: `Bearer ${token.get() ?? ""}`, ...more });
+
+async function answered(response) {
+  if (response.ok) return response;
+  const body = await response.json().catch(() => ({}));
+  if (response.status === 401) onSignedOut(body.detail);
+  throw new Problem(response.status, body);
+}
+
+async function send(method, path, options) {
+  try {
+    return await fetch(path, { method, cache: "no-store", credentials: "omit", redirect: "error", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Lost("the service does not answer");
+  }
+}
+
+export async function get(path) {
+  const response = await answered(await send("GET", path, { headers: headers({ Accept: "application/json" }) }));
+  return response.json();
+}
+
+export async function post(path, body = {}) {
+  const key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  const more = { "Content-Type": "application/json", "Idempotency-Key": key };
+  const response = await answered(await send("POST", path, { headers: headers(more), body: JSON.stringify(body) }));
+  return response.status === 204 ? null : response.json();
+}
+
+export async function remove(path) {
+  await answered(await send("DELETE", path, { headers: headers({}) }));
+}
+
+export async function all(path, most = 2000) {
+  const items = [];
+  let after = "";
+  do {
+    const page = await get(`${path}${path.includes("?") ? "&" : "?"}limit=500${after}`);
+    items.push(...page.items);
+    after = page.next === null ? null : `&after=${encodeURIComponent(page.next)}`;
+  } while (after !== null && items.length < most);
+  return items;
+}
+
+export async function download(path, name) {
+  const response = await answered(await send("GET", path, { headers: headers({}) }));
+  const url = URL.createObjectURL(await response.blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+const SILENCE = 45000; // three of the service's heartbeats
+
+// Follows an event stream for as long as it is open; goes on by the last id after a break.
+export class Stream {
+  constructor(path, newest, { event, progress, state }) {
+    Object.assign(this, { path, newest, event, progress, state, last: null, open: true, tries: 0 });
+    this.follow();
+  }
+
+  close() {
+    this.open = false;
+    this.abort?.abort();
+  }
+
+  async follow() {
+    while (this.open) {
+      try {
+        await this.once();
+      } catch (error) {
+        if (!this.open) return;
+        if (error instanceof Problem && error.status < 500 && error.status !== 429) return;
+        this.state("lost");
+      }
+      if (!this.open) return;
+      await new Promise((done) => setTimeout(done, Math.min(8000, 300 * 2 ** this.tries)));
+      this.tries += 1;
+    }
+  }
+
+  async once() {
+    this.abort = new AbortController();
+    const more = { Accept: "text/event-stream", ...(this.last === null ? {} : { "Last-Event-ID": this.last }) };
+    const path = this.last === null ? `${this.path}?newest=${this.newest}` : this.path;
+    const response = await answered(await send("GET", path, { headers: headers(more), signal: this.abort.signal }));
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const watch = setTimeout(() => this.abort.abort(), SILENCE);
+      const { done, value } = await reader.read().finally(() => clearTimeout(watch));
+      if (done || !this.open) return;
+      if (this.tries !== -1) this.state("live");
+      this.tries = -1;
+      const frames = (rest + value).split("\n\n");
+      rest = frames.pop();
+      frames.forEach((frame) => this.take(frame));
+    }
+  }
+
+  take(frame) {
+    let name = "message", data = "";
+    for (const line of frame.split("\n")) {
+      if (line.startsWith("id: ")) this.last = line.slice(4);
+      else if (line.startsWith("event: ")) name = line.slice(7);
+      else if (line.startsWith("data: ")) data += line.slice(6);
+    }
+    if (!data) return;
+    if (name === "progress") this.progress(JSON.parse(data));
+    else if (name !== "missed") this.event(JSON.parse(data));
+  }
+}

@@ -1,0 +1,112 @@
+// Charts in SVG: lines over rounds, and shares of clients over rounds.
+
+import { el, svg } from "./dom.js";
+import { percent } from "./format.js";
+
+const WIDTH = 720, HEIGHT = 260, LEFT = 52, RIGHT = 14, TOP = 14, BOTTOM = 40;
+
+function steps(low, high, most) {
+  const raw = (high - low) / most || 1;
+  const unit = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= raw * 0.999);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step) found.push(at);
+  return found;
+}
+
+function range(series) {
+  const values = series.flatMap((line) => line.points.map(([, y]) => y)).filter(Number.isFinite);
+  if (!values.length) return [0, 1];
+  let low = Math.min(...values), high = Math.max(...values);
+  const room = Math.max(0.02, (high - low) * 0.08);
+  [low, high] = [Math.max(0, low - room), Math.min(1, high + room)];
+  return high - low > 0.5 ? [0, 1] : [low, high];
+}
+
+// series: [{name, points: [[round, share or null]], dashed}]. A point that is no number leaves a gap and a cross below.
+export function lines(series, { label, rounds }) {
+  const [low, high] = range(series);
+  const first = Math.min(1, ...series.flatMap((line) => line.points.map(([x]) => x)));
+  const last = Math.max(first + 1, rounds, ...series.flatMap((line) => line.points.map(([x]) => x)));
+  const x = (round) => LEFT + ((round - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - ((value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
+  const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label });
+  for (const value of steps(low, high, 5)) {
+    root.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
+    const digits = high - low < 0.1 ? 1 : 0;
+    root.append(svg("text", { class: "tick", x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value, digits)));
+  }
+  for (const round of steps(first, last, 10).filter(Number.isInteger)) {
+    root.append(svg("text", { class: "tick", x: x(round), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, round));
+  }
+  root.append(svg("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
+  root.append(svg("text", { class: "tick", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "round"));
+  const tip = el("p", { class: "tip", "aria-live": "polite" }, "\u00a0");
+  const say = (line, round, value) => () => (tip.textContent = `${line.name}, round ${round}: ${percent(value)}`);
+  series.forEach((line, index) => {
+    const pen = `s${index % 8}${line.dashed ? " dashed" : ""}`;
+    for (const run of runs(line.points)) {
+      const path = run.map(([round, value], at) => `${at ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+      root.append(svg("path", { class: `line ${pen}`, d: path }));
+    }
+    const dots = line.points.length <= 60;
+    for (const [round, value] of line.points) {
+      const known = Number.isFinite(value);
+      if (!known) root.append(svg("text", { class: `cross ${pen}`, x: x(round), y: HEIGHT - BOTTOM - 4, "text-anchor": "middle" }, "×"));
+      else if (dots) root.append(svg("circle", { class: `dot ${pen}`, cx: x(round), cy: y(value), r: 3 }));
+      const spot = svg("circle", { class: "spot", cx: x(round), cy: known ? y(value) : HEIGHT - BOTTOM - 8, r: 9 });
+      spot.addEventListener("pointerenter", say(line, round, value));
+      root.append(spot);
+    }
+  });
+  const legend = el("ul", { class: "legend" }, series.map((line, index) => {
+    const newest = line.points.at(-1);
+    const key = svg("svg", { viewBox: "0 0 22 8", class: "key", "aria-hidden": "true" },
+      svg("line", { class: `line s${index % 8}${line.dashed ? " dashed" : ""}`, x1: 1, x2: 21, y1: 4, y2: 4 }));
+    return el("li", {}, key, `${line.name} `, el("b", {}, newest ? percent(newest[1]) : ""));
+  }));
+  return [legend, el("div", { class: "scroll" }, root), tip];
+}
+
+function runs(points) {
+  const found = [];
+  let run = [];
+  for (const point of points) {
+    if (Number.isFinite(point[1])) run.push(point);
+    else [run, found[found.length]] = [[], run];
+  }
+  return [...found, run].filter((each) => each.length > 1);
+}
+
+const CELL = 18, LETTER = 6.6, MOST_ROUNDS = 60, MOST_NAMES = 60;
+
+// rows: [{name, shares: Map(round -> share)}]: the darker, the more a client counted.
+export function heat(rows, rounds, label) {
+  const shown = rounds.slice(-MOST_ROUNDS), names = rows.slice(0, MOST_NAMES);
+  const top = Math.max(1e-9, ...names.flatMap((row) => shown.map((round) => row.shares.get(round) ?? 0)));
+  const space = 14 + LETTER * Math.min(22, Math.max(4, ...names.map((row) => row.name.length)));
+  const width = space + shown.length * CELL + 10, height = names.length * CELL + 30;
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "heat", role: "img", "aria-label": label });
+  const tip = el("p", { class: "tip", "aria-live": "polite" }, `darkest: ${percent(top)}`,
+    rows.length > names.length ? `; the first ${names.length} of ${rows.length} clients are shown` : "");
+  names.forEach((row, line) => {
+    const name = row.name.length > 22 ? `${row.name.slice(0, 21)}…` : row.name;
+    root.append(svg("text", { class: "tick", x: space - 8, y: line * CELL + 13, "text-anchor": "end" }, name));
+    shown.forEach((round, column) => {
+      const share = row.shares.get(round);
+      const cell = svg("rect", {
+        class: share === undefined ? "none" : "share", x: space + column * CELL, y: line * CELL + 1, width: CELL - 2,
+        height: CELL - 2, rx: 2, "fill-opacity": share === undefined ? null : (0.12 + 0.88 * (share / top)).toFixed(3),
+      });
+      const text = `${row.name}, round ${round}: ${share === undefined ? "not in this round" : percent(share)}`;
+      cell.addEventListener("pointerenter", () => (tip.textContent = text));
+      root.append(cell);
+    });
+  });
+  const every = Math.max(1, Math.ceil(shown.length / 20));
+  shown.forEach((round, column) => {
+    if (column % every) return;
+    root.append(svg("text", { class: "tick", x: space + column * CELL + CELL / 2 - 1, y: names.length * CELL + 16, "text-anchor": "middle" }, round));
+  });
+  return [el("div", { class: "scroll" }, root), tip];
+}

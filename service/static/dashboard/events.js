@@ -1,0 +1,64 @@
+// The feed: events as sentences.
+
+import { el } from "./dom.js";
+import { clock, percent, seconds, words } from "./format.js";
+
+const MOST = 200;
+
+const GOOD = new Set(["round.published", "federation.finished", "job.done", "model.published"]);
+const BAD = /\.(failed|refused|lost|rejected|cancelled|skipped)$/;
+
+function sentence({ kind, data }) {
+  const job = data.job && `${data.job} job`;
+  const who = data.client ?? data.name ?? job ?? data.prototype ?? data.host ?? "";
+  const round = data.round === undefined ? "" : `round ${data.round}`;
+  const answered = data.answered === undefined ? "" : `${data.answered} of ${data.asked} answered`;
+  const why = data.reason ?? data.detail ?? "";
+  const more = [
+    kind.startsWith("round.") || kind.startsWith("update.") ? round : "",
+    who,
+    kind === "federation.stage" ? words(data.state) : "",
+    data.phase ?? "",
+    kind.startsWith("round.") && kind !== "round.opened" ? answered : "",
+    kind === "round.opened" ? `${data.asked} asked` : "",
+    data.accuracy === undefined || kind.startsWith("model.") ? "" : `accuracy ${percent(data.accuracy)}`,
+    data.problem ?? data.error ?? "",
+  ];
+  return { text: more.filter(Boolean).join(", "), why };
+}
+
+export class Feed {
+  constructor(place, names) {
+    this.place = place;
+    this.names = names;
+    this.list = el("ol", { class: "stream scroll high", tabindex: "0", "aria-label": "events, the newest first" });
+    this.place.replaceChildren(el("p", { class: "quiet" }, "nothing has happened yet"));
+    this.empty = true;
+  }
+
+  add(event) {
+    if (this.empty) {
+      this.place.replaceChildren(this.list);
+      this.empty = false;
+    }
+    const { text, why } = sentence(event);
+    const kind = BAD.test(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "";
+    const name = this.names?.(event.federation_id);
+    this.list.prepend(el("li", { class: kind },
+      el("time", { datetime: event.at }, clock(event.at)),
+      el("span", { class: "what" }, event.kind.replace(".", " ").replaceAll("_", " ")),
+      el("span", {}, name && el("b", {}, `${name} `), text, why && el("span", { class: "why" }, text ? `: ${why}` : why))));
+    while (this.list.children.length > MOST) this.list.lastChild.remove();
+  }
+}
+
+export function progress(job) {
+  const now = job.progress;
+  if (!now) return [el("span", {}, "begins")];
+  const parts = [now.of ? `${now.step} of ${now.of}` : "", now.rate ? `${now.rate.toPrecision(2)} a second` : "",
+    now.eta !== null && now.eta !== undefined ? `${seconds(now.eta)} left` : ""];
+  return [
+    el("span", {}, el("b", {}, now.phase), " ", parts.filter(Boolean).join(", ")),
+    el("progress", now.of ? { value: now.step, max: now.of, "aria-label": `${now.phase} of ${job.kind}` } : { "aria-label": now.phase }),
+  ];
+}

@@ -1,0 +1,203 @@
+// One federation: how it goes, who takes part, what can be done.
+
+import { all, get, post } from "./api.js";
+import { attempt, confirm, secret } from "./dialogs.js";
+import { badge, bar, button, command, el, panel, show } from "./dom.js";
+import { Feed, progress } from "./events.js";
+import { percent, words } from "./format.js";
+import { clients, jobs, models } from "./lists.js";
+import { accuracy, participants, shares, timeline } from "./rounds.js";
+
+const OVER = ["finished", "cancelled", "failed"];
+const REMEDY = {
+  too_few_updates: "Look at the clients below: are they there, and do their uploads pass? A longer deadline_seconds or a smaller min_updates helps.",
+  worker_lost: "A worker died or was stopped. Look at its log; retry the job once a worker is back.",
+  out_of_memory: "The job needs more memory than the worker has: a smaller batch size or a larger machine, then retry the job.",
+  non_finite: "A network gave numbers that are not finite. Look at the clients' losses; retry the job without the one that is named.",
+  schema_mismatch: "Weights do not fit the prototype's network: the imported model is another one.",
+  bad_option: "An option does not fit this task; create the federation again without it.",
+  cancelled: "An operator ended the job; retry it, or resume to go on without this round.",
+  internal: "The worker's log has the fault; retry the job after mending it.",
+};
+const NAMES = "now accuracy shares rounds round clients jobs models feed".split(" ");
+
+export class FederationPage {
+  constructor(place, may, id, crumbs) {
+    Object.assign(this, { may, id, crumbs, rounds: [], running: [], chosen: null, every: 4000 });
+    this.head = el("section", { class: "panel head" });
+    this.places = Object.fromEntries(NAMES.map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
+    place.replaceChildren(this.head, ...Object.values(this.places));
+    const inside = el("div");
+    this.places.feed.replaceChildren(...panel("What happens", inside));
+    this.places.feed.hidden = false;
+    this.feed = new Feed(inside);
+    this.path = `/v1/federations/${encodeURIComponent(id)}`;
+    this.stream = { path: `${this.path}/events`, newest: 100 };
+  }
+
+  event(event) {
+    this.feed.add(event);
+    return true;
+  }
+
+  progress(jobs) {
+    this.running = jobs;
+    this.renderNow();
+    this.renderJobs();
+  }
+
+  async load() {
+    const [federation, clients, jobs, models] = await Promise.all([
+      get(this.path), all(`${this.path}/clients`), all(`/v1/jobs?federation=${encodeURIComponent(this.id)}`),
+      all(`/v1/models?federation=${encodeURIComponent(this.id)}`), this.loadRounds(),
+    ]);
+    Object.assign(this, { federation, clients, jobs: jobs.reverse(), models: models.reverse() });
+    const shown = this.chosen ?? this.rounds.at(-1)?.id;
+    this.round = shown ? await get(`/v1/rounds/${encodeURIComponent(shown)}`) : null;
+    this.render();
+  }
+
+  // Rounds that are over do not change: only those after them are asked for again.
+  async loadRounds() {
+    let kept = this.rounds.findIndex((round) => !["published", "skipped"].includes(round.state));
+    if (kept < 0) kept = this.rounds.length;
+    const before = this.rounds[kept - 1];
+    const after = before ? `?after=${encodeURIComponent(before.id)}` : "";
+    const fresh = await all(`${this.path}/rounds${after}`, 20000);
+    this.rounds = [...this.rounds.slice(0, kept), ...fresh];
+  }
+
+  choose(id) {
+    this.chosen = id;
+    get(`/v1/rounds/${encodeURIComponent(id)}`).then((round) => {
+      this.round = round;
+      this.render();
+      this.places.round.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    }, () => {});
+  }
+
+  render() {
+    const f = this.federation;
+    document.title = `${f.name}: Potstill`;
+    this.crumbs(f.name);
+    show(this.head, [f, this.may], () => this.renderHead());
+    this.renderNow();
+    this.panel("accuracy", [f.rounds_total, this.rounds.map((r) => [r.id, r.state])], () => accuracy(f, this.rounds));
+    this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
+    this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
+    this.panel("round", this.round, () => participants(this.round));
+    this.panel("clients", this.clients, () => clients(this, f));
+    this.renderJobs();
+    this.panel("models", [this.models, f.state], () => models(this, f));
+  }
+
+  panel(name, data, build) {
+    const place = this.places[name];
+    show(place, data, build);
+    place.hidden = !place.children.length;
+  }
+
+  renderJobs() {
+    if (!this.federation) return;
+    const now = new Map(this.running.map((job) => [job.id, job]));
+    const merged = (this.jobs ?? []).map((job) => now.get(job.id) ?? job);
+    this.panel("jobs", merged, () => jobs(this, merged));
+  }
+
+  // ---- the head: what it is, what to do
+  renderHead() {
+    const f = this.federation;
+    const networks = f.prototypes.map((p) => (f.prototypes.length > 1 ? `${p.name}: ${p.architecture}` : p.architecture)).join(", ");
+    const facts = [
+      ["recipe", f.recipe], ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
+      ["accuracy", percent(f.accuracy)],
+      ...(f.composition.discriminators ? [["discriminators", f.discriminators]] : []),
+    ];
+    return [
+      el("div", { class: "title" }, el("h1", {}, f.name), badge(f.state), this.may && this.renderActions()),
+      el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+      f.error && el("div", { class: "fault", role: "alert" },
+        el("p", {}, el("b", {}, words(f.error)), f.detail ? `: ${f.detail}` : ""),
+        el("p", {}, REMEDY[f.error] ?? "Retry its job below, or resume to go on without it.")),
+      !f.error && f.detail && el("p", { class: "remedy" }, f.detail),
+      !f.clients && !OVER.includes(f.state) && this.renderJoin(),
+    ];
+  }
+
+  renderJoin() {
+    return el("div", { class: "empty" },
+      el("p", {}, "No device has joined yet. The join token was shown when the federation was created",
+        this.may ? "; rotate it to get a new one. On each device:" : ". On each device:"),
+      command(`potstill client run --url ${location.origin} --federation ${this.federation.id} \\\n    --join-token pst_join_… --data my.npz --name device-1`));
+  }
+
+  renderActions() {
+    const f = this.federation;
+    const does = (verb, what) => button(what, () => attempt(() => post(`${this.path}/${verb}`), `${what}: done`), { kind: "primary" });
+    return el("div", { class: "actions" },
+      f.state === "created" && does("start", "Start"),
+      f.state === "running" && button("Pause", () => this.ask("pause", "Pause this federation?", "No round opens or closes until it is resumed; a round that is being fused is still published.", "Pause")),
+      f.state === "paused" && button("Resume", () => this.ask("resume", "Resume this federation?", f.error ? "The failed round is given up, and the next one starts from the same model. To keep the round, retry its job instead." : "Rounds go on where they were.", "Resume"), { kind: "primary" }),
+      ["running", "paused", "finished"].includes(f.state) && f.round > 0 && button("Roll back", () => this.rollback()),
+      !OVER.includes(f.state) && button("New join token", () => this.rotate()),
+      !OVER.includes(f.state) && button("Cancel", () => this.ask("cancel", "Cancel this federation for good?", "Its devices are told that it is over. Its models stay.", "Cancel the federation", true), { kind: "danger" }));
+  }
+
+  async ask(verb, title, text, act, danger = false) {
+    if (await confirm(`${title}`, [this.federation.name, text], act, { danger })) await attempt(() => post(`${this.path}/${verb}`), `${words(verb)}: done`);
+  }
+
+  async rotate() {
+    const text = "The present join token stops working at once; devices that have joined go on.";
+    if (!(await confirm("Make a new join token?", text, "Make it"))) return;
+    const made = await attempt(() => post(`${this.path}/join-token`));
+    if (made) await secret("The new join token", "It is shown this once. Devices join with it.", made.join_token);
+  }
+
+  async rollback() {
+    const last = this.rounds.filter((round) => round.state === "published").at(-1)?.index ?? 0;
+    const to = await confirm("Roll back to an earlier round?", "All prototypes go back to the models after that round; 0 are the first ones. A round that collects begins again.", "Roll back",
+      { danger: true, field: { label: "to the models after round", type: "number", min: 0, max: last, value: Math.max(0, last - 1) } });
+    if (to !== null) await attempt(() => post(`${this.path}/rollback`, { round: Number(to) }), "Rolled back");
+  }
+
+  // ---- what is going on at this moment
+  renderNow() {
+    if (!this.federation) return;
+    const newest = this.rounds.at(-1);
+    const collecting = newest?.state === "collecting" ? newest : null;
+    const f = this.federation;
+    const detail = collecting && this.round?.id === collecting.id ? this.round : null;
+    const idle = f.state === "running" ? f.waiting_for : f.state === "collecting_discriminators" ? "discriminators of the clients" : null;
+    this.panel("now", [collecting, detail, this.running, idle, f.state], () => {
+      const parts = [];
+      if (collecting) parts.push(this.renderCollecting(collecting, detail));
+      for (const job of this.running) parts.push(el("div", { class: "task" }, el("h3", {}, `${words(job.kind)} job`), progress(job)));
+      if (!parts.length && idle) parts.push(el("p", {}, `Waits for ${idle}.`));
+      if (!parts.length && ["queued"].includes(this.jobs?.[0]?.state)) parts.push(el("p", {}, "A job waits for a worker."));
+      return parts.length ? panel("Now", parts) : [];
+    });
+  }
+
+  renderCollecting(round, detail) {
+    const wanted = Math.min(round.needed, round.asked);
+    const training = detail?.participants.filter((p) => p.state === "training" && p.progress?.of) ?? [];
+    return el("div", { class: "task" },
+      el("h3", {}, `Round ${round.index}: ${round.answered} of ${round.asked} have answered`),
+      bar(round.answered, wanted, "answers"),
+      el("p", { class: "quiet" }, `${wanted} close it, ${round.min_updates} are enough at the deadline; `,
+        this.federation.state === "paused" ? "paused" : el("span", { "data-until": round.deadline_at }, "…"),
+        round.lost ? `; ${round.lost} lost` : "", round.extensions ? `; extended ${round.extensions} times` : ""),
+      this.may && round.answered > 0 && button("Close the round now", () => this.close(round)),
+      training.length > 0 && el("ul", { class: "training" }, training.slice(0, 24).map((p) =>
+        el("li", {}, el("span", {}, p.name), bar(p.progress.step ?? 0, p.progress.of, `training of ${p.name}`)))));
+  }
+
+  async close(round) {
+    const short = round.answered < round.min_updates;
+    const text = [`${round.answered} of ${round.asked} have answered; the others' updates of this round no longer count.`, short ? `That is fewer than min_updates, ${round.min_updates}.` : ""];
+    if (await confirm(`Close round ${round.index} now?`, text.filter(Boolean), short ? "Fuse them all the same" : "Close it", { danger: short })) {
+      await attempt(() => post(`/v1/rounds/${round.id}/close?force=${short}`), "The round is closed");
+    }
+  }
+}

@@ -1,0 +1,46 @@
+// Figures and times for people.
+
+export const NONE = "–";
+
+export function percent(value, digits = 1) {
+  if (value === null || value === undefined) return NONE;
+  return Number.isFinite(value) ? `${(100 * value).toFixed(digits)} %` : "not a number";
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return NONE;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let rest = Number(value), unit = 0;
+  while (rest >= 1000 && unit < units.length - 1) [rest, unit] = [rest / 1000, unit + 1];
+  return `${rest >= 100 || unit === 0 ? rest.toFixed(0) : rest.toFixed(1)} ${units[unit]}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined || !Number.isFinite(Number(value))) return NONE;
+  const all = Number(value);
+  if (all < 0.95) return `${(1000 * all).toFixed(0)} ms`;
+  if (all < 10) return `${all.toFixed(1)} s`;
+  if (all < 90) return `${all.toFixed(0)} s`;
+  if (all < 5400) return `${Math.floor(all / 60)} min ${String(Math.floor(all % 60)).padStart(2, "0")} s`;
+  if (all < 172800) return `${Math.floor(all / 3600)} h ${String(Math.floor((all % 3600) / 60)).padStart(2, "0")} min`;
+  return `${Math.floor(all / 86400)} days`;
+}
+
+export const since = (text) => (text ? (Date.now() - Date.parse(text)) / 1000 : null);
+
+export function ago(text) {
+  const age = since(text);
+  if (age === null) return "never";
+  return age < 2 ? "just now" : `${seconds(Math.round(age))} ago`;
+}
+
+export function clock(text) {
+  const at = new Date(text);
+  const today = at.toDateString() === new Date().toDateString();
+  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  return today ? time : `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
+}
+
+export const count = (value, one, many = `${one}s`) => `${value} ${value === 1 ? one : many}`;
+export const words = (text) => String(text).replaceAll("_", " ");
+export const short = (text) => (text ? `${text.replace("sha256-", "").slice(0, 12)}…` : NONE);

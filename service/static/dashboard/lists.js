@@ -1,0 +1,105 @@
+// Clients, jobs and models of a federation, with what can be done to each.
+
+import { download, post, remove } from "./api.js";
+import { attempt, confirm } from "./dialogs.js";
+import { badge, button, el, panel, table } from "./dom.js";
+import { progress } from "./events.js";
+import { ago, bytes, clock, NONE, percent, seconds, short, words } from "./format.js";
+
+export function clients(page, federation) {
+  if (!page.clients.length) return [];
+  const there = page.clients.filter((client) => !client.revoked_at);
+  const shown = page.clients.slice(0, 1000);
+  return panel(`Clients (${there.length})`, table([
+    ["name", (c) => c.name, "name"],
+    ["", (c) => (c.revoked_at ? badge("revoked") : null)],
+    ["last seen", (c) => (c.last_seen_at ? el("span", { "data-since": c.last_seen_at }, ago(c.last_seen_at)) : "never")],
+    ["updates", (c) => c.updates, "number"],
+    ["samples", (c) => c.num_samples, "number"],
+    ...(federation.prototypes.length > 1 ? [["prototype", (c) => c.prototype]] : []),
+    ...(federation.composition.discriminators ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
+    ["enrolled", (c) => clock(c.enrolled_at)],
+    ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger", key: `revoke ${c.id}` })]] : []),
+  ], shown, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : null) }));
+}
+
+async function revoke(page, client) {
+  const text = [client.name, "Its token stops working at once, and rounds no longer wait for it. Updates that it has sent stay."];
+  if (await confirm("Revoke this client?", text, "Revoke", { danger: true })) {
+    await attempt(() => remove(`${page.path}/clients/${encodeURIComponent(client.id)}`), "Revoked");
+  }
+}
+
+function duration(job) {
+  if (!job.started_at) return NONE;
+  const end = job.finished_at ? Date.parse(job.finished_at) : job.state === "running" ? null : Date.parse(job.started_at);
+  return end === null ? el("span", { "data-since": job.started_at }, ago(job.started_at)) : seconds((end - Date.parse(job.started_at)) / 1000);
+}
+
+function what(job) {
+  if (job.state === "running") return progress(job);
+  if (job.state === "queued" && !job.error) return "waits for a worker";
+  return job.error ? `${words(job.error)}${job.detail ? `: ${job.detail}` : ""}` : "";
+}
+
+export function jobs(page, items) {
+  if (!items.length) return [];
+  return panel("Jobs", table([
+    ["job", (j) => words(j.kind), "name"],
+    ["state", (j) => badge(j.state)],
+    ["", what, "why"],
+    ["attempt", (j) => `${j.attempt} of ${j.max_attempts}`, "number"],
+    ["took", duration, "number"],
+    ["on", (j) => j.device ?? NONE],
+    ["memory", (j) => bytes(j.peak_memory_bytes), "number"],
+    ["queued", (j) => clock(j.created_at)],
+    ...(page.may ? [["", (j) => act(j)]] : []),
+  ], items.slice(0, 200), { caption: "jobs, the newest first", high: true }));
+}
+
+function act(job) {
+  if (["queued", "running"].includes(job.state)) {
+    return button("Cancel", async () => {
+      const text = "A running one ends within seconds; its round fails and the federation pauses until the job is retried or the federation resumed.";
+      if (await confirm(`Cancel this ${words(job.kind)} job?`, text, "Cancel the job", { danger: true })) {
+        await attempt(() => post(`/v1/jobs/${job.id}/cancel`), "The job is told to end");
+      }
+    }, { kind: "small danger", key: `cancel ${job.id}` });
+  }
+  if (["failed", "cancelled"].includes(job.state)) {
+    return button("Retry", () => attempt(() => post(`/v1/jobs/${job.id}/retry`), "The job is queued again"), { kind: "small primary", key: `retry ${job.id}` });
+  }
+  return null;
+}
+
+export function models(page, federation) {
+  const items = page.models.filter((model) => model.role !== "state");
+  if (!items.length) return [];
+  const may = page.may && ["running", "paused", "finished"].includes(federation.state);
+  const digests = new Map(page.models.map((model) => [model.digest, model]));
+  return panel("Models", table([
+    ["model", (m) => `${m.prototype ?? m.role}${m.role === "initial" ? ", initial" : ""}`, "name"],
+    ["round", (m) => m.round ?? NONE, "number"],
+    ["", (m) => m.current && el("span", { class: "badge good" }, "current")],
+    ["accuracy", (m) => (m.metrics && "accuracy" in m.metrics ? percent(m.metrics.accuracy ?? NaN) : NONE), "number"],
+    ["made from", (m) => lineage(m, digests), "why"],
+    ["digest", (m) => el("code", { title: m.digest }, short(m.digest))],
+    ["made", (m) => clock(m.created_at)],
+    ["", (m) => el("div", { class: "actions" },
+      button(`Download ${bytes(m.size)}`, () => attempt(() => download(m.url, `${federation.name}-${m.prototype ?? m.role}-${m.round ?? 0}.safetensors`)), { kind: "small", key: `get ${m.id}` }),
+      may && !m.current && ["initial", "global"].includes(m.role) && button("Promote", () => promote(m), { kind: "small", key: `promote ${m.id}` }))],
+  ], items.slice(0, 300), { caption: "models, the newest first", high: true }));
+}
+
+function lineage(model, digests) {
+  if (!model.parents.length) return NONE;
+  const base = digests.get(model.parents[0]);
+  const updates = model.parents.length - 1;
+  const from = base ? `round ${base.round ?? 0}'s ${base.prototype ?? base.role}` : short(model.parents[0]);
+  return updates ? `${from} and ${updates} update${updates === 1 ? "" : "s"}` : from;
+}
+
+async function promote(model) {
+  const text = `Devices get the model of round ${model.round ?? 0} (${model.prototype}) from now on. A round that collects begins again from it.`;
+  if (await confirm("Promote this model?", text, "Promote")) await attempt(() => post(`/v1/models/${model.id}/promote`), "Promoted");
+}

@@ -1,0 +1,116 @@
+// The first page: is the service well, which federations are there, what is being done.
+
+import { all, get } from "./api.js";
+import { badge, bar, command, el, panel, show, table } from "./dom.js";
+import { Feed, progress } from "./events.js";
+import { ago, bytes, clock, NONE, percent, seconds, words } from "./format.js";
+
+const CHECKS = { database: "Database", worker: "Worker heartbeat", queue: "Oldest queued job", blobs: "Weights", disk: "Free disk" };
+
+function tile(name, ok, text) {
+  return el("li", { class: ok ? "tile" : "tile bad" },
+    el("span", { class: "mark", "aria-hidden": "true" }, ok ? "✓" : "!"),
+    el("span", {}, el("b", {}, name), el("span", { class: "quiet" }, text || (ok ? "well" : "not well"))));
+}
+
+export function health(status) {
+  const { checks } = status;
+  const heard = status.heartbeat_age_seconds;
+  const said = {
+    worker: heard === null ? "none has come yet" : `${seconds(Math.round(heard))} ago`,
+    queue: status.oldest_queued_seconds ? `waits ${seconds(Math.round(status.oldest_queued_seconds))}` : "none waits",
+    disk: bytes(status.free_bytes),
+  };
+  const tiles = Object.entries(checks).map(([name, check]) =>
+    tile(CHECKS[name] ?? words(name), check.ok, said[name] ?? (check.ok ? "well" : check.detail)));
+  return [
+    el("ul", { class: "tiles" }, tile("API", true, `version ${status.version}`), tiles),
+    checks.worker && !checks.worker.ok && el("p", { class: "remedy" },
+      "No worker is at work: jobs wait, and nothing is lost. potstill up starts one with the service; elsewhere start one, ",
+      "or restart one that hangs, and look at its log."),
+    checks.queue && !checks.queue.ok && checks.worker?.ok && el("p", { class: "remedy" },
+      "A job has waited for long although a worker is there: it is busy, deaf or alone. More workers share the jobs."),
+  ];
+}
+
+function first() {
+  const url = location.origin;
+  return [
+    el("div", { class: "empty" },
+      el("h3", {}, "No federation yet"),
+      el("p", {}, "A federation is a task, a network and a recipe; devices join it and train it together. Make the first one, with test data to measure accuracy on:"),
+      command(`potstill dataset add test test.npz --url ${url}`),
+      command(`potstill federation create --name first --recipe fedavg --architecture cnn-digits \\\n    --input-shape 1,8,8 --classes 10 --test test --rounds 5 --start --url ${url}`),
+      el("p", {}, "It shows a join token. On each device:"),
+      command(`potstill client run --url ${url} --federation fed_… --join-token pst_join_… \\\n    --data my.npz --name device-1`),
+      el("p", { class: "quiet" }, "Or see it all at work in two minutes with make demo. ", el("a", { href: "/docs" }, "The API, call by call"), ".")),
+  ];
+}
+
+function list(federations) {
+  if (!federations.length) return first();
+  return table([
+    ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}`, "data-key": f.id }, f.name), "name"],
+    ["state", (f) => badge(f.state)],
+    ["recipe", (f) => f.recipe],
+    ["round", (f) => [bar(f.round, f.rounds_total, `rounds of ${f.name}`), ` ${f.round} of ${f.rounds_total}`], "progress"],
+    ["clients", (f) => f.clients, "number"],
+    ["accuracy", (f) => percent(f.accuracy), "number"],
+    ["created", (f) => clock(f.created_at)],
+    ["", (f) => f.detail || f.waiting_for || "", "why"],
+  ], federations, { caption: "federations" });
+}
+
+export function workers(items, jobs) {
+  return table([
+    ["worker", (w) => `${w.host} · ${w.pid}`, "name"],
+    ["", (w) => badge(w.alive ? (w.job_id ? "running" : "idle") : "lost")],
+    ["device", (w) => w.device],
+    ["heard", (w) => ago(w.last_seen_at)],
+    ["does", (w) => {
+      const job = jobs.find((each) => each.id === w.job_id);
+      return job ? [job.kind, " ", progress(job)] : NONE;
+    }, "progress"],
+  ], items, { empty: "no worker has come yet", caption: "workers" });
+}
+
+export class Overview {
+  constructor(place, role) {
+    this.jobs = [];
+    this.federations = [];
+    this.places = Object.fromEntries(["health", "federations", "workers", "feed"].map((name) => [name, el("section", { class: `panel ${name}` })]));
+    place.replaceChildren(...Object.values(this.places));
+    document.title = "Potstill";
+    const inside = el("div");
+    this.places.feed.replaceChildren(...panel("What happens", inside));
+    this.feed = new Feed(inside, (id) => this.federations.find((f) => f.id === id)?.name);
+    this.stream = { path: "/v1/events", newest: 50 };
+  }
+
+  async load() {
+    const [federations, workers, status] = await Promise.all([
+      all("/v1/federations"), get("/v1/workers"), get("/v1/status"),
+    ]);
+    this.federations = federations.reverse();
+    this.workers = workers;
+    this.health = status;
+    this.render();
+  }
+
+  event(event) {
+    this.feed.add(event);
+    return /^(federation|round|client|worker|job)\./.test(event.kind);
+  }
+
+  progress(jobs) {
+    this.jobs = jobs;
+    this.render();
+  }
+
+  render() {
+    show(this.places.health, this.health, () => panel("Service", health(this.health)));
+    show(this.places.federations, this.federations, () => panel("Federations", list(this.federations)));
+    show(this.places.workers, [this.workers, this.jobs], () => panel("Workers", workers(this.workers ?? [], this.jobs)));
+  }
+}
+

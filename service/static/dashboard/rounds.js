@@ -1,0 +1,108 @@
+// Rounds over time: accuracy, who counted how much, the list, and one of them in full.
+
+import { heat, lines } from "./chart.js";
+import { badge, button, el, panel, table } from "./dom.js";
+import { ago, bytes, clock, NONE, percent, seconds, words } from "./format.js";
+
+const MOST_LINES = 8;
+
+function series(federation, rounds) {
+  const found = new Map();
+  const add = (name, round, value, dashed) => {
+    if (value === undefined) return;
+    if (!found.has(name)) found.set(name, { name, dashed, points: [] });
+    found.get(name).points.push([round, value]);
+  };
+  const measured = federation.datasets.test !== null;
+  for (const { index, metrics, state } of rounds) {
+    if (state !== "published" || !measured) continue;
+    const models = Object.entries(metrics.model?.prototypes ?? {});
+    if (models.length > 1 || (models.length && models[0][0] !== "main")) models.forEach(([name, value]) => add(name, index, value));
+    else add("global model", index, metrics.accuracy ?? (models[0]?.[1] ?? null));
+    if (metrics.ensemble) add("ensemble", index, metrics.ensemble.accuracy, true);
+    const average = Object.values(metrics.average?.prototypes ?? {});
+    const same = JSON.stringify(metrics.average) === JSON.stringify(metrics.model);
+    if (average.length === 1 && !same) add("average", index, average[0], true);
+  }
+  return [...found.values()];
+}
+
+export function accuracy(federation, rounds) {
+  const all = series(federation, rounds);
+  if (federation.datasets.test === null) {
+    if (!rounds.length) return [];
+    return panel("Accuracy", el("p", { class: "quiet" }, "Not measured: the federation has no test set. Register one and name it when you create the next."));
+  }
+  if (!all.some((line) => line.points.length)) return [];
+  const shown = all.slice(0, MOST_LINES);
+  const newest = shown[0].points.at(-1);
+  const label = `test accuracy over rounds; ${shown[0].name} in round ${newest[0]}: ${percent(newest[1])}`;
+  const more = all.length > shown.length ? el("p", { class: "quiet" }, `the first ${shown.length} of ${all.length} models are shown`) : null;
+  return panel("Test accuracy", lines(shown, { label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) }), more);
+}
+
+export function shares(rounds) {
+  const key = rounds.some((round) => round.metrics.teacher_weights) ? "teacher_weights" : "weights";
+  const rows = new Map();
+  for (const round of rounds) {
+    for (const [name, share] of Object.entries(round.metrics[key] ?? {})) {
+      if (typeof share !== "number") continue;
+      if (!rows.has(name)) rows.set(name, { name, shares: new Map() });
+      rows.get(name).shares.set(round.index, share);
+    }
+  }
+  if (!rows.size) return [];
+  const sorted = [...rows.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+  const indices = rounds.filter((round) => round.metrics[key]).map((round) => round.index);
+  const title = key === "weights" ? "How much each client counted in the average" : "How much each client counted as a teacher";
+  return panel(title, heat(sorted, indices, `${title}, by round`));
+}
+
+function phases(round) {
+  const collected = round.closed_at ? (Date.parse(round.closed_at) - Date.parse(round.opened_at)) / 1000 : null;
+  const found = [["collect", collected], ...Object.entries(round.metrics.seconds ?? {})].filter(([, value]) => Number.isFinite(value));
+  return found.map(([name, value]) => `${name} ${seconds(value)}`).join(", ") || NONE;
+}
+
+function result(round) {
+  if (round.state !== "published") return "";
+  return round.metrics.accuracy === undefined ? NONE : percent(round.metrics.accuracy ?? NaN);
+}
+
+export function timeline(rounds, shown, choose) {
+  if (!rounds.length) return [];
+  const newest = [...rounds].reverse().slice(0, 500);
+  return panel("Rounds", table([
+    ["round", (r) => button(r.index, () => choose(r.id), { kind: r.id === shown ? "small chosen" : "small", key: r.id, title: "show who took part" })],
+    ["state", (r) => badge(r.state)],
+    ["answered", (r) => `${r.answered} of ${r.asked}${r.lost ? `, ${r.lost} lost` : ""}`],
+    ["accuracy", result, "number"],
+    ["opened", (r) => clock(r.opened_at)],
+    ["took", phases, "why"],
+    ["", (r) => r.reason ?? "", "why"],
+  ], newest, { caption: "rounds, the newest first", high: true }));
+}
+
+function metric(participant, name, show) {
+  if (!participant.metrics || !(name in participant.metrics)) return NONE;
+  const value = participant.metrics[name];
+  return Number.isFinite(value) ? show(value) : "not a number";
+}
+
+export function participants(round) {
+  if (!round) return [];
+  const teachers = round.participants.some((p) => p.teacher_weight !== null);
+  const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed")) : null;
+  return panel(`Who took part in round ${round.index}`, fails, table([
+    ["client", (p) => p.name, "name"],
+    ["", (p) => badge(p.state)],
+    ["", (p) => (p.excluded ? p.excluded : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],
+    ["answered after", (p) => seconds(p.seconds), "number"],
+    ["samples", (p) => p.num_samples ?? NONE, "number"],
+    ["update", (p) => bytes(p.size), "number"],
+    ["loss", (p) => metric(p, "loss", (value) => value.toFixed(3)), "number"],
+    ["in the average", (p) => percent(p.weight), "number"],
+    ...(teachers ? [["as a teacher", (p) => percent(p.teacher_weight), "number"]] : []),
+    ...(round.participants.some((p) => p.prototype !== "main") ? [["trains", (p) => words(p.prototype)]] : []),
+  ], round.participants, { caption: `participants of round ${round.index}`, high: true }));
+}

@@ -1,0 +1,281 @@
+"""The operators' page in a real browser: live without a reload, hostile names as text, actions, nothing from outside."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+
+from client_sdk import Client
+from client_sdk.errors import ApiError
+from contract.tensors import TensorFile, write_file
+from contract.wire.devices import Enrolment
+from contract.wire.federations import FederationCreate
+
+from .conftest import CLASSES, SHAPE, Deployment, add_server_data, wait_for
+from .test_docs_page import CHROMIUM, FLAGS
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: apt-get install chromium to test the dashboard")
+HOSTILE = "<img src=x onerror=alert(1)>"
+ODD = "&lt;b&gt; \" onmouseover=alert(1) {{7*7}} 'x"  # what the API takes as a name
+
+
+class Hand:
+    """A device that sends back what it got, moved a little: no torch, no training."""
+
+    def __init__(self, deployment: Deployment, federation: str, join_token: str, name: str):
+        self.client = Client(deployment.url)
+        enrolment = Enrolment(name=name, num_samples=10)
+        self.id = self.client.enrol(federation, enrolment, join_token=join_token).client_id
+        self.folder = deployment.home / "hands"
+        self.folder.mkdir(exist_ok=True)
+
+    def train(self, bad: str | None = None) -> str:
+        """Answer the round that asks; return its id."""
+        got = wait_for(lambda: self._assigned(), why="no round asks")
+        path = self.folder / f"{self.id}.safetensors"
+        self.client.download(got.model, path)
+        with TensorFile(path) as file:
+            arrays = {name: np.array(file.array(name)) for name in file.header.tensors}
+        if bad:
+            arrays[bad] = next(iter(arrays.values()))
+        metadata = {"num_samples": "10", "base_model": got.model.id, "metrics": json.dumps({"loss": 0.25})}
+        write_file(path, arrays, metadata)
+        self.client.push_update(got.round.id, path)
+        return str(got.round.id)
+
+    def _assigned(self) -> Any:
+        assignment = self.client.assignment(wait=1)
+        return assignment if assignment.action == "train" else None
+
+
+def request(name: str, **rounds: Any) -> FederationCreate:
+    return FederationCreate.model_validate(
+        {
+            "name": name,
+            "task": {"num_classes": CLASSES, "input": {"shape": SHAPE}},
+            "prototypes": [{"name": "main", "architecture": "cnn-digits"}],
+            "recipe": {"name": "fedavg"},
+            "rounds": {"total": 2, "min_clients": 2, "min_updates": 2, **rounds},
+            "datasets": {"test": "test"},
+        }
+    )
+
+
+class Screen:
+    """A page and everything that it complained of or asked for."""
+
+    def __init__(self, browser: Any, url: str, **options: Any):
+        self.context = browser.new_context(viewport={"width": 1280, "height": 1000}, **options)
+        self.page = self.context.new_page()
+        self.url, self.asked, self.complaints = url, list[str](), list[str]()
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def sign_in(self, token: str) -> Any:
+        self.page.goto(self.url)
+        self.page.get_by_label("Operator or viewer token").fill(token)
+        self.page.get_by_role("button", name="Sign in").click()
+        return self.page
+
+    def close(self) -> None:
+        """Close it, and hold what it did against what it may do."""
+        self.context.close()
+        assert self.complaints == []
+        ours = urlsplit(self.url).netloc
+        assert {urlsplit(url).netloc for url in self.asked if url.startswith("http")} == {ours}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    made = Deployment(tmp_path_factory.mktemp("dashboard"))
+    made.start_api()
+    made.start_worker()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield made
+        made.close()
+
+
+def test_from_nothing_to_a_finished_federation_without_a_reload(
+    service: Deployment, browser: Any, tmp_path: Path
+) -> None:
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.get_by_text("No federation yet").wait_for()
+    assert "potstill federation create" in page.locator("main").inner_text()
+    add_server_data(service)
+    made = service.operator.create_federation(request(ODD))
+    page.get_by_role("link", name=ODD).click()
+    page.get_by_text("No device has joined yet").wait_for()
+    assert page.locator("h1").inner_text() == ODD
+
+    page.get_by_role("button", name="New join token").click()
+    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("heading", name="The new join token").wait_for()
+    join_token = page.locator("dialog code").inner_text()
+    page.get_by_role("button", name="I have kept it").click()
+    with pytest.raises(ApiError):
+        Hand(service, made.id, made.join_token, "early")
+    hands = [Hand(service, made.id, join_token, name) for name in ("a", "b", "left behind")]
+    page.get_by_role("button", name="Start").click()
+    page.get_by_text("Round 1: 0 of 3 have answered").wait_for(timeout=60_000)
+    hands[0].train()
+    page.get_by_text("Round 1: 1 of 3 have answered").wait_for()
+    assert page.get_by_text("left", exact=False).count()
+    with pytest.raises(ApiError):
+        hands[1].train(bad=HOSTILE)
+    page.locator(".stream", has_text=HOSTILE).wait_for()
+    hands[1].train()
+    page.get_by_role("button", name="Close the round now").click()
+    page.get_by_role("button", name="Close it").click()
+    page.get_by_text("Round 2: 0 of 3 have answered").wait_for(timeout=60_000)
+    row = page.get_by_role("row", name="left behind").filter(has=page.get_by_role("button", name="Revoke"))
+    row.get_by_role("button", name="Revoke").click()
+    page.locator("dialog").get_by_role("button", name="Revoke").click()
+    for hand in hands[:2]:
+        hand.train()
+    page.locator(".title .badge", has_text="finished").wait_for(timeout=60_000)
+    wait_for(lambda: page.locator(".chart circle.dot").count() >= 2, why="no chart of two rounds")
+    assert page.locator(".heat .share").count() == 4
+    page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+    screen.close()
+
+
+def poison(service: Deployment, federation_id: str) -> None:
+    """Put texts into the database that the API would refuse: what an older version may have let in."""
+    with sqlite3.connect(service.home / "potstill.db") as database:
+        for table, column in (("clients", "name"), ("federations", "name"), ("federations", "detail")):
+            where = "id" if table == "federations" else "federation_id"
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE {where} = ?", (HOSTILE, federation_id))
+        database.execute("UPDATE federations SET error = ? WHERE id = ?", (HOSTILE, federation_id))
+        database.execute("UPDATE rounds SET reason = ? WHERE federation_id = ?", (HOSTILE, federation_id))
+        database.execute(
+            "UPDATE jobs SET error = ?, detail = ? WHERE federation_id = ?", (HOSTILE, HOSTILE, federation_id)
+        )
+        database.execute("UPDATE models SET prototype = ? WHERE federation_id = ?", (HOSTILE, federation_id))
+        database.execute("UPDATE updates SET metrics = ?", (json.dumps({"loss": None}),))
+        [(metrics,)] = database.execute(
+            'SELECT metrics FROM rounds WHERE federation_id = ? AND "index" = 1', (federation_id,)
+        )
+        changed = json.loads(metrics) | {
+            "accuracy": None,
+            "weights": {HOSTILE: 1.0},
+            "model": {"prototypes": {HOSTILE: 0.5}},
+        }
+        database.execute(
+            'UPDATE rounds SET metrics = ? WHERE federation_id = ? AND "index" = 1',
+            (json.dumps(changed), federation_id),
+        )
+        database.execute("UPDATE events SET data = ?", (json.dumps({"client": HOSTILE, "detail": HOSTILE}),))
+
+
+@pytest.fixture(scope="module")
+def hostile(service: Deployment) -> str:
+    """A federation of one finished round, whose every text is markup."""
+    if not any(item.name == "test" for item in service.operator.datasets().items):
+        add_server_data(service)
+    made = service.operator.create_federation(request("hostile", total=1, min_clients=1, min_updates=1))
+    hand = Hand(service, made.id, made.join_token, "a")
+    service.operator.start_federation(made.id)
+    hand.train()
+    wait_for(lambda: service.operator.federation(made.id).state == "finished")
+    poison(service, made.id)
+    return made.id
+
+
+def test_markup_in_names_is_text_everywhere(service: Deployment, browser: Any, hostile: str, tmp_path: Path) -> None:
+    """H04, and C10: what is not a number is called so."""
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.get_by_role("link", name=HOSTILE).click()
+    page.get_by_role("heading", name=HOSTILE).wait_for()
+    for place in (".fault", ".rounds", ".round", ".clients", ".jobs", ".models", ".stream"):
+        page.locator(place).filter(has_text=HOSTILE).first.wait_for()
+    page.locator(".heat .share").first.hover()
+    page.locator(".shares .tip", has_text=HOSTILE).wait_for()
+    page.locator(".chart .spot").first.hover()
+    page.locator(".accuracy .tip", has_text=HOSTILE).wait_for()
+    page.get_by_role("button", name="Revoke").first.click()
+    page.locator("dialog", has_text=HOSTILE).wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("main img").count() == 0
+    assert page.locator(".rounds", has_text="not a number").count()
+    assert page.locator(".round", has_text="not a number").count()
+    page.screenshot(path=str(tmp_path / "hostile.png"), full_page=True)
+    screen.close()
+
+
+def test_a_viewer_looks_and_cannot_act(service: Deployment, browser: Any, hostile: str) -> None:
+    viewer = service.operator.create_token("looks on").token
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(viewer)
+    page.get_by_role("link", name=HOSTILE).click()
+    page.locator(".models table").wait_for()
+    for name in ("Revoke", "Promote", "Roll back", "Retry", "Cancel", "Start"):
+        assert page.get_by_role("button", name=name).count() == 0
+    assert page.get_by_role("button", name="Download").count()
+    assert page.evaluate("[Object.keys(localStorage).length, document.cookie]") == [0, ""]
+    page.reload()
+    page.get_by_role("heading", name=HOSTILE).wait_for()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Operator or viewer token").wait_for()
+    assert page.evaluate("Object.keys(sessionStorage).length") == 0
+    screen.close()
+
+
+def test_on_a_phone_in_the_dark_by_keyboard(service: Deployment, browser: Any, hostile: str) -> None:
+    screen = Screen(browser, service.url, color_scheme="dark")
+    screen.page.set_viewport_size({"width": 390, "height": 844})
+    page = screen.sign_in(service.token)
+    page.get_by_role("link", name=HOSTILE).focus()
+    page.keyboard.press("Enter")
+    page.locator(".models table").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 22, 20)"
+    screen.close()
+
+
+def test_a_lost_line_is_said_and_found_again(service: Deployment, browser: Any) -> None:
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.locator("#live.live", has_text="live").wait_for()
+    service.kill("api")
+    page.get_by_text("The connection is lost").wait_for()
+    service.start_api()
+    page.get_by_text("The connection is lost").wait_for(state="hidden", timeout=20_000)
+    page.locator("#live.live", has_text="live").wait_for()
+    screen.complaints[:] = [line for line in screen.complaints if "ERR_" not in line]  # of the requests in between
+    screen.close()
+
+
+def test_the_policy_of_the_page(service: Deployment) -> None:
+    page = httpx.get(service.url)
+    policy = dict(part.strip().partition(" ")[::2] for part in page.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert shutil.which("chromium")
