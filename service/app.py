@@ -210,6 +210,16 @@ def _log_to_stderr(level: str) -> None:
         log.addHandler(handler)
 
 
+class Assets(StaticFiles):
+    """Files of our own pages: kept by browsers, and asked for anew by their ETag, so that an update is seen at once."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return a file."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def create_app(settings: config.Settings | None = None) -> FastAPI:
     """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
     settings = settings or config.load()
@@ -238,6 +248,6 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
         pages,
     ):
         app.include_router(module.router)
-    app.mount("/static", StaticFiles(directory=str(files("service") / "static")), name="static")
+    app.mount("/static", Assets(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

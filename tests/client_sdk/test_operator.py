@@ -104,6 +104,7 @@ AUDIT = {
 }
 CLIENT = {"id": "cli_1", "name": "ward-7", "prototype": "main", "num_samples": 5, "enrolled_at": NOW}
 WORKER = {"id": "wrk_1", "host": "h", "pid": 1, "device": "cpu", "alive": True, "last_seen_at": NOW}
+STATUS = {"version": "1", "role": "viewer", "ready": True, "checks": {"disk": {"ok": True}}, "free_bytes": 5}
 ARCHITECTURE = {"name": "mlp", "role": "classifier", "summary": "s", "server_side": True, "options": {}}
 RECIPE_INFO = {"name": "fedavg", "summary": "s", "source": "p", "choices": [], "composition": RECIPE, "local": {}}
 READY = {"ready": True, "checks": {"database": {"ok": True}}}
@@ -193,6 +194,7 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "job": (lambda c: c.job("job_1"), "GET", "/v1/jobs/job_1", JOB),
     "cancel_job": (lambda c: c.cancel_job("job_1"), "POST", "/v1/jobs/job_1/cancel", JOB),
     "retry_job": (lambda c: c.retry_job("job_1"), "POST", "/v1/jobs/job_1/retry", JOB),
+    "status": (lambda c: c.status(), "GET", "/v1/status", STATUS),
     "workers": (lambda c: c.workers(), "GET", "/v1/workers", [WORKER]),
     "recipes": (lambda c: c.recipes(), "GET", "/v1/recipes", [RECIPE_INFO]),
     "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", [ARCHITECTURE]),

@@ -99,9 +99,31 @@ def test_our_own_assets_name_no_other_host(shared: Any) -> None:
     assert (files("service") / "static" / "swagger" / "LICENSE").read_text().lstrip().startswith("Apache")
 
 
-def test_the_root_leads_to_the_page(shared: Any) -> None:
-    response = shared.site.request("GET", "/")
-    assert (response.status_code, response.headers["location"]) == (307, "/docs")
+def test_the_root_is_the_dashboard_with_assets_of_its_own(shared: Any) -> None:
+    page = shared.site.request("GET", "/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "unsafe" not in page.headers["content-security-policy"]
+    parser = _Assets()
+    parser.feed(page.text)
+    scripts = [path.name for path in (files("service") / "static" / "dashboard").iterdir()]
+    for asset in {*parser.found, *(f"/static/dashboard/{name}" for name in scripts)}:
+        response = shared.site.request("GET", asset)
+        assert (response.status_code, response.headers["cache-control"]) == (200, "no-cache"), asset
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", response.text), asset
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", response.text), asset
+
+
+def test_the_service_at_a_glance(world: Any) -> None:
+    status = world.ok("GET", "/v1/status")
+    assert (status["role"], status["ready"], status["heartbeat_age_seconds"]) == ("operator", False, None)
+    with world.store.write() as session:
+        workers.heartbeat(session, "wrk_1", "host", 1, "cpu", None)
+    fed = world.create()
+    world.ok("POST", f"/v1/federations/{fed.id}/start")
+    status = world.ok("GET", "/v1/status")
+    assert status["ready"] and status["checks"]["worker"]["ok"]
+    assert status["heartbeat_age_seconds"] < 60 and status["oldest_queued_seconds"] > 0
+    assert status["free_bytes"] > 0
 
 
 def test_the_catalogue_is_shown_to_anyone(shared: Any) -> None:
