@@ -20,7 +20,7 @@ VOLUME /var/lib/potstill
 EXPOSE 8080
 CMD ["python", "-m", "uvicorn", "service.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8080", \
      "--no-access-log", "--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", \
-     "--http", "service.infra.protocol:BoundedHttp"]
+     "--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
 
 FROM base AS worker
 RUN pip install -c constraints.txt '.[worker,postgres,redis]'

@@ -13,7 +13,7 @@ PotstillError
 │   └── CorruptDownload         the bytes do not match their digest
 └── ApiError                    the service said no (`.status .kind .detail .members .request_id`)
     ├── InvalidRequest IncompleteBody DigestMismatch                                           400
-    ├── Unauthorized Forbidden JoinTokenSpent NotFound MethodNotAllowed                    401–405
+    ├── Unauthorized Forbidden InsecureTransport JoinTokenSpent NotFound MethodNotAllowed  401–405
     ├── Conflict                                                                               409
     │   ├── InvalidTransition NameTaken InUse IdempotencyConflict TooFewUpdates LimitReached
     │   ├── UploadOffset UploadIncomplete
@@ -158,6 +158,12 @@ class Forbidden(ApiError):
     """This token may not do that."""
 
     problem_kind = "forbidden"
+
+
+class InsecureTransport(ApiError):
+    """Plain HTTP is not taken here."""
+
+    problem_kind = "insecure-transport"
 
 
 class JoinTokenSpent(ApiError):

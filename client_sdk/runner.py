@@ -67,6 +67,8 @@ def train_and_push(
     capabilities: Mapping[str, Capability] | None = None,
     http_client: httpx.Client | None = None,
     resumable_bytes: int = RESUMABLE_BYTES,
+    ca_file: str | Path | None = None,
+    insecure_http: bool | None = None,
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
 
@@ -94,6 +96,7 @@ def train_and_push(
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
         resumable_bytes: updates of this size or more are uploaded in pieces; smaller ones when an upload broke off.
+        ca_file, insecure_http: see `client_sdk.transport.Transport`.
 
     Raises:
         DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
@@ -105,7 +108,8 @@ def train_and_push(
     _set_threads()
     folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
     shown = Progress(progress)
-    client = Client(url, http_client=http_client, retries=RETRIES, on_retry=shown.say, resumable_bytes=resumable_bytes)
+    means: dict[str, Any] = {"http_client": http_client, "ca_file": ca_file, "insecure_http": insecure_http}
+    client = Client(url, **means, retries=RETRIES, on_retry=shown.say, resumable_bytes=resumable_bytes)
     with client, folder.locked():
         who = identity.establish(
             client,

@@ -2,8 +2,11 @@
 
 import base64
 import hashlib
+import ipaddress
 import itertools
+import os
 import random
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -83,6 +86,47 @@ def retry_after(response: httpx.Response, now: datetime | None = None) -> float 
     return min(max(seconds, 0.0), RETRY_AFTER_CAP)
 
 
+def check_private(url: httpx.URL, insecure_http: bool | None = None) -> None:
+    """Refuse an address at which others could read the token and the weights on their way.
+
+    Raises:
+        UsageError: plain HTTP to another machine, and nobody allowed it.
+    """
+    if url.scheme == "https" or is_this_machine(url.host):
+        return
+    allowed = os.environ.get("POTSTILL_INSECURE_HTTP", "").lower() in ("1", "true", "yes", "on")
+    if not (allowed if insecure_http is None else insecure_http):
+        raise UsageError(
+            f"url: plain HTTP to {url.host} would show token and weights to whoever is on the way; use https://, or "
+            "allow it on a network that is safe by itself: insecure_http=True, or POTSTILL_INSECURE_HTTP=1"
+        )
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host name or address never leaves the machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def trusted(ca_file: str | Path | None) -> ssl.SSLContext | bool:
+    """Return what is trusted: the certificates of a file, or of POTSTILL_CA_FILE, or the public ones.
+
+    Raises:
+        UsageError: the file holds none.
+    """
+    path = ca_file or os.environ.get("POTSTILL_CA_FILE")
+    if not path:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"ca_file: {path} cannot be read as PEM certificates: {error}") from error
+
+
 class Transport:
     """Sends requests to one service.
 
@@ -90,6 +134,8 @@ class Transport:
         url: base address such as ``http://127.0.0.1:8080``.
         token: bearer token; sent to this origin only and never logged.
         http_client: an `httpx.Client` of yours (proxies, certificates); it stays open on `close`.
+        ca_file: PEM file of the certificates to trust, instead of the public ones; default: POTSTILL_CA_FILE.
+        insecure_http: allow plain HTTP to other machines; default: POTSTILL_INSECURE_HTTP.
         transport: an `httpx.BaseTransport`, for tests.
         timeout: seconds for connecting and for each read or write.
         retries: tries after the first one.
@@ -104,6 +150,8 @@ class Transport:
         token: str | None = None,
         http_client: httpx.Client | None = None,
         transport: httpx.BaseTransport | None = None,
+        ca_file: str | Path | None = None,
+        insecure_http: bool | None = None,
         timeout: float = 60.0,
         retries: int = 6,
         sleep: Callable[[float], None] = time.sleep,
@@ -113,9 +161,11 @@ class Transport:
         self.base = httpx.URL(url.rstrip("/"))
         if self.base.scheme not in ("http", "https") or not self.base.host:
             raise UsageError(f"url: expected an address such as http://127.0.0.1:8080, got {url!r}")
+        if transport is None:
+            check_private(self.base, insecure_http)
         self.token, self.retries, self.timeout = token, retries, timeout
         self._owned = http_client is None
-        self._http = http_client or httpx.Client(transport=transport, timeout=timeout)
+        self._http = http_client or httpx.Client(transport=transport, timeout=timeout, verify=trusted(ca_file))
         self._sleep, self._jitter, self._on_retry = sleep, jitter, on_retry
 
     def __repr__(self) -> str:

@@ -52,12 +52,32 @@ def up(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for the network.")] = None,
     home: Annotated[Path | None, typer.Option(help="Folder for everything; default .potstill")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain, PEM; the service then speaks HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    insecure_http: Annotated[
+        bool,
+        typer.Option("--insecure-http", help="Take plain HTTP from other machines: tokens can be read on the way."),
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the API page in a browser.")] = False,
 ) -> None:
     """Start the API and a worker; Ctrl-C stops both."""
     from potstill.up import UpOptions, run
 
-    raise typer.Exit(run(UpOptions(host=host, port=port, home=home, open_browser=open_browser)))
+    raise typer.Exit(
+        run(
+            UpOptions(
+                host=host,
+                port=port,
+                home=home,
+                open_browser=open_browser,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                insecure_http=insecure_http,
+            )
+        )
+    )
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """`potstill up`: API and worker as supervised children of one command, everything in one folder."""
 
 import errno
+import ipaddress
 import os
 import socket
 import sys
@@ -9,7 +10,9 @@ import time
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from potstill.commands.config import load_settings
 from potstill.console import CliError, out
 from potstill.home import Home
 from potstill.supervisor import ChildSpec, Supervisor
@@ -25,6 +28,9 @@ class UpOptions:
     port: int | None = None
     home: Path | None = None
     open_browser: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure_http: bool = False
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -69,11 +75,33 @@ def _free(host: str, near: int) -> int:
     return near + 1
 
 
-def children(listener: socket.socket, env: dict[str, str]) -> list[ChildSpec]:
+def check_private(settings: Any, host: str) -> None:
+    """Refuse to be reached from other machines over a connection that can be read on the way.
+
+    Raises:
+        CliError: with the three ways out.
+    """
+    try:
+        inside = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        inside = host == "localhost" or host.endswith(".localhost")
+    if inside or settings.tls_cert or settings.proxies or settings.insecure_http:
+        return
+    raise CliError(
+        f"{host} can be reached from other machines, and over plain HTTP tokens and weights can be read on the way. "
+        "Give --tls-cert and --tls-key; or set POTSTILL_TRUSTED_PROXIES to the proxy that does TLS; or, on a network "
+        "that is safe by itself, --insecure-http"
+    )
+
+
+def children(listener: socket.socket, env: dict[str, str], settings: Any) -> list[ChildSpec]:
     """Return the two programs of an embedded installation."""
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
     api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log", "--log-level", "info"]
-    api += ["--http", "service.infra.protocol:BoundedHttp"]
+    api += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
+    api += ["--limit-concurrency", str(settings.max_connections)]
+    if settings.tls_cert:
+        api += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
     worker = [
         sys.executable,
         "-m",
@@ -92,11 +120,11 @@ def children(listener: socket.socket, env: dict[str, str]) -> list[ChildSpec]:
     ]
 
 
-def _address(listener: socket.socket, host: str) -> tuple[str, int]:
+def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]:
     """Return the URL under which this machine reaches the listener, and its port."""
     port = int(listener.getsockname()[1])
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{reachable}:{port}", port
+    return f"{scheme}://{reachable}:{port}", port
 
 
 def _announce(url: str, home: Home, fresh_token: str | None) -> None:
@@ -117,7 +145,8 @@ def _watch(url: str, supervisor: Supervisor, open_browser: bool) -> None:
     start = time.monotonic()
     while time.monotonic() - start < READY_WITHIN:
         try:
-            if httpx.get(f"{url}/healthz", timeout=5).status_code == 200:
+            # our own socket, and nothing is sent: the certificate may well be for another name than this address
+            if httpx.get(f"{url}/healthz", timeout=5, verify=False).status_code == 200:
                 supervisor.printer.line("potstill", f"ready after {time.monotonic() - start:.1f} s; Ctrl-C stops")
                 if open_browser:
                     webbrowser.open(f"{url}/docs")
@@ -126,6 +155,21 @@ def _watch(url: str, supervisor: Supervisor, open_browser: bool) -> None:
             pass
         time.sleep(0.2)
     supervisor.printer.line("potstill", f"the API does not answer after {READY_WITHIN:g} s; its lines above say why")
+
+
+def _hand_on(options: UpOptions) -> None:
+    """Give the children what the command line says, as settings.
+
+    Raises:
+        CliError: a file of the certificate is not there.
+    """
+    for name, path in (("TLS_CERT", options.tls_cert), ("TLS_KEY", options.tls_key)):
+        if path is not None:
+            if not path.is_file():
+                raise CliError(f"--{name.lower().replace('_', '-')}: there is no file {path}")
+            os.environ[f"POTSTILL_{name}"] = str(path.resolve())
+    if options.insecure_http:
+        os.environ["POTSTILL_INSECURE_HTTP"] = "1"
 
 
 def run(options: UpOptions) -> int:
@@ -145,10 +189,12 @@ def run(options: UpOptions) -> int:
     home.make()
     home.lock()
     os.environ["POTSTILL_HOME"] = str(home.path)
-    settings = config.load()
+    _hand_on(options)
+    settings = load_settings()
     host = options.host or settings.host
+    check_private(settings, host)
     listener = bind(host, settings.port if options.port is None else options.port)
-    url, port = _address(listener, host)
+    url, port = _address(listener, host, "https" if settings.tls_cert else "http")
     os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
     settings = config.load()
 
@@ -158,7 +204,7 @@ def run(options: UpOptions) -> int:
         home.write(home.token_file, token)
     home.write(home.url_file, url)
     _announce(url, home, token)
-    supervisor = Supervisor(children(listener, {}))
+    supervisor = Supervisor(children(listener, {}, settings))
     watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
     try:
         return supervisor.run(started=watcher.start)

@@ -45,7 +45,9 @@ from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
+from service.infra.rates import Polls, Rates
 from service.infra.wakeup import Wakeup
+from service.operations import audit
 from service.operations.events import Batch, head, read
 from service.operations.federations import versions
 from service.operations.figures import state
@@ -108,7 +110,17 @@ def build_services(settings: config.Settings) -> Services:
     store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
     gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
     metrics = Metrics(gauges, pages.program_version())
-    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics)
+    rates = Rates(settings, metrics.rates_alone)
+    polls = Polls(settings.max_long_polls_per_token, settings.max_long_polls)
+    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls)
+
+
+def write_refusals(services: Services) -> None:
+    """Write what was refused since the last time to the audit log, summed up."""
+    found = services.refusals.drain()
+    if found:
+        with services.store.write() as session:
+            audit.record_refusals(session, found)
 
 
 async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
@@ -159,11 +171,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     chores = asyncio.gather(
         _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings), ending),
+        _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )
     with _leave_at_once(services):
         yield
     ending.set()  # not cancelled: a thread would go on with connections that are closed below
     await chores
+    await asyncio.to_thread(write_refusals, services)
     await services.changes.stop()
     await services.feed.stop()
     services.wakeup.close()
@@ -226,7 +240,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     _log_to_stderr(settings.log_level.upper())
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
-    app.add_middleware(Frame, max_json_bytes=settings.max_json_bytes)
+    app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)

@@ -1,6 +1,7 @@
 """Settings: environment variables POTSTILL_*, with defaults that run everything from one folder."""
 
 import contextlib
+import ipaddress
 import os
 import secrets
 import tempfile
@@ -107,7 +108,19 @@ class Settings(BaseSettings):
     max_datasets: int = Field(1000, ge=1, description="data sets")
     max_models: int = Field(1000, ge=1, description="imported models")
     max_tokens: int = Field(1000, ge=1, description="tokens of people and programs that are not revoked")
-    max_idempotency_keys: int = Field(50_000, ge=1, description="Idempotency-Keys that one token may use in a week")
+    trusted_proxies: str = Field(
+        "", description="addresses or networks of proxies, with commas; their X-Forwarded-* headers count"
+    )
+    insecure_http: bool = Field(False, description="take plain HTTP from other machines; tokens can be read on the way")
+    tls_cert: Path | None = Field(None, description="certificate chain of the service, PEM")
+    tls_key: Path | None = Field(None, description="its key, PEM")
+    rate_per_second: float = Field(50.0, gt=0, description="requests a second that a token may make in the long run")
+    rate_burst: int = Field(1000, ge=1, description="requests that it may make at once")
+    upload_bytes_per_day: int = Field(256 * 1024 * MIB, ge=1024, description="bytes that a token may send in a day")
+    auth_failures_per_minute: int = Field(100, ge=1, description="false tokens from one address before it must wait")
+    max_long_polls: int = Field(5000, ge=1, description="open long polls of one API process")
+    max_long_polls_per_token: int = Field(8, ge=1, description="open long polls of one token in one API process")
+    max_connections: int = Field(10_000, ge=8, description="connections of one API process")
     audit_days: int = Field(400, ge=31, le=36_500, description="rows of the audit log older than this are removed")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -130,6 +143,22 @@ class Settings(BaseSettings):
     def kept(self) -> Retention:
         """What is kept of federations that do not say it themselves."""
         return self.retention.model_copy(update={"updates": "all"}) if self.keep_updates else self.retention
+
+    @model_validator(mode="after")
+    def _safe_ways_in(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("POTSTILL_TLS_CERT and POTSTILL_TLS_KEY belong together; set both")
+        try:
+            self.proxies  # noqa: B018  # refuses what is no address
+        except ValueError as error:
+            raise ValueError(f"POTSTILL_TRUSTED_PROXIES: {error}") from None
+        return self
+
+    @cached_property
+    def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """The networks of the trusted proxies."""
+        parts = [part.strip() for part in self.trusted_proxies.split(",")]
+        return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
 
     @cached_property
     def resolved_database_url(self) -> str:

@@ -21,6 +21,7 @@ KINDS: dict[str, Kind] = {
     "digest-mismatch": Kind(400, "The body does not match its digest"),
     "unauthorized": Kind(401, "A valid token is needed"),
     "forbidden": Kind(403, "This token may not do that"),
+    "insecure-transport": Kind(403, "Plain HTTP is not taken here"),
     "join-token-spent": Kind(403, "The join token lets nobody in any more"),
     "not-found": Kind(404, "There is no such thing"),
     "method-not-allowed": Kind(405, "This method is not allowed here"),

@@ -33,6 +33,12 @@ def run(
     label_counts: Annotated[
         str | None, typer.Option(help="Samples per class, such as 30,0,12; only for federations that weigh by labels.")
     ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(envvar="POTSTILL_CA_FILE", help="PEM file of the certificates to trust.")
+    ] = None,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Allow plain HTTP to another machine: the token can be read.")
+    ] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -56,6 +62,8 @@ def run(
         state_dir=state_dir,
         progress=not as_json,
         label_counts=_counts(label_counts),
+        ca_file=ca_file,
+        insecure_http=insecure_http or None,
     )
     if as_json:
         print_json(asdict(report))

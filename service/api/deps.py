@@ -12,7 +12,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.exc import OperationalError
 
-from service.api import services
+from service.api import guard, services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal, Role
 from service.operations import audit, tokens
@@ -29,13 +29,23 @@ Services = Annotated[services.Services, Depends(get_services)]
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def get_principal(parts: Services, credentials: Credentials) -> Principal:
-    """Return the caller, or refuse with unauthorized. Writes only when a token is first used after something changed,
-    and the moment of use every ten minutes.
+def get_principal(request: Request, parts: Services, credentials: Credentials) -> Principal:
+    """Return the caller, or refuse with unauthorized, or with too-many-requests who guesses or asks too fast. Writes
+    only when a token is first used after something changed, and the moment of use every ten minutes.
     """
     keys, token = parts.settings.keys, credentials.credentials if credentials else None
-    with parts.store.read() as session:
-        principal = tokens.authenticate(session, keys, token)
+    address = audit.acting().address
+    guard.check_address(parts, address, token)
+    try:
+        with parts.store.read() as session:
+            principal = tokens.authenticate(session, keys, token)
+    except DomainError as error:
+        guard.failed(parts, address, token, str(error.members.get("reason", error.kind)))
+        raise
+    if token is not None:
+        guard.succeeded(parts, address, token)
+    announced = request.headers.get("content-length", "")
+    guard.spend(parts, principal, request.scope, int(announced) if announced.isdecimal() else 0)
     if principal.unsettled and token is not None:
         with contextlib.suppress(OperationalError), parts.store.write() as session:  # another use will do as well
             tokens.settle(session, keys, token)
@@ -47,11 +57,12 @@ Anyone = Annotated[Principal, Depends(get_principal)]
 _WANTED = {"operator": "an operator's", "viewer": "a viewer's", "device": "a device's", "join": "a join"}
 
 
-def need(*roles: Role) -> Callable[[Principal], Principal]:
+def need(*roles: Role) -> Callable[[Principal, services.Services], Principal]:
     """Return a dependency that lets only these roles in."""
 
-    def check(principal: Anyone) -> Principal:
+    def check(principal: Anyone, parts: Services) -> Principal:
         if principal.role not in roles:
+            parts.refusals.note(audit.acting().address, "role", principal.id)
             wanted = " or ".join(_WANTED[role] for role in roles)
             raise DomainError("forbidden", f"this needs {wanted} token, this one is {_WANTED[principal.role]}")
         return principal

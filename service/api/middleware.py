@@ -11,7 +11,11 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api import guard
+from service.api.nesting import is_too_deep
+from service.api.peers import Peer, resolve
 from service.api.problems import TUS_VERSION, UNREAD, problem
+from service.api.services import Services
 from service.operations.audit import ACTING, Acting
 
 log = logging.getLogger("service.access")
@@ -22,7 +26,8 @@ _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON_IDLE_SECONDS = 30.0
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")
-_CSP = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " + (
+_OPEN = ("/healthz", "/readyz")  # what an orchestrator asks, without a token
+_CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " + (
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _SECURITY = {
@@ -30,7 +35,11 @@ _SECURITY = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": _CSP,
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_HSTS = "max-age=31536000"
 
 
 def _is_json(headers: Headers) -> bool:
@@ -44,12 +53,14 @@ class Frame:
 
     Args:
         app: what it wraps.
-        max_json_bytes: limit of bodies that are not uploads; those are limited where they are read.
+        services: whose settings say which proxies are trusted, whether plain HTTP from other machines is taken, and
+            how large bodies may be that are not uploads; those are limited where they are read.
     """
 
-    def __init__(self, app: ASGIApp, max_json_bytes: int):
+    def __init__(self, app: ASGIApp, services: Services):
         self.app = app
-        self.max_json_bytes = max_json_bytes
+        self.services, self.settings = services, services.settings
+        self.max_json_bytes = services.settings.max_json_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -63,8 +74,15 @@ class Frame:
         tus = _TUS.fullmatch(scope["path"]) is not None
         if tus and scope["method"] == "POST" and headers.get("x-http-method-override", "") in ("PATCH", "DELETE"):
             scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
-        ACTING.set(Acting(address=(scope.get("client") or ("", 0))[0], request_id=request_id))
-        began, status = time.perf_counter(), 0
+        peer = resolve(scope, headers, self.settings.proxies)
+        ACTING.set(Acting(address=peer.address, request_id=request_id))
+        began, status, received = time.perf_counter(), 0, 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
 
         async def framed(message: Message) -> None:
             nonlocal status
@@ -74,16 +92,37 @@ class Frame:
                 out["X-Request-Id"] = request_id
                 if tus:
                     out["Tus-Resumable"] = TUS_VERSION
-                for name, value in _SECURITY.items():
+                if peer.is_tls:
+                    out["Strict-Transport-Security"] = _HSTS
+                if scope["path"].startswith("/v1/"):
+                    out.setdefault("Cache-Control", "no-store")
+                for name, value in (_SECURITY | guard.headers(scope.get(guard.RATE))).items():
                     out.setdefault(name, value)
             await send(message)
 
         try:
-            await self._limited(scope, headers, receive, framed)
+            if self._is_welcome(peer, scope["path"]):
+                await self._limited(scope, headers, counted, framed)
+            else:
+                await self._turn_away(scope, counted, framed)
         finally:
+            if received and guard.SPENT in scope:
+                await asyncio.to_thread(guard.count_bytes, self.services, scope, received)
             level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
             took = (time.perf_counter() - began) * 1000
             log.log(level, "%s %s %s %.0f ms %s", scope["method"], scope["path"], status, took, request_id)
+
+    def _is_welcome(self, peer: Peer, path: str) -> bool:
+        return peer.is_private or self.settings.insecure_http or path in _OPEN
+
+    async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[UNREAD] = True
+        detail = (
+            "plain HTTP from another machine is not taken: tokens and weights could be read on the way; use https. "
+            "Behind a proxy with TLS, set POTSTILL_TRUSTED_PROXIES; on a network that is safe by itself, "
+            "POTSTILL_INSECURE_HTTP"
+        )
+        await problem(scope, "insecure-transport", detail)(scope, receive, send)
 
     async def _limited(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         encoding = headers.get("content-encoding", "identity").lower()
@@ -122,6 +161,11 @@ class Frame:
             detail = f"a JSON body may have {self.max_json_bytes} bytes"
             scope[UNREAD] = more
             await problem(scope, "too-large", detail, expected=self.max_json_bytes)(scope, receive, send)
+            return
+        if await is_too_deep(body):
+            await problem(scope, "invalid-request", "the JSON is nested too deeply; 64 levels are taken")(
+                scope, receive, send
+            )
             return
         replayed = False
 

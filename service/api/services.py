@@ -8,6 +8,8 @@ from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Metrics
 from service.infra.parts import Parts
+from service.infra.rates import Familiar, Polls, Rates
+from service.infra.refusals import Refusals
 from service.infra.seldom import Seldom
 from service.infra.wakeup import Wakeup
 from service.operations.unit import Store
@@ -27,4 +29,8 @@ class Services:
     feed: Feed
     wakeup: Wakeup
     metrics: Metrics
+    rates: Rates
+    polls: Polls
+    refusals: Refusals = field(default_factory=Refusals)
+    familiar: Familiar = field(default_factory=Familiar)
     seldom: Seldom = field(default_factory=Seldom)

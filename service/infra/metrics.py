@@ -72,6 +72,7 @@ class Metrics:
         self._requests = self._counter("http_requests", "requests answered", labels)
         self._problems = self._counter("problems", "answers that are problems, by kind", ["route", "kind"])
         self._received = self._counter("received_bytes", "bytes of bodies that arrived", ["route"])
+        self._alone = self._counter("rates_alone", "times that rates could not be shared: Redis did not answer", [])
         self._seconds = Histogram(
             "potstill_http_request_seconds",
             "seconds from a request's head to the end of its answer",
@@ -82,6 +83,10 @@ class Metrics:
         info = Gauge("potstill_build_info", "1; the labels say what runs", ["version"], registry=self.registry)
         info.labels(version).set(1)
         self.registry.register(_Asked(gauges))
+
+    def rates_alone(self) -> None:
+        """Count a time at which Redis did not answer and rates were counted by this process alone."""
+        self._alone.inc()
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"potstill_{name}", text, labels, registry=self.registry)

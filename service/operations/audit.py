@@ -16,6 +16,7 @@ from contract.audit import FIRST, row_hash
 from contract.wire import audit as wire
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
+from service.infra.refusals import Refusal
 from service.operations.clock import now
 from service.persistence.tables import AuditRow
 
@@ -74,6 +75,19 @@ def record(
             "detail": {key: _plain(value) for key, value in detail.items() if value is not None},
         }
     )
+
+
+def record_refusals(session: Session, refusals: list[Refusal]) -> None:
+    """Note refused requests, summed up by who, where and why."""
+    for refusal in refusals:
+        act_as(session, Acting(address=refusal.address))
+        detail: dict[str, Any] = {
+            "reason": refusal.reason,
+            "count": refusal.count,
+            "first": refusal.first,
+            "last": refusal.last,
+        }
+        record(session, "access.refused", refusal.actor, outcome="refused", **detail)
 
 
 def _plain(value: Any) -> Any:

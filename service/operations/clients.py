@@ -64,6 +64,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
         "clients in this federation",
         "POTSTILL_MAX_CLIENTS",
         "revoke one",
+        alone=True,
     )
     id_, nonce = new_id("client"), tokens.fresh_nonce()
     row = ClientRow(

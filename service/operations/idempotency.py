@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
@@ -14,6 +14,7 @@ from service.operations.clock import now
 from service.persistence.tables import IdempotencyRow
 
 KEPT = timedelta(days=7)
+MOST = 50_000  # keys of one token in that time; a join token's are those of all who enrol with it
 Answer = dict[str, Any]
 
 
@@ -39,6 +40,14 @@ def once(
         if row.request_hash != hashed:
             raise DomainError("idempotency-conflict", "this Idempotency-Key came with another request before")
         return row.answer
+    held = select(func.count()).select_from(IdempotencyRow).where(IdempotencyRow.principal == principal)
+    if (session.scalar(held) or 0) >= MOST:
+        raise DomainError(
+            "too-many-requests",
+            f"this token used {MOST} Idempotency-Keys within a week; send none, or wait",
+            retry_after=3600,
+            limit=MOST,
+        )
     answer = make()
     session.add(IdempotencyRow(principal=principal, key=key, request_hash=hashed, answer=answer, created_at=now()))
     return answer

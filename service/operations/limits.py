@@ -8,18 +8,21 @@ from sqlalchemy.orm import Session
 from service.domain.errors import DomainError
 
 
-def check_room(session: Session, rows: Select[Any], most: int, what: str, setting: str, remedy: str) -> None:
+def check_room(
+    session: Session, rows: Select[Any], most: int, what: str, setting: str, remedy: str, alone: bool = False
+) -> None:
     """Refuse one more row when there are `most`. Those who add rows at the same moment are counted one after the other.
 
     Args:
         rows: the rows that count.
         what: their name in the plural.
         setting: the environment variable that sets `most`.
+        alone: the caller holds a lock already that keeps others from adding such rows.
 
     Raises:
         DomainError: limit-reached.
     """
-    if session.get_bind().dialect.name == "postgresql":
+    if not alone and session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(815003)"))
     there = session.scalar(select(func.count()).select_from(rows.subquery())) or 0
     if there >= most:

@@ -278,6 +278,12 @@ class FakeService:
         }
 
 
+@pytest.fixture(autouse=True)
+def insecure_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients talk plain HTTP to the stand-in, whose name is no machine's."""
+    monkeypatch.setenv("POTSTILL_INSECURE_HTTP", "1")
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> FakeService:
     folder = tmp_path / "service"

@@ -73,7 +73,7 @@ class Deployment:
     def start_api(self) -> None:
         number = self._listener.fileno()
         command = ["uvicorn", "service.app:create_app", "--factory", "--fd", str(number), "--no-access-log"]
-        command += ["--http", "service.infra.protocol:BoundedHttp"]
+        command += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
         self._start("api", *command, pass_fds=(number,))
         wait_for(self._answers, why="the API does not answer")
 

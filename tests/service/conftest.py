@@ -416,6 +416,8 @@ def make_settings(template: Path, tmp_path_factory: pytest.TempPathFactory) -> S
             "min_free_bytes": 0,
             "max_upload_bytes": 64 * 1024,
             "threads": 8,
+            "rate_burst": 100_000,
+            "auth_failures_per_minute": 100_000,
         }
         return Settings(**{**values, **changes})
 

@@ -25,6 +25,8 @@ from service.api.problems import documented
 from service.api.refusals import told
 from service.api.services import Services as Parts
 from service.api.source import Delivery
+from service.domain.errors import DomainError
+from service.domain.principal import Principal
 from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
@@ -61,6 +63,16 @@ async def get_assignment(
     """Ask what to do now. With `wait`, the answer comes as soon as there is something to do, or at the end."""
     end = time.monotonic() + wait
     await run_in_threadpool(_seen, services, caller.id)
+    full = services.polls.enter(caller.id)
+    if full is not None:
+        raise DomainError("too-many-requests", f"{full}; close one, or ask again", retry_after=5)
+    try:
+        return await _poll(request, services, caller, end)
+    finally:
+        services.polls.leave(caller.id)
+
+
+async def _poll(request: Request, services: Parts, caller: Principal, end: float) -> Assignment:
     while True:
         assignment, version = await run_in_threadpool(_read, services, caller.id)
         if isinstance(assignment, TrainAssignment):

@@ -48,7 +48,7 @@ def test_who_may_read(world: World, make_settings: Any, world_of: Any) -> None:
     [
         ("127.0.0.1", {}, 200),
         ("::1", {}, 200),
-        ("10.0.0.1", {}, 401),
+        ("10.0.0.1", {}, 403),
         ("test", {}, 401),
         ("127.0.0.1", {"X-Forwarded-For": "10.0.0.1"}, 401),
         ("127.0.0.1", {"Authorization": "Bearer x"}, 401),

@@ -1,0 +1,91 @@
+"""What a request must pass before it does anything: is its address guessing tokens, is its token asking too fast?"""
+
+from typing import Any
+
+from starlette.types import Scope
+
+from service.api.services import Services
+from service.domain.errors import DomainError
+from service.domain.principal import Principal
+from service.infra import tokens as forge
+from service.infra.rates import Budget, network_of
+
+RATE, SPENT = "potstill.rate", "potstill.spent"
+
+
+def check_address(services: Services, address: str, token: str | None) -> None:
+    """Refuse an address that has sent too many false tokens, before the next one is looked up. A token that was good
+    from there a short while ago passes: one broken device does not stop the others behind the same address.
+
+    Raises:
+        DomainError: too-many-requests.
+    """
+    rates = services.rates
+    if token is None or services.familiar.has(address, forge.hash_token(services.settings.key, token)):
+        return
+    if not rates.is_over(rates.failures, network_of(address)):
+        return
+    services.refusals.note(address, "throttled")
+    raise DomainError(
+        "too-many-requests", "too many tokens from this address were refused; wait a minute", retry_after=60
+    )
+
+
+def failed(services: Services, address: str, token: str | None, reason: str) -> None:
+    """Count a refused authentication. A request without a token is no attempt."""
+    if token is None:
+        return
+    services.rates.take(services.rates.failures, network_of(address))
+    services.refusals.note(address, reason)
+
+
+def succeeded(services: Services, address: str, token: str) -> None:
+    """Note that a token is good from here."""
+    services.familiar.add(address, forge.hash_token(services.settings.key, token))
+
+
+def spend(services: Services, caller: Principal, scope: Scope, announced: int) -> None:
+    """Count a request of a token, and hold its body against the day's bytes. Tokens are counted by their owner, so
+    that a rotation does not begin anew; a join token is a whole crowd's, and gets twenty times as much.
+
+    Raises:
+        DomainError: too-many-requests.
+    """
+    rates = services.rates
+    item = rates.crowd if caller.role == "join" else rates.requests
+    budget = rates.take(item, caller.id)
+    scope[RATE] = budget
+    if not budget.allowed:
+        raise DomainError(
+            "too-many-requests",
+            f"this token may make {budget.limit} requests in {budget.window} seconds; wait {budget.seconds} seconds",
+            retry_after=budget.seconds,
+            limit=budget.limit,
+        )
+    scope[SPENT] = caller.id
+    if announced > 0:
+        left, seconds = rates.left(rates.bytes, caller.id)
+        if announced > left:
+            raise DomainError(
+                "too-many-requests",
+                f"this token may send {rates.bytes.amount} bytes a day, {left} are left; the rest in {seconds} seconds",
+                retry_after=seconds,
+                limit=rates.bytes.amount,
+            )
+
+
+def headers(budget: Budget | None) -> dict[str, str]:
+    """Return what tells a client how much is left (draft-ietf-httpapi-ratelimit-headers)."""
+    if budget is None:
+        return {}
+    return {
+        "RateLimit-Policy": f'"requests";q={budget.limit};w={budget.window}',
+        "RateLimit": f'"requests";r={budget.remaining};t={budget.seconds}',
+    }
+
+
+def count_bytes(services: Services, scope: Scope, received: int) -> None:
+    """Count what a request's body took of the day's bytes."""
+    caller: Any = scope.get(SPENT)
+    if caller is not None and received:
+        services.rates.spend(services.rates.bytes, caller, received)

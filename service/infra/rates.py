@@ -1,0 +1,159 @@
+"""Rates and quotas: how much of something one caller may have in a time.
+
+Counts are in Redis when the broker is Redis, so that all replicas share them, else in this process. A Redis that does
+not answer stops nobody: this process then counts alone.
+"""
+
+import ipaddress
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from limits import RateLimitItem, RateLimitItemPerDay, RateLimitItemPerMinute, RateLimitItemPerSecond
+from limits.errors import StorageError
+from limits.storage import MemoryStorage, Storage, storage_from_string
+from limits.strategies import FixedWindowRateLimiter, SlidingWindowCounterRateLimiter
+
+from service.config import Settings
+
+log = logging.getLogger("service.rates")
+_ALONE_SECONDS = 5.0
+_KNOWN = 20_000
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is left after a request: `seconds` until there is more."""
+
+    allowed: bool
+    limit: int
+    remaining: int
+    seconds: int
+    window: int
+
+
+class Rates:
+    """Counts of all callers.
+
+    Args:
+        on_alone: called when Redis does not answer.
+    """
+
+    def __init__(self, settings: Settings, on_alone: Callable[[], None] = lambda: None):
+        self._memory = MemoryStorage()
+        self._shared: Storage | None = None
+        if (settings.broker_url or "").startswith(("redis://", "rediss://", "unix://")):
+            patience = {"socket_timeout": 0.25, "socket_connect_timeout": 0.25}
+            url = settings.broker_url or ""
+            found = storage_from_string(url, wrap_exceptions=True, key_prefix="potstill", **patience)
+            self._shared = cast(Storage, found)
+        self._alone_until, self._on_alone = 0.0, on_alone
+        window = max(1, round(settings.rate_burst / settings.rate_per_second))
+        self.requests = RateLimitItemPerSecond(settings.rate_burst, window, namespace="requests")
+        self.crowd = RateLimitItemPerSecond(20 * settings.rate_burst, window, namespace="crowd")
+        self.failures = RateLimitItemPerMinute(settings.auth_failures_per_minute, namespace="failures")
+        self.bytes = RateLimitItemPerDay(settings.upload_bytes_per_day, namespace="bytes")
+
+    def _counted(self, act: Callable[[Storage], Result]) -> Result:
+        if self._shared is not None and time.monotonic() >= self._alone_until:
+            try:
+                return act(self._shared)
+            except StorageError as error:
+                self._alone_until = time.monotonic() + _ALONE_SECONDS
+                log.warning("Redis does not answer; this process counts rates alone for a while: %s", error)
+                self._on_alone()
+        return act(self._memory)
+
+    def take(self, item: RateLimitItem, key: str) -> Budget:
+        """Count one request."""
+
+        def act(storage: Storage) -> Budget:
+            limiter = SlidingWindowCounterRateLimiter(storage)
+            allowed = limiter.hit(item, key)
+            ends, left = limiter.get_window_stats(item, key)
+            seconds = max(1, round(ends - time.time()))
+            return Budget(allowed, item.amount, max(0, left), seconds, item.get_expiry())
+
+        return self._counted(act)
+
+    def is_over(self, item: RateLimitItem, key: str) -> bool:
+        """Whether one more would be too many; counts nothing."""
+        return not self._counted(lambda storage: SlidingWindowCounterRateLimiter(storage).test(item, key))
+
+    def spend(self, item: RateLimitItem, key: str, amount: int) -> None:
+        """Count an amount that is gone already, such as bytes that were read."""
+        self._counted(lambda storage: FixedWindowRateLimiter(storage).hit(item, key, cost=amount))
+
+    def left(self, item: RateLimitItem, key: str) -> tuple[int, int]:
+        """Return what is left of an amount, and the seconds until it is whole again."""
+
+        def act(storage: Storage) -> tuple[int, int]:
+            ends, left = FixedWindowRateLimiter(storage).get_window_stats(item, key)
+            return max(0, left), max(1, round(ends - time.time()))
+
+        return self._counted(act)
+
+
+class Familiar:
+    """Tokens that were good a short while ago, by address: false tokens from the same network do not stop them."""
+
+    def __init__(self, seconds: float = 600.0):
+        self._seconds, self._seen, self._lock = seconds, OrderedDict[tuple[str, str], float](), threading.Lock()
+
+    def add(self, address: str, token_hash: str) -> None:
+        """Note a good token."""
+        with self._lock:
+            self._seen[(address, token_hash)] = time.monotonic()
+            self._seen.move_to_end((address, token_hash))
+            if len(self._seen) > _KNOWN:
+                self._seen.popitem(last=False)
+
+    def has(self, address: str, token_hash: str) -> bool:
+        """Whether a token was good here a short while ago."""
+        with self._lock:
+            seen = self._seen.get((address, token_hash))
+        return seen is not None and time.monotonic() - seen < self._seconds
+
+
+class Polls:
+    """Open long polls of this process, by caller."""
+
+    def __init__(self, each: int, together: int):
+        self._each, self._together = each, together
+        self._open: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, caller: str) -> str | None:
+        """Count one more; return why not, or None."""
+        with self._lock:
+            if sum(self._open.values()) >= self._together:
+                return "the service holds as many long polls as it may"
+            if self._open.get(caller, 0) >= self._each:
+                return f"this token has {self._each} long polls open"
+            self._open[caller] = self._open.get(caller, 0) + 1
+        return None
+
+    def leave(self, caller: str) -> None:
+        """Count one less."""
+        with self._lock:
+            left = self._open.get(caller, 1) - 1
+            if left > 0:
+                self._open[caller] = left
+            else:
+                self._open.pop(caller, None)
+
+
+def network_of(address: str) -> str:
+    """Return what failures are counted by: an IPv4 address, or the /64 of an IPv6 one, which one customer has whole."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64]
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.ip_network((found, 64), strict=False))

@@ -1,0 +1,178 @@
+"""Who asks too fast, sends too much, guesses tokens or keeps polls open is told to wait; nobody else notices."""
+
+import time
+from typing import Any
+
+import pytest
+
+from service.infra.rates import Familiar, Polls, Rates, network_of
+from service.infra.refusals import Refusals
+
+
+@pytest.fixture
+def strict(make_settings: Any, world_of: Any) -> Any:
+    made = []
+
+    def make(**settings: Any) -> Any:
+        made.append(world_of(make_settings(**settings)))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def get(world: Any, token: str | None, path: str = "/v1/token") -> Any:
+    return world.site.request("GET", path, token=token)
+
+
+def test_a_token_that_asks_too_fast_waits_and_others_do_not(strict: Any) -> None:
+    world = strict(rate_burst=5, rate_per_second=0.01)
+    fed = world.create()
+    a, b = world.enrol(fed, "a"), world.enrol(fed, "b")
+    answers = [get(world, a.token) for _ in range(7)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2
+    first, last = answers[0], answers[-1]
+    assert first.headers["ratelimit-policy"] == '"requests";q=5;w=500'
+    assert first.headers["ratelimit"].startswith('"requests";r=4;t=')
+    assert last.headers["ratelimit"].startswith('"requests";r=0;t=')
+    assert 1 <= int(last.headers["retry-after"]) <= 1000
+    problem = last.json()
+    assert (problem["type"], problem["limit"]) == ("urn:potstill:problem:too-many-requests", 5)
+    assert get(world, b.token).status_code == 200
+    fresh = world.op("POST", f"/v1/federations/{fed.id}/clients/{a.id}/token").json()["token"]
+    assert get(world, fresh).status_code == 429  # another token of the same device does not begin anew
+
+
+def test_the_days_bytes_are_counted_as_they_come(strict: Any) -> None:
+    world = strict(upload_bytes_per_day=6000, max_upload_bytes=5000)
+    body = world.forge.pack(world.forge.arrays())
+    assert 600 < len(body) < 3000
+    sent = 0
+    while sent + len(body) <= 6000 - 700:
+        answer = world.op("POST", f"/v1/datasets?name=d{sent}", body=[body[:500], body[500:]])  # no Content-Length
+        assert answer.status_code == 422  # refused, and its bytes came all the same
+        sent += len(body)
+        time.sleep(0.05)
+    refused = world.op("POST", "/v1/datasets?name=x", body=b"x" * 4000)
+    assert (refused.status_code, refused.json()["limit"]) == (429, 6000)
+    assert int(refused.headers["retry-after"]) > 60
+    assert world.op("GET", "/v1/federations").status_code == 200
+
+
+def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: Any) -> None:
+    world = strict(auth_failures_per_minute=5)
+    device = world.enrol(world.create(), "a")
+    assert get(world, device.token).status_code == 200
+    guesses = [get(world, f"pst_dev_{'A' * 42}{i}") for i in range(8)]
+    assert [answer.status_code for answer in guesses] == [401] * 5 + [429] * 3
+    assert int(guesses[-1].headers["retry-after"]) == 60
+    assert get(world, device.token).status_code == 200  # it was good from there before
+    other = world.ok("POST", "/v1/tokens", json={"name": "never seen here"})["token"]
+    assert get(world, other).status_code == 429  # or the answer would tell which guess was right
+    assert get(world, None).status_code == 401  # no token is no guess
+    assert get(world, None, "/healthz").status_code == 200
+
+
+def test_refusals_are_in_the_audit_log_and_cannot_make_it_grow(strict: Any) -> None:
+    from service.app import write_refusals
+
+    world = strict(auth_failures_per_minute=5)
+    device = world.enrol(world.create(), "a")
+    assert get(world, device.token).status_code == 200
+    for i in range(50):
+        get(world, f"pst_op_{'A' * 42}{i % 10}")
+    assert world.site.request("GET", "/v1/federations", token=device.token).status_code == 403
+    write_refusals(world.services)
+    write_refusals(world.services)
+    rows = world.ok("GET", "/v1/audit?action=access.refused&outcome=refused")["items"]
+    found = {(row["target"], row["detail"]["reason"]): row["detail"]["count"] for row in rows}
+    assert found == {("unknown", "unknown"): 5, ("unknown", "throttled"): 45, (device.id, "role"): 1}
+    assert {row["address"] for row in rows} == {"test"}
+
+
+def test_any_number_of_addresses_comes_to_21_rows() -> None:
+    refusals = Refusals()
+    for i in range(5000):
+        refusals.note(f"10.0.{i // 256}.{i % 256}", "unknown")
+    for _ in range(10):
+        refusals.note("192.0.2.1", "unknown")
+    found = refusals.drain()
+    assert len(found) == 21
+    assert sum(item.count for item in found) == 5010
+    assert refusals.drain() == []
+
+
+def test_long_polls_are_counted(strict: Any) -> None:
+    world = strict(max_long_polls_per_token=2)
+    fed = world.create()
+    device = world.enrol(fed, "a")
+    other = world.enrol(fed, "b")
+    url = "/v1/assignment?wait=20"
+    held = [world.site.begin("GET", url, token=device.token) for _ in range(2)]
+    deadline = time.monotonic() + 10
+    while world.services.changes.waiting < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    refused = world.site.request("GET", url, token=device.token)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert world.assignment(other)["action"] == "wait"
+    world.ok("POST", f"/v1/federations/{fed.id}/cancel")  # wakes them
+    assert [future.result(20).json()["action"] for future in held] == ["done"] * 2
+    assert world.site.request("GET", url, token=device.token).status_code == 200
+
+
+def test_polls_of_all_together() -> None:
+    polls = Polls(each=2, together=3)
+    assert [polls.enter(caller) is None for caller in "aabbc"] == [True, True, True, False, False]
+    polls.leave("a")
+    assert polls.enter("c") is None
+    for caller in "abc":
+        polls.leave(caller)
+    assert polls._open == {}
+
+
+def test_failures_are_counted_by_network() -> None:
+    assert network_of("203.0.113.5") == "203.0.113.5"
+    assert network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::9") == "2001:db8:1:2::/64"
+    assert network_of("test") == "test"
+
+
+def test_a_token_stays_familiar_for_a_while_and_where_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    familiar = Familiar(seconds=600)
+    familiar.add("a", "hash")
+    assert familiar.has("a", "hash")
+    assert not familiar.has("b", "hash")
+    later = time.monotonic() + 601
+    monkeypatch.setattr("service.infra.rates.time.monotonic", lambda: later)
+    assert not familiar.has("a", "hash")
+
+
+def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: Any) -> None:
+    told: list[int] = []
+    settings = make_settings(broker_url="redis://127.0.0.1:1/0", rate_burst=2, rate_per_second=0.01)
+    rates = Rates(settings, lambda: told.append(1))
+    assert [rates.take(rates.requests, "a").allowed for _ in range(3)] == [True, True, False]  # alone, but counted
+    assert told == [1]
+
+
+@pytest.mark.parametrize("depth", [64, 65, 5000])
+def test_json_nests_64_levels_deep(shared: Any, depth: int) -> None:
+    body = b'{"name": "[[[", "options": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+    answer = shared.op("POST", "/v1/federations", body=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == (422 if depth <= 64 else 400), answer.text
+    assert ("nested" in answer.text) == (depth > 64)
+
+
+def test_brackets_in_texts_are_no_nesting(shared: Any) -> None:
+    body = b'{"name": "' + b"[{" * 100 + b'\\"[[["}'
+    answer = shared.op("POST", "/v1/federations", body=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "nested" in answer.text) == (422, False)
+
+
+def test_idempotency_keys_do_not_grow_without_end(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.operations.idempotency.MOST", 2)
+    statuses = [
+        world.op("POST", "/v1/tokens", json={"name": f"t{i}"}, headers={"Idempotency-Key": f"k{i}"}).status_code
+        for i in (0, 1, 2, 0)
+    ]
+    assert statuses == [201, 201, 429, 201]  # the last one is answered as it was the first time
