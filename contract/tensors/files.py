@@ -37,9 +37,10 @@ class TensorFile:
         self.path = Path(path)
         self._fd = os.open(self.path, os.O_RDONLY)
         try:
-            size = os.fstat(self._fd).st_size
+            self._size = os.fstat(self._fd).st_size
+            self._resting = False
             first = os.pread(self._fd, 9, 0)
-            self.header = parse_header(os.pread(self._fd, 8 + header_length(first), 0), size)
+            self.header = parse_header(os.pread(self._fd, 8 + header_length(first), 0), self._size)
         except BaseException:
             os.close(self._fd)
             raise
@@ -54,9 +55,22 @@ class TensorFile:
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
+        self._resting = False
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def rest(self) -> None:
+        """Give the file descriptor back until the next read, for whoever reads more files than may be open at once."""
+        if self._fd >= 0:
+            self.close()
+            self._resting = True
+
+    def _wake(self) -> None:
+        self._fd = os.open(self.path, os.O_RDONLY)
+        self._resting = False
+        if os.fstat(self._fd).st_size != self._size:
+            raise TensorError("container", "the file is not the one that was opened: its length changed")
 
     @property
     def names(self) -> list[str]:
@@ -80,6 +94,8 @@ class TensorFile:
         dtype = DTYPES[info.dtype]
         if not 0 <= start <= start + count <= info.numel:
             raise IndexError(f"tensor {name!r} has {info.numel} values; asked for {start} to {start + count}")
+        if self._resting:
+            self._wake()
         block = np.empty(count, dtype=dtype) if out is None else out[:count]
         view = block.view(np.uint8).data.cast("B")
         position = self.header.data_start + info.begin + start * dtype.itemsize

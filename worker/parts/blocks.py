@@ -24,6 +24,8 @@ from worker.parts.errors import PartError
 
 BUDGET = 1 << 22
 """Values held at once over all files: 32 MiB of float64."""
+MOST_OPEN = 32
+"""Files that are kept open; of more, each is opened for its block: a process may open 1024, often fewer."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def header_of(path: Path) -> Header:
 
 
 class Readers:
-    """Open files of models with the tensors of `base`; tensors beyond those are not looked at.
+    """Files of models with the tensors of `base`, open or opened as they are read; other tensors are not looked at.
 
     Args:
         files: (name shown in errors, path), read in this order.
@@ -83,9 +85,13 @@ class Readers:
     def __init__(self, files: Sequence[tuple[str, Path]], base: Header):
         self._names = [name for name, _ in files]
         with ExitStack() as stack:
-            self._files = [stack.enter_context(TensorFile(path)) for _, path in files]
-            for name, file in zip(self._names, self._files, strict=True):
+            self._files = []
+            for name, path in files:
+                file = stack.enter_context(TensorFile(path))
                 _check(name, file.header, base)
+                self._files.append(file)
+                if len(files) > MOST_OPEN:
+                    file.rest()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> "Readers":
@@ -101,7 +107,13 @@ class Readers:
 
     def raw(self, block: Block, prefix: str = "") -> list[Array]:
         """Return each file's values [count], as they are; of the tensor `prefix` + the block's name."""
-        return [file.read_block(prefix + block.name, block.start, block.count) for file in self._files]
+        return list(self._pieces(block, prefix))
+
+    def _pieces(self, block: Block, prefix: str) -> Iterator[Array]:
+        for file in self._files:
+            yield file.read_block(prefix + block.name, block.start, block.count)
+            if len(self._files) > MOST_OPEN:
+                file.rest()
 
     def floats(self, block: Block, prefix: str = "") -> Float:
         """Return all files' values as float64 [m, count].
@@ -110,7 +122,7 @@ class Readers:
             PartError: non_finite, naming file and tensor.
         """
         values = np.empty((len(self._files), block.count))
-        for index, piece in enumerate(self.raw(block, prefix)):
+        for index, piece in enumerate(self._pieces(block, prefix)):
             values[index] = piece
             if not np.isfinite(values[index]).all():
                 where = f"{self._names[index]!r}, tensor {prefix + block.name!r}"
