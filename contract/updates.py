@@ -22,6 +22,9 @@ PUBLIC, TARGETS = "public", "targets"
 PREDICTIONS = "predictions"
 """The one tensor of DS-FL's update, F32 [P, C]."""
 
+_LAST_LAYER = ("head.", "adapter.")
+"""How `contract.nn.classifier.Classifier` names its last layer; in other networks it is the last weight."""
+
 _SUM_TOLERANCE = 1e-3
 _ROWS = 65_536
 
@@ -36,9 +39,12 @@ def parameters(base: Header) -> list[str]:
 def binary_weights(base: Header) -> list[str]:
     """Return the weights that binary precision sends as bits (FedDF 4.3).
 
-    They are the parameters with two axes or more, without the first and the last of them, which stay as they are.
+    They are the parameters with two axes or more, but for the first and the last layer. The last one is the head, all
+    of its layers where it has several; the adapter in front of a head that all architectures share goes with it: such a
+    head is averaged with those of other networks, which may be full precision (Fed-ET).
     """
-    return [name for name in parameters(base) if len(base.tensors[name].shape) >= 2][1:-1]
+    weights = [name for name in parameters(base) if len(base.tensors[name].shape) >= 2]
+    return [name for name in weights[1:-1] if not name.startswith(_LAST_LAYER)]
 
 
 def layout(plan: LocalPlan, base: Header, num_classes: int, public: Header | None = None) -> Layout:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from contract import lowbit as wire
-from contract.nn import registry
+from contract.nn import codec, registry
 from contract.nn.lowbit import BinaryConv2d, binarized, straight_through
+from contract.updates import binary_weights
 from contract.wire.federations import Task
 
 VECTORS = Path(__file__).parents[2] / "golden" / "vectors"
@@ -63,3 +64,20 @@ def test_resnet_8_bin_keeps_its_ends_in_full_precision() -> None:
     assert len(binary) == 8  # two in each of three blocks and two projections
     assert type(module.head) is nn.Linear
     assert list(module.state_dict()) == list(registry.build("resnet-8", {}, task=task).state_dict())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", ["mlp", "cnn-digits", "resnet-8", "vgg-9"])
+def test_the_first_layer_and_the_head_are_never_sent_as_bits(name: str, shared: bool) -> None:
+    """A common head has two layers and an adapter before it; all other weights of the network become bits."""
+    task = Task.model_validate({"num_classes": 5, "input": {"shape": [3, 32, 32]}})
+    options = {"hidden": [6, 7]} if name == "mlp" else {}
+    module = registry.build(name, {**options, "common_head": shared}, task=task)
+    base = codec.manifest(module)
+    weights = [each for each in base.tensors if each not in base.buffers and len(base.tensors[each].shape) >= 2]
+    if shared:
+        ends = {weights[0], "adapter.weight", "head.0.weight", "head.2.weight"}
+        assert ends <= set(weights)
+    else:
+        ends = {weights[0], weights[-1]}
+    assert set(binary_weights(base)) == set(weights) - ends
