@@ -76,6 +76,9 @@ class ClientInfo(Response):
     token_state: Literal["active", "expired", "revoked"] = "active"
     token_expires_at: Timestamp | None = None
     has_discriminator: bool = False
+    gan_rounds: list[int] = Field(
+        default_factory=list, description="rounds of the federated generator that it has delivered, see `gan_round`"
+    )
     updates: int = Field(0, description="updates accepted so far")
 
 

@@ -18,7 +18,7 @@ from service.operations.clock import now
 from service.operations.limits import check_room
 from service.operations.paging import page
 from service.operations.tokens import Keys, after, secret_of, state_of
-from service.persistence.tables import ClientRow, FederationRow, UpdateRow
+from service.persistence.tables import ClientRow, FederationRow, GanUpdateRow, UpdateRow
 
 SEEN_EVERY = timedelta(seconds=10)
 
@@ -197,6 +197,11 @@ def listing(
     )
     updates = {row[0]: row[1] for row in counted}
     delivered = lifecycle.discriminators_of(session, federation.id)
+    generators: dict[str, list[int]] = {}
+    for client, gan_round in session.execute(
+        select(GanUpdateRow.client_id, GanUpdateRow.gan_round).where(GanUpdateRow.client_id.in_(ids))
+    ):
+        generators.setdefault(client, []).append(gan_round)
     items = [
         wire.ClientInfo(
             id=row.id,
@@ -209,6 +214,7 @@ def listing(
             token_state=state_of(row),
             token_expires_at=row.expires_at,
             has_discriminator=row.id in delivered,
+            gan_rounds=sorted(generators.get(row.id, [])),
             updates=updates.get(row.id, 0),
         )
         for row in rows

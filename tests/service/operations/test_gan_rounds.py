@@ -220,6 +220,23 @@ def test_an_averaging_job_that_failed_is_retried_from_the_same_files(world: Any)
     assert len(load(world).updates) == 2
 
 
+def test_who_has_delivered_which_round_is_listed(world: Any) -> None:
+    fed = training(world, "a", "b", "idle")
+
+    def listed() -> dict[str, list[int]]:
+        items = world.ok("GET", f"/v1/federations/{fed.id}/clients")["items"]
+        return {item["name"]: item["gan_rounds"] for item in items}
+
+    assert listed() == {"a": [], "b": [], "idle": []}
+    for name in ("a", "b"):
+        give(world, fed, name)
+    assert (listed(), world.show(fed)["gan_round"]) == ({"a": [1], "b": [1], "idle": []}, 1)
+    give(world, fed, "idle", seed=9)
+    average(world, 2)
+    give(world, fed, "idle", seed=11)
+    assert (listed(), world.show(fed)["gan_round"]) == ({"a": [1], "b": [1], "idle": [1, 2]}, 2)
+
+
 def test_a_cancelled_federation_lets_go_of_its_generators(world: Any) -> None:
     fed = training(world, "a", "b")
     task = world.assignment(fed.devices["b"])
