@@ -85,7 +85,7 @@ def _finish(outcomes: list[Outcome], folder: Path, seconds: float, options: Demo
 
 def _keep(service: LocalService) -> None:
     console = out()
-    console.print(f"the service stays: {service.url}/docs   operator token: {service.token}")
+    console.print(f"the service stays: {service.url}   operator token: {service.token}")
     console.print(f"for the command line: export POTSTILL_URL={service.url} POTSTILL_TOKEN={service.token}")
     console.print("Ctrl-C stops it and removes its folder")
     try:

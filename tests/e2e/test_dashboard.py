@@ -254,12 +254,12 @@ def test_on_a_phone_in_the_dark_by_keyboard(service: Deployment, browser: Any, h
 def test_a_lost_line_is_said_and_found_again(service: Deployment, browser: Any) -> None:
     screen = Screen(browser, service.url)
     page = screen.sign_in(service.token)
-    page.locator("#live.live", has_text="live").wait_for()
+    page.locator("#live.alive", has_text="live").wait_for()
     service.kill("api")
     page.get_by_text("The connection is lost").wait_for()
     service.start_api()
     page.get_by_text("The connection is lost").wait_for(state="hidden", timeout=20_000)
-    page.locator("#live.live", has_text="live").wait_for()
+    page.locator("#live.alive", has_text="live").wait_for()
     screen.complaints[:] = [line for line in screen.complaints if "ERR_" not in line]  # of the requests in between
     screen.close()
 

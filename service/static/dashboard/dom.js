@@ -38,6 +38,8 @@ export function button(label, act, { kind = "", key = label, title = null, disab
   return el("button", { type: "button", class: kind, "data-key": key, title, disabled, onclick: act }, label);
 }
 
+const long = (cell) => ((cell?.textContent ?? String(cell)).length > 32 ? " long" : "");
+
 // A table; a column is [title, row => cell, class]. It scrolls sideways in a frame of its own on a narrow screen.
 export function table(columns, rows, { empty = "nothing yet", caption = null, rowClass = null, high = false } = {}) {
   if (!rows.length) return el("p", { class: "quiet" }, empty);
@@ -47,7 +49,7 @@ export function table(columns, rows, { empty = "nothing yet", caption = null, ro
   const only = (items) => items.filter((item, at) => used[at]);
   const head = el("tr", {}, only(columns).map(([title, , kind]) => el("th", { scope: "col", class: kind }, title)));
   const body = rows.map((row, index) =>
-    el("tr", { class: rowClass?.(row) }, only(columns.map(([, , kind], at) => el("td", { class: kind }, cells[index][at])))),
+    el("tr", { class: rowClass?.(row) }, only(columns.map(([, , kind], at) => el("td", { class: kind === "name" ? `name${long(cells[index][at])}` : kind }, cells[index][at])))),
   );
   const inner = el("table", {}, caption && el("caption", { class: "hidden" }, caption), el("thead", {}, head), el("tbody", {}, body));
   return el("div", { class: high ? "scroll high" : "scroll", tabindex: "0", role: "region", "aria-label": caption }, inner);

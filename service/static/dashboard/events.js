@@ -10,7 +10,7 @@ const BAD = /\.(failed|refused|lost|rejected|cancelled|skipped)$/;
 
 function sentence({ kind, data }) {
   const job = data.job && `${data.job} job`;
-  const who = data.client ?? data.name ?? job ?? data.prototype ?? data.host ?? "";
+  const who = data.client ?? (kind.startsWith("federation.") ? "" : data.name) ?? job ?? data.prototype ?? data.host ?? "";
   const round = data.round === undefined ? "" : `round ${data.round}`;
   const answered = data.answered === undefined ? "" : `${data.answered} of ${data.asked} answered`;
   const why = data.reason ?? data.detail ?? "";
@@ -36,6 +36,14 @@ export class Feed {
     this.empty = true;
   }
 
+  // Says of which federation an event is, as soon as its name is known.
+  name() {
+    for (const node of this.list.querySelectorAll("b:empty")) {
+      const known = this.names?.(node.dataset.federation);
+      if (known) node.textContent = `${known} `;
+    }
+  }
+
   add(event) {
     if (this.empty) {
       this.place.replaceChildren(this.list);
@@ -43,11 +51,11 @@ export class Feed {
     }
     const { text, why } = sentence(event);
     const kind = BAD.test(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "";
-    const name = this.names?.(event.federation_id);
     this.list.prepend(el("li", { class: kind },
       el("time", { datetime: event.at }, clock(event.at)),
       el("span", { class: "what" }, event.kind.replace(".", " ").replaceAll("_", " ")),
-      el("span", {}, name && el("b", {}, `${name} `), text, why && el("span", { class: "why" }, text ? `: ${why}` : why))));
+      el("span", {}, this.names && event.federation_id && el("b", { "data-federation": event.federation_id }), text, why && el("span", { class: "why" }, text ? `: ${why}` : why))));
+    this.name();
     while (this.list.children.length > MOST) this.list.lastChild.remove();
   }
 }

@@ -85,7 +85,7 @@ export class FederationPage {
     this.panel("accuracy", [f.rounds_total, this.rounds.map((r) => [r.id, r.state])], () => accuracy(f, this.rounds));
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
-    this.panel("round", this.round, () => participants(this.round));
+    this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round)));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();
     this.panel("models", [this.models, f.state], () => models(this, f));
@@ -191,6 +191,12 @@ export class FederationPage {
       this.may && round.answered > 0 && button("Close the round now", () => this.close(round)),
       training.length > 0 && el("ul", { class: "training" }, training.slice(0, 24).map((p) =>
         el("li", {}, el("span", {}, p.name), bar(p.progress.step ?? 0, p.progress.of, `training of ${p.name}`)))));
+  }
+
+  // A round that failed for want of updates can still be fused with those that are here.
+  renderFuse(round) {
+    const can = this.may && round?.state === "failed" && !round.job_id && round.answered > 0 && this.federation.state === "paused";
+    return can && button("Fuse what is here", () => this.close(round), { key: "fuse" });
   }
 
   async close(round) {

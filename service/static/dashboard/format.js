@@ -19,7 +19,7 @@ export function seconds(value) {
   if (value === null || value === undefined || !Number.isFinite(Number(value))) return NONE;
   const all = Number(value);
   if (all < 0.95) return `${(1000 * all).toFixed(0)} ms`;
-  if (all < 10) return `${all.toFixed(1)} s`;
+  if (all < 10 && !Number.isInteger(all)) return `${all.toFixed(1)} s`;
   if (all < 90) return `${all.toFixed(0)} s`;
   if (all < 5400) return `${Math.floor(all / 60)} min ${String(Math.floor(all % 60)).padStart(2, "0")} s`;
   if (all < 172800) return `${Math.floor(all / 3600)} h ${String(Math.floor((all % 3600) / 60)).padStart(2, "0")} min`;
@@ -28,10 +28,11 @@ export function seconds(value) {
 
 export const since = (text) => (text ? (Date.now() - Date.parse(text)) / 1000 : null);
 
+export const past = (age) => (age < 2 ? "just now" : `${seconds(Math.round(age))} ago`);
+
 export function ago(text) {
   const age = since(text);
-  if (age === null) return "never";
-  return age < 2 ? "just now" : `${seconds(Math.round(age))} ago`;
+  return age === null ? "never" : past(age);
 }
 
 export function clock(text) {
@@ -41,6 +42,5 @@ export function clock(text) {
   return today ? time : `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
 }
 
-export const count = (value, one, many = `${one}s`) => `${value} ${value === 1 ? one : many}`;
 export const words = (text) => String(text).replaceAll("_", " ");
 export const short = (text) => (text ? `${text.replace("sha256-", "").slice(0, 12)}…` : NONE);

@@ -131,7 +131,7 @@ function missing(error) {
 
 function live(now) {
   const mark = document.getElementById("live");
-  mark.className = `live ${now}`;
+  mark.className = `live ${now === "live" ? "alive" : now}`;
   mark.textContent = now === "live" ? "live" : now === "lost" ? "not connected" : "";
 }
 

@@ -3,7 +3,7 @@
 import { all, get } from "./api.js";
 import { badge, bar, command, el, panel, show, table } from "./dom.js";
 import { Feed, progress } from "./events.js";
-import { ago, bytes, clock, NONE, percent, seconds, words } from "./format.js";
+import { ago, bytes, clock, NONE, past, percent, seconds, words } from "./format.js";
 
 const CHECKS = { database: "Database", worker: "Worker heartbeat", queue: "Oldest queued job", blobs: "Weights", disk: "Free disk" };
 
@@ -17,7 +17,7 @@ export function health(status) {
   const { checks } = status;
   const heard = status.heartbeat_age_seconds;
   const said = {
-    worker: heard === null ? "none has come yet" : `${seconds(Math.round(heard))} ago`,
+    worker: heard === null ? "none has come yet" : past(heard),
     queue: status.oldest_queued_seconds ? `waits ${seconds(Math.round(status.oldest_queued_seconds))}` : "none waits",
     disk: bytes(status.free_bytes),
   };
@@ -94,6 +94,7 @@ export class Overview {
     this.federations = federations.reverse();
     this.workers = workers;
     this.health = status;
+    this.feed.name();
     this.render();
   }
 

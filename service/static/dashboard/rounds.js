@@ -14,6 +14,8 @@ function series(federation, rounds) {
     found.get(name).points.push([round, value]);
   };
   const measured = federation.datasets.test !== null;
+  const differs = ({ metrics }) => JSON.stringify(metrics.average) !== JSON.stringify(metrics.model);
+  const averaged = rounds.some((round) => round.state === "published" && differs(round));
   for (const { index, metrics, state } of rounds) {
     if (state !== "published" || !measured) continue;
     const models = Object.entries(metrics.model?.prototypes ?? {});
@@ -21,8 +23,7 @@ function series(federation, rounds) {
     else add("global model", index, metrics.accuracy ?? (models[0]?.[1] ?? null));
     if (metrics.ensemble) add("ensemble", index, metrics.ensemble.accuracy, true);
     const average = Object.values(metrics.average?.prototypes ?? {});
-    const same = JSON.stringify(metrics.average) === JSON.stringify(metrics.model);
-    if (average.length === 1 && !same) add("average", index, average[0], true);
+    if (average.length === 1 && averaged) add("average", index, average[0], true);
   }
   return [...found.values()];
 }
@@ -89,10 +90,10 @@ function metric(participant, name, show) {
   return Number.isFinite(value) ? show(value) : "not a number";
 }
 
-export function participants(round) {
+export function participants(round, fuse) {
   if (!round) return [];
   const teachers = round.participants.some((p) => p.teacher_weight !== null);
-  const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed")) : null;
+  const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed"), fuse) : null;
   return panel(`Who took part in round ${round.index}`, fails, table([
     ["client", (p) => p.name, "name"],
     ["", (p) => badge(p.state)],
