@@ -8,7 +8,7 @@ EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest fuzz fuzzapi load bench evidence migrate clean
+.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,9 @@ types: $(STAMP) ## static types
 
 pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
+
+chaos: $(STAMP) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: $(STAMP) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m tests.fuzz.reader $(ARGS)

@@ -6,10 +6,12 @@ that can be watched and killed. No forked pool: its processes may not have child
 
 import logging
 import threading
+import time
 import warnings
 from typing import Any
 
 from celery import signals
+from sqlalchemy.exc import OperationalError
 
 from service.config import load
 from service.infra.queue import make_celery
@@ -21,6 +23,8 @@ from worker.runner import Runner
 # Containers run as root; who starts a worker by hand sees it in the process list.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
+log = logging.getLogger("worker.app")
+_PATIENCE_SECONDS = 60.0
 settings = load()
 app = make_celery(settings)
 _runner: Runner | None = None
@@ -39,12 +43,34 @@ tasks.register(app, _LateRunner())
 
 @signals.worker_init.connect  # type: ignore[untyped-decorator]
 def _init(**kwargs: Any) -> None:
-    """Start the runner, which looks at the table at once: jobs may have waited for a worker."""
+    """Start the runner, which looks at the table at once: jobs may have waited for a worker.
+
+    Celery logs what a signal's receiver raises, and goes on: a worker that hears wake-ups and does nothing. So whatever
+    goes wrong here ends the process, and whoever watches it starts another one.
+    """
     global _runner
     logging.getLogger("worker").setLevel(settings.log_level.upper())
-    migrate.check(settings)
-    _runner = Runner(Ledger(settings))
-    _runner.start()
+    try:
+        _await_database()
+        _runner = Runner(Ledger(settings))
+        _runner.start()
+    except Exception as error:
+        log.critical("this worker cannot begin: %s", error, exc_info=not isinstance(error, OperationalError))
+        raise SystemExit(1) from error
+
+
+def _await_database() -> None:
+    """Wait for a database that is only just starting, and see that its schema is ours."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            migrate.check(settings)
+            return
+        except OperationalError as error:
+            if time.monotonic() > end:
+                raise
+            log.warning("the database does not answer yet: %s", str(error).splitlines()[0])
+            time.sleep(1)
 
 
 @signals.worker_shutting_down.connect  # type: ignore[untyped-decorator]

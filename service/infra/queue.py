@@ -24,6 +24,7 @@ def make_celery(settings: Settings) -> Celery:
         broker_url=broker,
         broker_transport_options=transport,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # for ever: jobs are done without a broker, too, only later
         task_default_queue=celery_queue(settings.queue_list[0]),
         task_queues=[Queue(celery_queue(queue)) for queue in settings.queue_list],  # type: ignore[no-untyped-call]
         task_create_missing_queues=True,

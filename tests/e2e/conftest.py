@@ -1,5 +1,6 @@
 """Real processes on real sockets: the commands of `potstill up`, one by one so that they can be killed one by one."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -90,10 +91,15 @@ class Deployment:
     def pid(self, name: str) -> int:
         return self._processes[name].pid
 
+    def ended(self, name: str) -> bool:
+        """Whether a process has ended by itself."""
+        return self._processes[name].poll() is not None
+
     def kill(self, name: str) -> None:
         """SIGKILL a process and everything it started."""
         process = self._processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def close(self) -> None:
