@@ -21,6 +21,7 @@ LAUNCH = Path(__file__).with_name("launch.py")
 COLOURS = ("36", "35", "33", "32")  # cyan, magenta, yellow, green
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds
 ONE_SIGNAL = 0.3  # seconds: `timeout` and some terminals send to the process and to its group, which is one wish
+PROBE_AFTER, PROBE_EVERY = 60.0, 15.0  # seconds: a program has time to start
 HEALTHY_AFTER = 10.0  # seconds that a child must live for its back-off to start over
 
 
@@ -32,6 +33,8 @@ class ChildSpec:
     argv: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     pass_fds: Sequence[int] = ()
+    probe: Callable[[int], str | None] | None = None
+    """Says of the program with this process id why it is of no use although it lives, or None."""
 
 
 class Printer:
@@ -65,6 +68,8 @@ class Child:
         self._started = 0.0
         self._backoff = BACKOFF_FIRST
         self._start_at = 0.0
+        self._probe_at = 0.0
+        self._useless = 0  # times in a row
 
     @property
     def pid(self) -> int | None:
@@ -87,6 +92,7 @@ class Child:
             process_group=0,
         )
         self._started = time.monotonic()
+        self._probe_at, self._useless = self._started + PROBE_AFTER, 0
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
@@ -103,6 +109,7 @@ class Child:
             return
         code = self._process.poll()
         if code is None:
+            self._look()
             return
         self.kill()  # what it left of its own children must not run beside its successor
         if time.monotonic() - self._started >= HEALTHY_AFTER:
@@ -111,6 +118,17 @@ class Child:
         self._start_at = time.monotonic() + self._backoff
         self._backoff = min(2 * self._backoff, BACKOFF_MOST)
         self._process = None
+
+    def _look(self) -> None:
+        """End a program that lives and does nothing; twice in a row it must be said so."""
+        if self.spec.probe is None or self._process is None or time.monotonic() < self._probe_at:
+            return
+        self._probe_at = time.monotonic() + PROBE_EVERY
+        why = self.spec.probe(self._process.pid)
+        self._useless = 0 if why is None else self._useless + 1
+        if why is not None and self._useless >= 2:
+            self._printer.line(self.spec.name, f"{why}: killing it")
+            self.kill()
 
     def terminate(self) -> None:
         """Ask the program to finish what it is doing and end."""

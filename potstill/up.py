@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import webbrowser
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,10 @@ def check_private(settings: Any, host: str) -> None:
     )
 
 
-def children(listener: socket.socket, env: dict[str, str], settings: Any) -> list[ChildSpec]:
-    """Return the two programs of an embedded installation."""
+def children(
+    listener: socket.socket, env: dict[str, str], settings: Any, probe: Callable[[int], str | None] | None = None
+) -> list[ChildSpec]:
+    """Return the two programs of an embedded installation; `probe` looks at the worker from time to time."""
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
     api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log", "--log-level", "info"]
     api += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
@@ -116,8 +119,28 @@ def children(listener: socket.socket, env: dict[str, str], settings: Any) -> lis
     worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO"]
     return [
         ChildSpec("api", api, env, pass_fds=(listener.fileno(),)),
-        ChildSpec("worker", worker, env),
+        ChildSpec("worker", worker, env, probe=probe),
     ]
+
+
+def make_probe(settings: Any) -> Callable[[int], str | None]:
+    """Return a function that says why the worker of a process id is of no use, or None."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from service.operations import consuming
+    from service.persistence.engine import Database
+
+    database = Database(settings)
+
+    def probe(pid: int) -> str | None:
+        try:
+            with database.read() as session:
+                verdict = consuming.worker_here(session, pid)
+        except SQLAlchemyError:
+            return None  # that is not the worker's fault
+        return None if verdict.ok else verdict.detail
+
+    return probe
 
 
 def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]:
@@ -204,7 +227,7 @@ def run(options: UpOptions) -> int:
         home.write(home.token_file, token)
     home.write(home.url_file, url)
     _announce(url, home, token)
-    supervisor = Supervisor(children(listener, {}, settings))
+    supervisor = Supervisor(children(listener, {}, settings, make_probe(settings)))
     watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
     try:
         return supervisor.run(started=watcher.start)

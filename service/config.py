@@ -87,6 +87,9 @@ class Settings(BaseSettings):
     max_attempts: int = Field(5, ge=1, le=100, description="tries of a job before it has failed")
     checkpoint_seconds: float = Field(20.0, gt=0, description="how often a long job puts its state on the disk")
     checkpoint_max_bytes: int = Field(2 * 1024 * MIB, ge=0, description="a larger state is not kept; 0 for none at all")
+    retry_seconds: float = Field(
+        2.0, ge=0, description="pause before a failed job is tried again; it doubles up to 32-fold"
+    )
     stall_seconds: float = Field(3600.0, gt=0, description="a job without a step for so long is tried again")
     job_memory_bytes: int = Field(0, ge=0, description="memory of one job's process; 0 for no limit")
     sweep_seconds: float = Field(1.0, gt=0, description="how often deadlines and lost wake-ups are looked for")

@@ -230,7 +230,7 @@ class Ledger:
                 publishing.cancelled(session, row)
             elif final:
                 publishing.give_up(session, row, code, detail)
-            elif not jobs.release(session, row, code, detail):
+            elif not jobs.release(session, row, code, detail, self.settings.retry_seconds):
                 publishing.give_up(session, row, code, f"{detail} (after {row.attempt} attempts)")
             over = row.state != "queued"
         if over:

@@ -63,3 +63,24 @@ def migrate() -> None:
 
     schema.upgrade(settings)
     out().print("the database is at the newest schema")
+
+
+def worker_health() -> None:
+    """Say whether the worker of this host takes jobs; exit 1 if not. For health checks of containers."""
+    settings = load_settings()
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from service.operations import consuming
+    from service.persistence.engine import Database
+
+    database = Database(settings)
+    try:
+        with database.read() as session:
+            verdict = consuming.worker_here(session)
+    except SQLAlchemyError as error:
+        raise CliError(f"the database does not answer: {type(error).__name__}") from error
+    finally:
+        database.close()
+    if not verdict.ok:
+        raise CliError(verdict.detail)
+    out().print(verdict.detail)

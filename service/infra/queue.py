@@ -12,6 +12,10 @@ from service.infra import atomicfs
 log = logging.getLogger(__name__)
 
 
+# A Redis that is suspended, or gone without a word, keeps its connections open: whoever waits for it waits for ever.
+_REDIS = {"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 10}
+
+
 def make_celery(settings: Settings) -> Celery:
     """Return a Celery app: no result backend, JSON only, early acknowledgement (the row is what survives)."""
     app = Celery("potstill", set_as_current=False)
@@ -20,6 +24,8 @@ def make_celery(settings: Settings) -> Celery:
         atomicfs.register()
         broker = f"{atomicfs.NAME}://localhost"
         transport = atomicfs.options(settings.queue_dir, settings.poll_seconds)
+    elif broker.startswith("redis"):
+        transport = dict(_REDIS)
     app.conf.update(
         broker_url=broker,
         broker_transport_options=transport,

@@ -148,7 +148,7 @@ def held(session: Session, job_id: str, fence: int) -> JobRow:
     return job
 
 
-def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
+def release(session: Session, job: JobRow, error: str, detail: str, pause_seconds: float = BACKOFF_SECONDS) -> bool:
     """Give a job back after a fault that may pass; return False when its attempts are used up (it has failed then)."""
     job.error, job.detail = error, detail[:2000]
     job.lease_until, job.worker_id = None, None
@@ -156,7 +156,7 @@ def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
         end(job, "fail")
         return False
     job.state = advance(JOB, job.state, "release", "job")
-    job.not_before = job.queued_at = now() + timedelta(seconds=BACKOFF_SECONDS * 2 ** min(job.attempt - 1, 5))
+    job.not_before = job.queued_at = now() + timedelta(seconds=pause_seconds * 2 ** min(job.attempt - 1, 5))
     return True
 
 

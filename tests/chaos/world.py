@@ -25,7 +25,7 @@ from client_sdk.errors import ApiError, PotstillError
 from client_sdk.reports import RoundReport
 from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
-from service.operations.release import collect
+from service.operations.release import collect, named
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, ModelRow, UpdateRow
 from tests.chaos.servers import Postgres, Redis
@@ -52,6 +52,7 @@ SETTINGS = {
     "POTSTILL_SWEEP_SECONDS": "0.3",
     "POTSTILL_CHECKPOINT_SECONDS": "0.3",
     "POTSTILL_MAX_ATTEMPTS": "100",
+    "POTSTILL_RETRY_SECONDS": "0.1",
 }
 
 
@@ -122,7 +123,7 @@ class World:
     """API, worker, broker and database: 'embedded' in one folder, or 'distributed' over PostgreSQL and Redis."""
 
     def __init__(self, folder: Path, mode: str):
-        self.mode, self.folder = mode, folder
+        self.mode, self.folder, self.closed = mode, folder, False
         self.redis = self.postgres = None
         env = dict(SETTINGS)
         if mode == "distributed":
@@ -268,23 +269,23 @@ class World:
     # ---------------------------------------------------------------------------------------------------- afterwards
     def close(self) -> list[str]:
         """Stop everything; return what was left behind: files, rows, processes."""
-        faults = []
+        faults, self.closed = [], True
         with _database(self) as session:
             open_jobs = session.scalars(select(JobRow.id).where(JobRow.state.in_(("queued", "running")))).all()
             faults += [f"job {id_} was left behind" for id_ in open_jobs]
-            named = {digest[7:] for digest in session.scalars(select(ModelRow.digest))}
+            models = set(session.scalars(select(ModelRow.digest)))
         self.deployment.close()
         settings = self.deployment.settings
         blobs, database = open_blobs(settings), Database(settings)
         blobs.sweep(0.0, set())
         collect(database, blobs, 0.0)
-        database.close()
         root = settings.resolved_blob_dir
-        left = {path.name for path in root.rglob("*") if path.is_file()}
-        faults += [f"model {name} has no file" for name in named - left]
-        extra = len(left) - len(named)
-        if extra > 2:  # the two data sets
-            faults.append(f"{extra} files that nothing names: {sorted(left - named)[:5]}")
+        left = {f"sha256-{path.name}" for path in root.rglob("*") if path.is_file()}
+        with database.read() as session:
+            unnamed = left - named(session, left)
+        database.close()
+        faults += [f"model {digest} has no file" for digest in models - left]
+        faults += [f"nothing names the file {digest}" for digest in unnamed]
         for server in (self.redis, self.postgres):
             if server is not None:
                 server.close()

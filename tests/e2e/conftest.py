@@ -84,9 +84,9 @@ class Deployment:
         except httpx.HTTPError:
             return False
 
-    def start_worker(self) -> None:
+    def start_worker(self, name: str = "worker") -> None:
         options = ["--pool=threads", "--concurrency=1", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-        self._start("worker", "celery", "-A", "worker.app", "worker", *options, "--loglevel=INFO")
+        self._start(name, "celery", "-A", "worker.app", "worker", *options, "--loglevel=INFO")
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from potstill import supervisor
 from potstill.console import CliError
 from potstill.home import Home
 from potstill.supervisor import ONE_SIGNAL, ChildSpec, Printer, Supervisor
@@ -215,3 +216,26 @@ def test_children_get_the_socket() -> None:
         api, worker = children(listener, {}, Settings())
         assert listener.fileno() in api.pass_fds and str(listener.fileno()) in api.argv
         assert not worker.pass_fds
+
+
+def test_a_child_that_lives_and_does_nothing_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must be found of no use twice in a row; once may be chance."""
+    monkeypatch.setattr(supervisor, "PROBE_AFTER", 0.1)
+    monkeypatch.setattr(supervisor, "PROBE_EVERY", 0.1)
+    stream, asked = io.StringIO(), list[int]()
+
+    def probe(pid: int) -> str | None:
+        asked.append(pid)
+        return None if len(asked) in (1, 3) or pid != asked[0] else "deaf for 70 s"
+
+    spec = ChildSpec("kid", [sys.executable, "-c", POLITE], probe=probe)
+    child = supervisor.Child(spec, Printer(stream, ["kid"]))
+    try:
+        child.start()
+        first = child.pid
+        until(lambda: child.tend() or (child.pid is not None and child.pid != first), "another start")
+        assert asked.count(asked[0]) == 5, "well, deaf, well, deaf, deaf"
+        assert "deaf for 70 s: killing it" in stream.getvalue()
+    finally:
+        child.kill()
+        child.close()
