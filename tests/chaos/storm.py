@@ -67,7 +67,7 @@ class Storm:
         longest: seconds between two kills, at most.
     """
 
-    def __init__(self, world: World, report: Report, seed: int, longest: float = 3.0, out: Say = say):
+    def __init__(self, world: World, report: Report, seed: int, longest: float = 2.0, out: Say = say):
         self.world, self.report, self.out = world, report, out
         self._rng, self._longest = random.Random(seed), longest
         self._calm: dict[str, list[tuple[Any, ...]]] = {}

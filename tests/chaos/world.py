@@ -198,6 +198,8 @@ class World:
             request["datasets"] = {}
             request["local"] = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 2, "batch_size": 16}
             request["rounds"] = rounds | {"total": 4}
+        if recipe == "scaffold":
+            request["local"]["objective"] = {"kind": "scaffold"}
         operator = self.deployment.operator
         created = operator.create_federation(FederationCreate.model_validate(request))
         operator.start_federation(created.id)
