@@ -34,7 +34,9 @@ def waits_since(session: Session, queue: str) -> datetime | None:
     moment = now()
     since = func.coalesce(JobRow.queued_at, JobRow.created_at)
     due = or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)
-    queued = session.scalar(select(func.min(since)).where(JobRow.state == "queued", JobRow.queue == queue, since <= moment, due))
+    queued = session.scalar(
+        select(func.min(since)).where(JobRow.state == "queued", JobRow.queue == queue, since <= moment, due)
+    )
     left = session.scalar(select(func.min(JobRow.lease_until)).where(JobRow.state == "running", JobRow.queue == queue))
     found = [each for each in (queued, left) if each is not None and each < moment]
     return min(found, default=None)

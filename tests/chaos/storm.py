@@ -65,11 +65,20 @@ class Storm:
         report: where kills and findings are counted.
         seed: of kinds and moments.
         longest: seconds between two kills, at most.
+        moments: what to wait for before a kill, one of them by chance.
     """
 
-    def __init__(self, world: World, report: Report, seed: int, longest: float = 2.0, out: Say = say):
+    def __init__(
+        self,
+        world: World,
+        report: Report,
+        seed: int,
+        longest: float = 2.0,
+        out: Say = say,
+        moments: tuple[str, ...] = ("any", "job", "job", "upload"),
+    ):
         self.world, self.report, self.out = world, report, out
-        self._rng, self._longest = random.Random(seed), longest
+        self._rng, self._longest, self._moments = random.Random(seed), longest, moments
         self._calm: dict[str, list[tuple[Any, ...]]] = {}
 
     def calm(self, recipe: str) -> None:
@@ -119,7 +128,7 @@ class Storm:
     def _moment(self, id_: str, devices: Devices) -> None:
         """Wait: for any moment, for a job that runs, or for an upload that is on its way."""
         rng = self._rng
-        kind, pause = rng.choice(["any", "job", "job", "upload"]), rng.uniform(0, self._longest)
+        kind, pause = rng.choice(self._moments), rng.uniform(0, self._longest)
         end = time.monotonic() + self._longest
         if kind == "job":
             while not self._where(id_) and time.monotonic() < end:

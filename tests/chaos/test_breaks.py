@@ -49,7 +49,7 @@ def runs(deployment: Deployment, id_: str) -> None:
     wait_for(lambda: deployment.operator.federation(id_).state == "running", 60, "the job is not taken up")
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_broker_that_breaks_again_and_again(redis: Redis, tmp_path: Path) -> None:
     """Redis is killed when all is quiet and when a job is due, and suspended: jobs start, and readiness says so."""
     deployment = Deployment(tmp_path / "home", POTSTILL_BROKER_URL=redis.url)
@@ -74,7 +74,7 @@ def test_a_broker_that_breaks_again_and_again(redis: Redis, tmp_path: Path) -> N
         deployment.close()
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("when", ["before the commit", "never"])
 def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, when: str) -> None:
     """The worker looks before the row is there; or the API died between its commit and the message."""
@@ -83,7 +83,7 @@ def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, wh
 
     def late(session: Any) -> None:
         if when == "before the commit":
-            sender.send()
+            sender.send("cpu")
             time.sleep(2)
 
     request = FederationCreate.model_validate(federation_request("late", {"name": "fedavg"}, **PLAIN))
@@ -98,7 +98,9 @@ def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, wh
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signals", [[signal.SIGTERM, signal.SIGKILL], [signal.SIGKILL]])
+@pytest.mark.parametrize(
+    "signals", [pytest.param([signal.SIGTERM, signal.SIGKILL], marks=pytest.mark.chaos), [signal.SIGKILL]]
+)
 def test_what_was_promised_goes_on_after_the_api_is_gone(
     deployment: Deployment, tmp_path: Path, signals: list[int]
 ) -> None:
@@ -147,7 +149,7 @@ def test_a_worker_that_was_away_beyond_its_lease_cannot_publish(deployment: Depl
     deployment.start_worker("other")
     sender = Sender(deployment.settings)
     for _ in range(5):
-        sender.send()
+        sender.send("cpu")
     sender.close()
     wait_for(lambda: sum(worker.alive for worker in deployment.operator.workers()) == 2, why="no second worker")
     assert round_job().attempt == 1, "the second worker leaves the job alone"
@@ -164,7 +166,7 @@ def test_a_worker_that_was_away_beyond_its_lease_cannot_publish(deployment: Depl
     assert deployment.operator.federation(created.id).state == "finished"
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_running_job_is_cancelled_and_stays_so(deployment: Deployment, tmp_path: Path) -> None:
     """Cancelled in mid-distillation and the worker killed at once: within 15 s it is over, and nothing is published."""
     add_server_data(deployment)

@@ -228,7 +228,7 @@ class World:
         jobs = operator.jobs(federation=id_).items
         faults += [f"job {job.id} ({job.kind}) is {job.state}: {job.error}" for job in jobs if job.state != "done"]
         models = operator.models(federation=id_, limit=100).items
-        faults += [fault for model in models if (fault := self._whole(model)) is not None]
+        faults += [fault for model in models if (fault := self.whole(model)) is not None]
         digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
         attempts, resumed = sum(job.attempt for job in jobs), sum(job.resumed_from is not None for job in jobs)
         return Outcome(recipe, digests, sum(devices.taken.values()), attempts, resumed, faults)
@@ -258,7 +258,7 @@ class World:
             faults.append(f"acknowledged {dict(devices.taken)} but counted {dict(counted)}")
         return faults
 
-    def _whole(self, model: Any) -> str | None:
+    def whole(self, model: Any) -> str | None:
         """Read a model through the API; it must be the bytes that its digest names."""
         found = hashlib.sha256()
         headers = {"Authorization": f"Bearer {self.deployment.token}"}
