@@ -35,7 +35,7 @@ NAMES = ("east", "north", "west")
 GONE = frozenset({502, 503, 504})
 RECIPES: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
-    "feddf": {"name": "feddf", "options": {"schedule": {"steps": 400, "lr": "constant"}}},
+    "feddf": {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}},
     "scaffold": {"name": "scaffold"},
     "fedgo": {
         "name": "fedgo",
@@ -64,7 +64,6 @@ class Outcome:
     digests: list[tuple[Any, ...]]
     acknowledged: int
     attempts: int
-    resumed: int
     faults: list[str] = field(default_factory=list)
 
 
@@ -230,8 +229,7 @@ class World:
         models = operator.models(federation=id_, limit=100).items
         faults += [fault for model in models if (fault := self.whole(model)) is not None]
         digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
-        attempts, resumed = sum(job.attempt for job in jobs), sum(job.resumed_from is not None for job in jobs)
-        return Outcome(recipe, digests, sum(devices.taken.values()), attempts, resumed, faults)
+        return Outcome(recipe, digests, sum(devices.taken.values()), sum(job.attempt for job in jobs), faults)
 
     def _ends(self, id_: str) -> bool:
         self.mend()
@@ -269,6 +267,11 @@ class World:
         return None if same else f"model {model.id}: HTTP {answer.status_code}, its bytes are not {model.digest}"
 
     # ---------------------------------------------------------------------------------------------------- afterwards
+    def resumed(self) -> int:
+        """Return how many attempts went on from a state of an earlier one."""
+        log = self.deployment.log("worker")
+        return log.count("going on from distil") + log.count("going on from generator")
+
     def close(self) -> list[str]:
         """Stop everything; return what was left behind: files, rows, processes."""
         faults, self.closed = [], True

@@ -49,6 +49,7 @@ class Deployment:
                 "POTSTILL_HOME": str(home),
                 "POTSTILL_LEASE_SECONDS": "2",
                 "POTSTILL_SWEEP_SECONDS": "0.3",
+                "POTSTILL_CHECKPOINT_SECONDS": "0.2",
                 "POTSTILL_TORCH_THREADS": "1",
                 "POTSTILL_DEVICE": "cpu",
                 "PYTHONPATH": str(ROOT),

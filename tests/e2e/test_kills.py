@@ -40,6 +40,8 @@ def test_worker_killed_in_the_middle_of_a_job(deployment: Deployment, tmp_path: 
     )
     devices.start()
     wait_for(lambda: _distilling(deployment, created.id), why="no job distils")
+    states = deployment.home / "blobs" / "tmp"
+    wait_for(lambda: len(list(states.glob("checkpoints-*/*.safetensors"))) > 1, why="no state is kept")
     deployment.kill("worker")
     deployment.start_worker()
     devices.join(timeout=150)
@@ -47,6 +49,9 @@ def test_worker_killed_in_the_middle_of_a_job(deployment: Deployment, tmp_path: 
     assert federation.state == "finished"
     attempts = [job.attempt for job in deployment.operator.jobs(federation=created.id).items if job.kind == "round"]
     assert max(attempts) > 1, "the kill hit no job"
+    resumed = [job.resumed_from for job in deployment.operator.jobs(federation=created.id).items if job.attempt > 1]
+    assert [each.phase for each in resumed if each] == ["distil main"], "it began anew"
+    assert not list(states.glob("checkpoints-*")), "states of jobs that are over"
     assert _digests(deployment, created.id) == _digests(deployment, undisturbed.id)
 
 
