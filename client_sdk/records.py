@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 from client_sdk.client import BaseClient
+from contract.wire.forgetting import Forgotten
 from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
 
@@ -31,3 +32,16 @@ class Records(BaseClient):
         """PUT /v1/federations/{id}/retention: what the new plan does not keep is removed at once."""
         path = f"/v1/federations/{part(federation_id)}/retention"
         return self._call("PUT", path, Retention, json=plan.model_dump(mode="json"))
+
+    def forget_client(self, federation_id: str, client_id: str) -> Forgotten:
+        """DELETE /v1/federations/{id}/clients/{client}?forget=true: revoke it and delete what it sent.
+
+        Raises:
+            InUse: a job may be reading it; ask again when it has ended.
+        """
+        path = f"/v1/federations/{part(federation_id)}/clients/{part(client_id)}"
+        return self._call("DELETE", path, Forgotten, params={"forget": "true"})
+
+    def delete_federation(self, federation_id: str) -> None:
+        """DELETE /v1/federations/{id}: one that has ended, with all that belongs to it, for good."""
+        self._transport.request("DELETE", f"/v1/federations/{part(federation_id)}")

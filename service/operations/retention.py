@@ -75,7 +75,7 @@ def _published(session: Session, federation: FederationRow, plan: Retention) -> 
     return list(session.scalars(mine.order_by(RoundRow.index.desc()).limit(most)))
 
 
-def _is_needed(federation: FederationRow) -> ColumnElement[bool]:
+def is_needed(federation: FederationRow) -> ColumnElement[bool]:
     """Whether a round's updates are still to be fused.
 
     A failed round may be tried again until another one follows that does not wait for its models.
@@ -95,7 +95,7 @@ def _spent_updates(
     query = (
         select(UpdateRow)
         .join(RoundRow, RoundRow.id == UpdateRow.round_id)
-        .where(RoundRow.federation_id == federation.id, UpdateRow.removed_at.is_(None), ~_is_needed(federation))
+        .where(RoundRow.federation_id == federation.id, UpdateRow.removed_at.is_(None), ~is_needed(federation))
     )
     if not expired and plan.updates == "all":
         query = query.where(RoundRow.state != "published")
@@ -140,21 +140,22 @@ def _old_models(
         if federation.state in ("created", "preparing", "training_generator"):
             return []
     old = _models(session, federation, *query)
-    needed = _bases(session, federation) | _imported(session) if old else set()
+    needed = _bases(session, federation) | imported(session) if old else set()
     return [model for model in old if model.id not in needed]
 
 
 def _bases(session: Session, federation: FederationRow) -> set[str]:
     """Return the models that rounds started from which are not fused yet."""
     rounds = session.scalars(
-        select(RoundRow.base_models).where(RoundRow.federation_id == federation.id, _is_needed(federation))
+        select(RoundRow.base_models).where(RoundRow.federation_id == federation.id, is_needed(federation))
     )
     return {id_ for bases in rounds for id_ in bases.values()}
 
 
-def _imported(session: Session) -> set[str]:
+def imported(session: Session, without: str = "") -> set[str]:
     """Return the models that federations name which have not begun yet, whosever they are."""
-    waiting = select(FederationRow.config).where(FederationRow.state.in_(("created", "preparing", "failed")))
+    unbegun = FederationRow.state.in_(("created", "preparing", "failed"))
+    waiting = select(FederationRow.config).where(unbegun, FederationRow.id != without)
     return {word for config in session.scalars(waiting) for word in _model_ids(config)}
 
 

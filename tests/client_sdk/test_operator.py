@@ -126,6 +126,12 @@ PROVENANCE = {
     "replayable": True,
     "created_at": "2026-11-28T12:00:00Z",
 }
+FORGOTTEN = {
+    "client_id": "cli_1",
+    "deleted": {"updates": 1, "generators": 0, "discriminators": 1, "bytes": 100},
+    "models": ["mdl_1"],
+    "descendants": [],
+}
 
 CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "health": (lambda c: c.health(), "GET", "/healthz", {"status": "ok", "version": "1"}),
@@ -173,6 +179,13 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "round_provenance": (lambda c: c.round_provenance("rnd_1"), "GET", "/v1/rounds/rnd_1/provenance", PROVENANCE),
     "model_provenance": (lambda c: c.model_provenance("mdl_1"), "GET", "/v1/models/mdl_1/provenance", PROVENANCE),
     "job_provenance": (lambda c: c.job_provenance("job_1"), "GET", "/v1/jobs/job_1/provenance", PROVENANCE),
+    "forget_client": (
+        lambda c: c.forget_client("fed_1", "cli_1"),
+        "DELETE",
+        "/v1/federations/fed_1/clients/cli_1?forget=true",
+        FORGOTTEN,
+    ),
+    "delete_federation": (lambda c: c.delete_federation("fed_1"), "DELETE", "/v1/federations/fed_1", None),
     "change_retention": (
         lambda c: c.change_retention("fed_1", Retention(updates=3)),
         "PUT",

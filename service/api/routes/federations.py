@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi.responses import JSONResponse
 
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice, Reissued
@@ -16,13 +17,14 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
+from contract.wire.forgetting import Forgotten
 from contract.wire.retention import Retention
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
-from service.operations import clients, federations, joining, lineage, retention, rounds
+from service.operations import clients, federations, forgetting, joining, lineage, retention, rounds
 from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
@@ -161,6 +163,14 @@ def roll_back_federation(
     )
 
 
+@router.delete("/{federation_id}", status_code=204, responses=_ONE | documented("invalid-transition", "in-use"))
+def delete_federation(federation_id: FederationId, services: Services, caller: Operator) -> Response:
+    """Delete a federation that has ended, with its clients' data, rounds and models; a line in the audit log stays."""
+    with services.store.write() as session:
+        forgetting.delete_federation(session, federation_id)
+    return Response(status_code=204)
+
+
 @router.put("/{federation_id}/retention", responses=_ONE | documented("invalid-field"))
 def change_retention(federation_id: FederationId, body: Retention, services: Services, caller: Operator) -> Retention:
     """Change what is kept of a federation; what the new plan does not keep is removed at once."""
@@ -226,15 +236,26 @@ def list_clients(
         return Page(items=items, next=following)
 
 
-@router.delete("/{federation_id}/clients/{client_id}", status_code=204, responses=_ONE)
+@router.delete(
+    "/{federation_id}/clients/{client_id}",
+    status_code=204,
+    responses=_ONE | documented("in-use") | {200: {"model": Forgotten, "description": "with `forget`"}},
+)
 def revoke_client(
     federation_id: FederationId,
     client_id: Annotated[str, Path(max_length=64)],
     services: Services,
     caller: Operator,
+    forget: Annotated[bool, Query(description="also delete what it sent; say what models it is in")] = False,
 ) -> Response:
-    """Revoke a device: its token stops working at once and rounds no longer wait for it."""
+    """Revoke a device: its token stops working at once and rounds no longer wait for it.
+
+    With `forget` its updates, discriminator and scores are deleted; those that are not fused yet do not count any more.
+    """
     with services.store.write() as session:
+        if forget:
+            told = forgetting.forget_client(session, federation_id, client_id, services.settings.max_attempts)
+            return JSONResponse(told.model_dump(mode="json"))
         clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
     return Response(status_code=204)
 

@@ -1,0 +1,91 @@
+"""`potstill federation retention|delete|forget`: what is kept of a federation, and what is not."""
+
+from typing import Annotated
+
+import typer
+
+from contract.wire.retention import Retention
+from potstill.commands.federation import Ref, app, resolve
+from potstill.connection import Token, Url, operator
+from potstill.console import CliError, Json, out, print_json, print_table
+
+__all__ = ["app"]
+
+
+def _count(text: str | None, option: str) -> int | str | None:
+    if text is None or text == "all":
+        return text
+    if not text.isascii() or not text.isdigit():
+        raise CliError(f"{option} {text!r} is neither a count nor 'all'")
+    return int(text)
+
+
+@app.command()
+def retention(
+    federation: Ref,
+    updates: Annotated[str | None, typer.Option(help="Published rounds whose updates stay: a count, or all.")] = None,
+    models: Annotated[str | None, typer.Option(help="Published rounds whose models stay: a count, or all.")] = None,
+    days: Annotated[float | None, typer.Option(min=0, help="Days after the end until the rest goes.")] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is kept of a federation, or change it; what is no longer kept is removed at once."""
+    wanted = {"updates": _count(updates, "--updates"), "models": _count(models, "--models"), "days": days}
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    with operator(url, token) as client:
+        id_ = resolve(client, federation)
+        plan = client.federation(id_).retention
+        if changes:
+            before = (plan or Retention()).model_dump()
+            plan = client.change_retention(id_, Retention.model_validate(before | changes))
+    if as_json:
+        print_json(plan or {})
+    elif plan is None:
+        out().print("the service's own: POTSTILL_RETENTION")
+    else:
+        print_table(["what", "kept"], [[name, value] for name, value in plan.model_dump().items()])
+
+
+@app.command()
+def delete(
+    federation: Ref,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Delete a federation that has ended, with its clients' data, rounds and models."""
+    with operator(url, token) as client:
+        id_ = resolve(client, federation)
+        if not yes:
+            typer.confirm(f"delete {federation} with all its models for good?", abort=True)
+        client.delete_federation(id_)
+    out().print(f"deleted {federation}")
+
+
+@app.command()
+def forget(
+    federation: Ref,
+    client: Annotated[str, typer.Argument(help="A client's name or id.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a client and delete what it sent; say which models it is part of."""
+    with operator(url, token) as service:
+        id_ = resolve(service, federation)
+        ids = {each.id for each in service.each(service.clients, id_) if client in (each.id, each.name)}
+        if not ids:
+            raise CliError(f"there is no client {client!r} in {federation}")
+        told = [service.forget_client(id_, each) for each in sorted(ids)]
+    if as_json:
+        print_json(told)
+        return
+    for each in told:
+        gone = each.deleted
+        out().print(
+            f"deleted {gone.updates} updates, {gone.discriminators} discriminators, {gone.generators} generators of "
+            f"{each.client_id}: {gone.bytes} bytes"
+        )
+        if each.models:
+            out().print(f"part of {', '.join(each.models)}, and of {len(each.descendants)} models of later rounds")
