@@ -40,7 +40,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0, why: str = "") -> A
 class Deployment:
     """An API and a worker in one folder, each a process group of its own."""
 
-    def __init__(self, home: Path, **env: str):
+    def __init__(self, home: Path, port: int = 0, **env: str):
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         self.env = (
@@ -60,7 +60,7 @@ class Deployment:
         self.settings = Settings(**{"home": home, **changes})  # type: ignore[arg-type]
         migrate.upgrade(self.settings)
         self.token = ensure_operator_token(self.settings) or ""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.operator = OperatorClient(self.url, self.token)

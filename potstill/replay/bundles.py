@@ -1,0 +1,110 @@
+"""A round as one file that another machine can replay: a tar of the document and of the blobs that it names.
+
+Read with care, since it comes from elsewhere: nothing is written under a name that the file chose, and what does not
+match its digest is refused.
+"""
+
+import hashlib
+import os
+import re
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from potstill.console import CliError
+from potstill.replay.publication import Publication
+
+_DOCUMENT = "provenance.json"
+_BLOB = re.compile(r"blobs/(sha256-[0-9a-f]{64})")
+_BLOCK = 1 << 20
+_DOCUMENT_BYTES = 64 << 20
+
+
+def place(folder: Path, digest: str) -> Path:
+    """Return where a blob of an unpacked bundle is."""
+    return folder / digest.removeprefix("sha256-")
+
+
+def pack(
+    publication: Publication, files: Mapping[str, Path], target: Path, report: Callable[[int], None] = lambda _: None
+) -> None:
+    """Write a bundle; it has its name only when it is whole.
+
+    Args:
+        publication: whose document it is.
+        files: digest -> file of the blobs.
+        target: the bundle; what is there is replaced.
+        report: told the bytes that were written.
+    """
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as out:
+            with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+                content = publication.text.encode()
+                _add(tar, _DOCUMENT, len(content), _Once(content))
+                for digest, path in sorted(files.items()):
+                    with open(path, "rb") as file:
+                        _add(tar, f"blobs/{digest}", os.fstat(file.fileno()).st_size, file)
+                    report(path.stat().st_size)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class _Once:
+    def __init__(self, content: bytes):
+        self._left = content
+
+    def read(self, size: int = -1) -> bytes:
+        size = len(self._left) if size < 0 else size
+        given, self._left = self._left[:size], self._left[size:]
+        return given
+
+
+def _add(tar: tarfile.TarFile, name: str, size: int, file: "IO[bytes] | _Once") -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    tar.addfile(entry, file)
+
+
+def unpack(path: Path, folder: Path) -> Publication:
+    """Read a bundle into an empty folder; return its document.
+
+    Raises:
+        CliError: it is no bundle, it is cut off, or something in it does not match its digest.
+    """
+    text: str | None = None
+    try:
+        with tarfile.open(path, mode="r:") as tar:
+            for member in tar:
+                blob = _BLOB.fullmatch(member.name)
+                file = tar.extractfile(member) if member.isreg() else None
+                if file is None or (blob is None and member.name != _DOCUMENT):
+                    raise CliError(f"{path}: {member.name[:100]!r} does not belong into a bundle; export it again")
+                if blob is not None:
+                    _take(file, member.size, blob[1], folder, path)
+                elif member.size > _DOCUMENT_BYTES:
+                    raise CliError(f"{path}: its document has {member.size} bytes; that is none of ours")
+                else:
+                    text = file.read().decode()
+    except (tarfile.TarError, UnicodeDecodeError, EOFError) as error:
+        raise CliError(f"{path}: no bundle, or cut off ({error}); make one with: potstill round export") from error
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from error
+    if text is None:
+        raise CliError(f"{path}: it holds no document; make one with: potstill round export")
+    return Publication(path.name, text, f"sha256-{hashlib.sha256(text.encode()).hexdigest()}")
+
+
+def _take(file: IO[bytes], size: int, digest: str, folder: Path, path: Path) -> None:
+    found, left = hashlib.sha256(), size
+    with open(place(folder, digest), "wb") as out:
+        while left > 0 and (block := file.read(min(_BLOCK, left))):
+            found.update(block)
+            out.write(block)
+            left -= len(block)
+    if left or f"sha256-{found.hexdigest()}" != digest:
+        raise CliError(f"{path}: {digest} is damaged or cut off; copy or export the bundle again")

@@ -1,0 +1,193 @@
+"""One replay: the recorded job is done again by the worker's computing process, and every result is compared."""
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from potstill.console import CliError
+from potstill.replay.compare import difference
+from potstill.replay.publication import Publication
+from potstill.replay.sources import Source
+
+OnProgress = Callable[[str, int, int], None]
+"""(phase, step, of)"""
+Verdict = Literal["equal", "differs", "missing"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One file that was made again."""
+
+    what: str
+    name: str
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass
+class Report:
+    """What came out of a replay.
+
+    Attributes:
+        title: what was replayed.
+        results: each file that was made again, or the inputs that are missing.
+        notes: in what this machine or code differs from what made the original.
+    """
+
+    title: str
+    results: list[Compared] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results."""
+        found = {result.verdict for result in self.results}
+        return "missing" if "missing" in found else "differs" if "differs" in found else "equal"
+
+
+def replay(publication: Publication, source: Source, report: OnProgress = lambda *_: None) -> Report:
+    """Do a job again and compare.
+
+    Raises:
+        CliError: the document is damaged or newer than this program, or the job fails.
+    """
+    document = _checked(publication)
+    made = Report(publication.title)
+    missing = [each for each in document["inputs"] if not source.has(each["digest"])]
+    if missing:
+        made.results = [Compared("input", _called(each), "missing", each["digest"]) for each in missing]
+        return made
+    outputs = document["outputs"]
+    wanted = set(outputs["models"].values()) | set((outputs["state"] or {}).values())
+    inputs = {each["digest"] for each in document["inputs"]}
+    with tempfile.TemporaryDirectory(prefix="potstill-replay-") as folder, source.hold(inputs | wanted) as files:
+        spec = _spec(document, files) | {"output_dir": folder}
+        result = _compute(spec, document["environment"], report)
+        made.notes = _notes(document, result["origin"])
+        made.results = _compare("model", outputs["models"], result["models"], files)
+        made.results += _compare("state", outputs["state"] or {}, result["state"] or {}, files)
+    return made
+
+
+def _checked(publication: Publication) -> dict[str, Any]:
+    found = f"sha256-{hashlib.sha256(publication.text.encode()).hexdigest()}"
+    if found != publication.digest:
+        raise CliError(f"{publication.title}: the document is damaged: its digest is {found}")
+    try:
+        document = publication.document
+        if document["version"] != 1:
+            raise CliError(f"{publication.title}: a document of version {document['version']}; update this program")
+        return document
+    except (ValueError, KeyError, AssertionError) as error:
+        raise CliError(f"{publication.title}: no document of provenance") from error
+
+
+def _called(known: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in known["place"])
+    who = known.get("client") or known.get("name") or known.get("prototype")
+    return f"{known.get('kind', 'file')} {who or ''} ({place})".replace("  ", " ")
+
+
+def _spec(document: dict[str, Any], files: dict[str, Path]) -> dict[str, Any]:
+    """Return the job's description with this machine's paths in the places of the digests."""
+    spec: dict[str, Any] = json.loads(json.dumps(document["spec"]))
+    for known in document["inputs"]:
+        *path, last = known["place"]
+        inner: Any = spec
+        for part in path:
+            inner = inner[part]
+        inner[last] = str(files[known["digest"]].absolute())
+    return spec
+
+
+def _compute(spec: dict[str, Any], environment: dict[str, Any], report: OnProgress) -> dict[str, Any]:
+    """Have the job done with as many threads and on the kind of device that made the original.
+
+    Raises:
+        CliError: it fails.
+    """
+    wanted = {
+        "OMP_WAIT_POLICY": "passive",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "POTSTILL_DEVICE": "cuda" if str(environment.get("device", "")).startswith("cuda") else "cpu",
+        "POTSTILL_TORCH_THREADS": str(environment.get("threads") or 0),
+        "POTSTILL_JOB_MEMORY_BYTES": "0",
+    }
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "worker.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=os.environ | wanted,
+        ) as child,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(json.dumps({"job": spec}) + "\n")
+            child.stdin.close()
+        try:
+            for line in child.stdout:
+                message = json.loads(line)
+                if "progress" in message:
+                    told = message["progress"]
+                    report(told["phase"], told["step"], told["of"])
+                elif "error" in message:
+                    raise CliError(f"the job fails here: {message['error']['code']}: {message['error']['detail']}")
+                else:
+                    found: dict[str, Any] = message["result"]
+                    return found
+            log.seek(0)
+            said = log.read().strip().splitlines()
+        finally:
+            child.kill()
+    raise CliError(f"the computing process ended: {said[-1] if said else 'it said nothing'}")
+
+
+def _compare(what: str, wanted: dict[str, str], made: dict[str, str], files: dict[str, Path]) -> list[Compared]:
+    results = []
+    for name, digest in wanted.items():
+        if name not in made:
+            results.append(Compared(what, name, "differs", "it was not made again"))
+            continue
+        path = Path(made[name])
+        with open(path, "rb") as file:
+            found = f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        if found == digest:
+            results.append(Compared(what, name, "equal", digest))
+        elif digest in files:
+            results.append(Compared(what, name, "differs", difference(files[digest], path)))
+        else:
+            results.append(Compared(what, name, "differs", "the original is removed, so where cannot be said"))
+    extra = [Compared(what, name, "differs", "it was not made then") for name in made if name not in wanted]
+    return results + extra
+
+
+def _notes(document: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what is not as it was when the original was made."""
+    notes = []
+    for name in ("version", "digest"):
+        was, is_ = document["code"].get(name), now["code"].get(name)
+        if was != is_:
+            notes.append(f"code {name}: {was} then, {is_} now")
+    then, here = document["environment"], now["environment"]
+    for name in ("python", "machine", "device", "device_name", "threads"):
+        if then.get(name) != here.get(name):
+            notes.append(f"{name}: {then.get(name)} then, {here.get(name)} now")
+    for group in ("libraries", "plugins"):
+        for name in sorted({*then.get(group, {}), *here.get(group, {})}):
+            was, is_ = then.get(group, {}).get(name), here.get(group, {}).get(name)
+            if was != is_:
+                notes.append(f"{name}: {was} then, {is_} now")
+    return notes

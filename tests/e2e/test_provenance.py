@@ -1,0 +1,147 @@
+"""What was published is made again bit for bit: here, from a bundle, from a backup taken while everything goes on."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from client_sdk import OperatorClient
+from contract.wire.federations import FederationCreate
+
+from .conftest import ROOT, Deployment, add_server_data, federation_request, wait_for
+from .test_federation import run_devices, run_federation
+
+RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 30, "lr": "constant"}}}
+
+
+def potstill(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line on a home folder."""
+    variables = {"POTSTILL_HOME": str(home), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "potstill", *words],
+        env=os.environ | variables | env,
+        cwd=home.parent,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+def damage(path: Path) -> None:
+    """Change the last byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.unlink()  # it may have a second name in a backup
+    path.write_bytes(content)
+
+
+def blob(home: Path, digest: str) -> Path:
+    return home / "blobs" / digest[7:9] / digest[7:]
+
+
+@pytest.mark.slow
+def test_replay_bundle_and_verify(deployment: Deployment, tmp_path: Path) -> None:
+    """FedDF with distillation, from first models to a bundle that another machine replays."""
+    add_server_data(deployment)
+    request = federation_request("again", RECIPE, retention={"updates": 1})
+    finished, _ = run_federation(deployment, tmp_path / "devices", request)
+    home, operator = deployment.home, deployment.operator
+
+    shown = operator.model_provenance(finished.models["main"].id)
+    assert shown.replayable
+    assert shown.document["outputs"]["models"]["main"] == finished.models["main"].digest
+    assert shown.document["environment"]["threads"] == 1
+    assert ["round", 2, "distil", "main"] in shown.document["seeds"]["derived"]
+    assert {each["kind"] for each in shown.document["inputs"]} == {"update", "model", "dataset"}
+
+    told = potstill(home, "replay", "again:2", "--json")
+    assert told.returncode == 0, told.stderr
+    (report,) = json.loads(told.stdout)
+    assert [(each["name"], each["verdict"]) for each in report["results"]] == [("main", "equal")]
+
+    # every publication: the first model again, round 1 without its updates
+    told = potstill(home, "replay", "--all", "again", "--json")
+    assert told.returncode == 4
+    verdicts = [(each["title"].split()[1], each["verdict"]) for each in json.loads(told.stdout)]
+    assert verdicts == [("initialize", "equal"), ("round", "missing"), ("round", "equal")]
+    told = potstill(home, "replay", "again:1")
+    assert told.returncode == 4
+    assert "missing" in told.stdout
+    assert "--updates" in told.stdout
+
+    bundle = tmp_path / "round.tar"
+    assert potstill(home, "round", "export", "again:2", str(bundle)).returncode == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    told = potstill(elsewhere / "none", "replay", str(bundle), "--json")
+    assert told.returncode == 0, told.stderr
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
+    told = potstill(elsewhere / "none", "replay", str(cut))
+    assert (told.returncode, "cut off" in told.stderr) == (1, True), told.stderr
+
+    assert potstill(home, "verify").returncode == 0
+    damage(blob(home, finished.models["main"].digest))
+    told = potstill(home, "verify", "--json")
+    assert told.returncode == 3
+    (finding,) = json.loads(told.stdout)["findings"]
+    assert finding == {"digest": finished.models["main"].digest, "what": "model", "state": "damaged"}
+    told = potstill(home, "replay", finished.models["main"].id, "--json")
+    assert told.returncode == 0  # the bytes that are made again are those that the document names
+
+
+@pytest.mark.slow
+def test_a_backup_from_the_middle_goes_on_elsewhere_to_the_same_models(deployment: Deployment, tmp_path: Path) -> None:
+    """Taken while devices send and the worker publishes; the restored service ends with the undisturbed models."""
+    add_server_data(deployment)
+    request = federation_request("moving", RECIPE, rounds={"total": 3, "min_clients": 3, "min_updates": 3})
+    created = deployment.operator.create_federation(FederationCreate.model_validate(request))
+    deployment.operator.start_federation(created.id)
+    devices = threading.Thread(
+        target=run_devices, args=(deployment, created.id, created.join_token, tmp_path / "devices"), daemon=True
+    )
+    devices.start()
+    wait_for(lambda: deployment.operator.federation(created.id).round >= 2, why="no second round")
+    middle, folder = tmp_path / "middle.tar", tmp_path / "backups"
+    taken = potstill(deployment.home, "backup", str(middle), "--with-secret", "--json")
+    assert taken.returncode == 0, taken.stderr
+    first = potstill(deployment.home, "backup", str(folder), "--json")
+    assert first.returncode == 0, first.stderr
+    devices.join(timeout=150)
+    undisturbed = deployment.operator.federation(created.id)
+    assert undisturbed.state == "finished"
+    second = potstill(deployment.home, "backup", str(folder), "--json")
+    told = json.loads(second.stdout)
+    assert 0 < told["new_bytes"] < told["bytes"]  # only what was new
+    port = int(deployment.url.rpartition(":")[2])
+    deployment.close()
+
+    home = tmp_path / "restored"
+    back = potstill(home, "restore", str(middle))
+    assert back.returncode == 0, back.stderr
+    assert potstill(home, "verify").returncode == 0
+    restored = Deployment(home, port)
+    try:
+        restored.operator.close()
+        restored.operator = OperatorClient(restored.url, deployment.token)
+        restored.start_api()
+        before = restored.operator.federation(created.id)
+        assert before.state == "running"
+        assert before.models["main"].digest != undisturbed.models["main"].digest
+        restored.start_worker()
+        run_devices(restored, created.id, created.join_token, tmp_path / "devices")
+        after = restored.operator.federation(created.id)
+    finally:
+        restored.close()
+    assert after.state == "finished"
+    assert after.models["main"].digest == undisturbed.models["main"].digest
+
+    newest = tmp_path / "newest"
+    assert potstill(newest, "restore", str(folder)).returncode == 0
+    assert blob(newest, undisturbed.models["main"].digest).exists()
+    told = potstill(newest, "restore", str(folder))
+    assert (told.returncode, "not empty" in told.stderr) == (1, True)
