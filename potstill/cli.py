@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from potstill import __version__
-from potstill.commands import audit, client, config, dataset, demo, federation, simulate, steer, token
+from potstill.commands import (
+    audit,
+    client,
+    config,
+    dataset,
+    demo,
+    keeping,
+    replay,
+    simulate,
+    steer,
+    storage,
+    token,
+)
 from potstill.console import Group
 
 app = typer.Typer(
@@ -16,14 +28,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Distil many devices' models into one. `potstill demo` shows it, `potstill up` starts it.",
 )
-app.add_typer(federation.app, name="federation")
-app.add_typer(steer.round_app, name="round")
+app.add_typer(keeping.app, name="federation")
+app.add_typer(replay.round_app, name="round")
 app.add_typer(steer.model_app, name="model")
 app.add_typer(steer.job_app, name="job")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(client.app, name="client")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
+app.command("replay")(replay.replay)
+app.command("gc")(storage.gc)
+app.command("verify")(storage.verify)
+app.command("backup")(storage.backup)
+app.command("restore")(storage.restore)
 app.command("config")(config.config)
 app.command("migrate")(config.migrate)
 app.command("worker-health")(config.worker_health)

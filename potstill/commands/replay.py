@@ -6,18 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from potstill.commands.config import load_settings
-from potstill.console import CliError, Group, Json, out, print_json, print_table
+from potstill.commands.steer import round_app
+from potstill.console import CliError, Json, out, print_json, print_table
 
 DIFFERS, MISSING = 3, 4
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Rounds of this machine's installation.")
+__all__ = ["export", "replay", "round_app"]
 
 
-@app.callback()
-def rounds() -> None:
-    """Keep `round` a group although it has one command."""
-
-
-@app.command("export")
+@round_app.command("export")
 def export(
     reference: Annotated[str, typer.Argument(metavar="ROUND", help="Round id, or federation:index.")],
     file: Annotated[Path, typer.Argument(help="The bundle to write, a tar file. It holds the clients' updates.")],

@@ -122,6 +122,10 @@ class BlobBucket:
         """Remove a blob; one that is not there does no harm."""
         self._bucket.call("delete_object", self._key(digest))
 
+    def removing(self) -> contextlib.AbstractContextManager[bool]:
+        """Allow it: a bucket's backup is its own versioning."""
+        return contextlib.nullcontext(True)
+
     # ----------------------------------------------------------------------------------------------------- reading
     @contextlib.contextmanager
     def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Blobs in a local folder: written beside, put on the disk, renamed to their digest; never changed again."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import time
@@ -71,6 +72,33 @@ class BlobFolder:
         """Remove a blob; one that is not there does no harm."""
         with contextlib.suppress(FileNotFoundError):
             self.path(digest).unlink()
+
+    @contextlib.contextmanager
+    def removing(self) -> Iterator[bool]:
+        """Keep backups from beginning during the block; it is told False while one is made."""
+        with self._folder() as folder:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold off all removal for the length of the block, in every process on this machine; it ends with ours."""
+        with self._folder() as folder:
+            fcntl.flock(folder, fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[int]:
+        """Open the folder itself: its lock needs no file, and ends with the process."""
+        handle = os.open(self.root, os.O_RDONLY)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
 
     @contextlib.contextmanager
     def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:

@@ -63,6 +63,10 @@ class Blobs(Protocol):
         """Remove a blob; one that is not there does no harm."""
         ...
 
+    def removing(self) -> AbstractContextManager[bool]:
+        """Keep others from reading all blobs during the block; it is told False where somebody is reading them now."""
+        ...
+
     def path(self, digest: str) -> Path:
         """Return where this machine's copy of a blob is, or will be while it is held.
 

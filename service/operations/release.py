@@ -54,9 +54,10 @@ def let_go(session: Session, rows: Iterable[Removable]) -> int:
 
 
 def remove_unnamed(session: Session, blobs: Blobs, digests: set[str]) -> None:
-    """Remove those of the blobs that nothing names."""
-    for digest in digests - named(session, digests):
-        blobs.delete(digest)
+    """Remove those of the blobs that nothing names; none while a backup is read, then a later collection does it."""
+    with blobs.removing() as may:
+        for digest in digests - named(session, digests) if may else ():
+            blobs.delete(digest)
 
 
 def forget_copies(database: Database, blobs: Blobs) -> None:

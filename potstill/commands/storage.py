@@ -1,0 +1,156 @@
+"""`potstill gc`, `verify`, `backup`, `restore`: the files of this machine's installation."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potstill.commands.config import load_settings
+from potstill.console import CliError, Json, out, print_json, print_table
+
+WRONG = 3
+
+
+@contextlib.contextmanager
+def _store() -> Iterator[tuple[Any, Any]]:
+    """Yield database and blobs of this environment's installation.
+
+    Raises:
+        CliError: there is none, or its schema is another.
+    """
+    settings = load_settings()
+    from service.infra.blob_store import open_blobs
+    from service.persistence import migrate
+    from service.persistence.engine import Database
+
+    if settings.database_url is None and not (settings.home / "potstill.db").exists():
+        raise CliError(f"there is no installation in {settings.home.absolute()}; set POTSTILL_HOME")
+    try:
+        migrate.check(settings)
+    except migrate.SchemaError as error:
+        raise CliError(str(error)) from error
+    database = Database(settings)
+    try:
+        yield database, open_blobs(settings)
+    finally:
+        database.close()
+
+
+@contextlib.contextmanager
+def _bar(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    from rich.progress import Progress
+
+    with Progress(console=out(), transient=True, disable=hidden) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
+def size(count: int) -> str:
+    """Return bytes as people read them."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{count} B"
+
+
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    older_than: Annotated[
+        float, typer.Option(min=0, help="Seconds since a file was written; a younger one may be named in a moment.")
+    ] = 3600.0,
+    as_json: Json = False,
+) -> None:
+    """Remove files of weights that nothing names any more (the service does it by itself every ten minutes)."""
+    from potstill.storage.check import collect
+
+    rows: list[list[Any]] = []
+    with _store() as (database, blobs), _bar("collect", as_json) as bar:
+
+        def found(digest: str, count: int) -> None:
+            rows.append([digest, count])
+            bar(len(rows), 0)
+
+        total = collect(database, blobs, older_than, dry_run, found)
+    if as_json:
+        print_json({"removed": not dry_run, "bytes": total, "blobs": [{"digest": d, "size": n} for d, n in rows]})
+        return
+    if rows:
+        print_table(["digest", "bytes"], rows)
+    out().print(f"{len(rows)} files, {size(total)}" + (" would go" if dry_run else " removed"))
+
+
+def verify(as_json: Json = False) -> None:
+    """Read all weights and data sets and compare them with their digests: exit code 3 if any is missing or damaged."""
+    from potstill.storage.check import verify as check
+
+    with _store() as (database, blobs), _bar("verify", as_json) as bar:
+        count, findings = check(database, blobs, bar)
+    if as_json:
+        print_json({"checked": count, "findings": [vars(finding) for finding in findings]})
+    elif findings:
+        print_table(["digest", "what", "state"], [[each.digest, each.what, each.state] for each in findings])
+        out().print(f"{len(findings)} of {count} are wrong: restore a backup, or cancel what needs them", style="red")
+    else:
+        out().print(f"{count} files and documents are whole")
+    if findings:
+        raise typer.Exit(WRONG)
+
+
+def backup(
+    target: Annotated[
+        Path,
+        typer.Argument(help="A folder, where the next backup copies only what is new; or a file that ends in .tar."),
+    ],
+    with_secret: Annotated[
+        bool, typer.Option("--with-secret", help="Also the key of the token hashes: whoever reads it can forge tokens.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Back up the embedded installation, while it runs: database, weights, data sets."""
+    from potstill.storage.backup import to_file, to_folder
+
+    settings = load_settings()
+    write = to_file if target.suffix == ".tar" and not target.is_dir() else to_folder
+    with _bar("backup", as_json) as bar:
+        made, new = write(settings, target.absolute(), with_secret, bar)
+    if as_json:
+        print_json({"target": str(target), "blobs": len(made.blobs), "bytes": made.total, "new_bytes": new})
+        return
+    out().print(f"{len(made.blobs)} files and the database, {size(made.total)}, of which {size(new)} new: {target}")
+    if with_secret:
+        out().print("the backup holds the key of the token hashes: keep it as safe as the tokens", style="yellow")
+    else:
+        out().print(
+            "without --with-secret: after a restore all tokens are void unless you put secret.key back or set "
+            "POTSTILL_SECRET", style="yellow",
+        )  # fmt: skip
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(help="What potstill backup wrote.")],
+    home: Annotated[
+        Path | None, typer.Option(help="The new installation's folder, empty; default POTSTILL_HOME.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an empty folder an installation from a backup: every file checked, the schema brought to this version."""
+    from potstill.home import default_path
+    from potstill.storage.restore import restore as again
+
+    load_settings()
+    place = (home or default_path()).absolute()
+    with _bar("restore", as_json) as bar:
+        made = again(source, place, bar)
+    if as_json:
+        print_json({"home": str(place), "blobs": len(made.blobs), "bytes": made.total, "made_at": str(made.made_at)})
+        return
+    out().print(f"{place} is as it was at {made.made_at:%Y-%m-%d %H:%M:%S} UTC; start it: potstill up --home {place}")
+    if not made.has_secret:
+        out().print(
+            "tokens are void without the old secret.key (or POTSTILL_SECRET); a new one for you: "
+            f"POTSTILL_HOME={place} potstill token create --name me --role operator --local", style="yellow",
+        )  # fmt: skip
