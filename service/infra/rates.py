@@ -47,7 +47,7 @@ class Rates:
     def __init__(self, settings: Settings, on_alone: Callable[[], None] = lambda: None):
         self._memory = MemoryStorage()
         self._shared: Storage | None = None
-        if (settings.broker_url or "").startswith(("redis://", "rediss://", "unix://")):
+        if (settings.broker_url or "").startswith(("redis://", "rediss://", "redis+unix://")):
             patience = {"socket_timeout": 0.25, "socket_connect_timeout": 0.25}
             url = settings.broker_url or ""
             found = storage_from_string(url, wrap_exceptions=True, key_prefix="potstill", **patience)

@@ -1,6 +1,9 @@
 """Who asks too fast, sends too much, guesses tokens or keeps polls open is told to wait; nobody else notices."""
 
+import shutil
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +179,27 @@ def test_idempotency_keys_do_not_grow_without_end(world: Any, monkeypatch: pytes
         for i in (0, 1, 2, 0)
     ]
     assert statuses == [201, 201, 429, 201]  # the last one is answered as it was the first time
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="NO REDIS: apt-get install redis-server")
+def test_replicas_share_their_counts_in_redis_and_go_on_alone_without_it(make_settings: Any, tmp_path: Path) -> None:
+    place = tmp_path / "redis.sock"
+    command = ["redis-server", "--port", "0", "--unixsocket", str(place), "--save", "", "--dir", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    told: list[int] = []
+    try:
+        deadline = time.monotonic() + 20
+        while not place.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        settings = make_settings(broker_url=f"redis+unix://{place}", rate_burst=4, rate_per_second=0.01)
+        one, two = (Rates(settings, lambda: told.append(1)) for _ in range(2))
+        allowed = [rates.take(rates.requests, "a").allowed for rates in (one, two, one, two, one, two)]
+        assert allowed == [True] * 4 + [False] * 2
+        one.spend(one.bytes, "a", 1000)
+        assert two.left(two.bytes, "a")[0] == two.bytes.amount - 1000
+        assert told == []
+    finally:
+        server.kill()
+        server.wait()
+    assert one.take(one.requests, "a").allowed  # alone now, and counting anew
+    assert told == [1]
