@@ -5,7 +5,7 @@ with `inputs` and `labels`. Up to 1 GiB is held in memory; a larger `Dataset`, a
 differently each time (random augmentation), is read through a `DataLoader`, batch by batch, in a seeded order.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ _FORMS = "pass a torch Dataset of (x, y), a pair of arrays (x, y), or a path to 
 class Samples:
     """N samples: `inputs` [N, *shape] and `labels` [N] in memory, or a `source` to read them from.
 
-    `task` is None until `check` has passed; from then on batches have the task's dtypes.
+    `task` is None until `check` has passed; from then on batches have the task's dtypes. `classes` are the names of the
+    classes in the order of the labels, where they are known.
     """
 
     size: int
@@ -36,6 +37,7 @@ class Samples:
     labels: Tensor | None = None
     source: Any = None
     task: Task | None = None
+    classes: list[str] | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -48,6 +50,7 @@ class Samples:
         Raises:
             DatasetError: naming the field, the value and the remedy.
         """
+        _check_classes(self.classes, task.classes)
         if self.inputs is not None and self.labels is not None:
             self.inputs, self.labels = _conform(self.inputs, self.labels, task)
         else:
@@ -88,12 +91,23 @@ def cut(order: Tensor, size: int) -> list[Tensor]:
     return rows
 
 
-def load(dataset: Any) -> Samples:
+def load(dataset: Any, classes: Sequence[str] | None = None) -> Samples:
     """Take in what the user passed to `train_and_push`. Needs no network and no task.
+
+    Args:
+        dataset: the data.
+        classes: names of the classes in the order of the labels; by default those that a torch data set knows.
 
     Raises:
         DatasetError: it is empty, has another form, or inputs and labels do not belong together.
     """
+    samples = _load(dataset)
+    if classes is not None:
+        samples.classes = [str(name) for name in classes]
+    return samples
+
+
+def _load(dataset: Any) -> Samples:
     if isinstance(dataset, Samples):
         return dataset
     if isinstance(dataset, (str, Path)):
@@ -106,7 +120,36 @@ def load(dataset: Any) -> Samples:
         raise DatasetError("dataset", "an IterableDataset has no length and no order; pass a map-style Dataset")
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise DatasetError("dataset", f"cannot read a {type(dataset).__name__}; {_FORMS}")
-    return _from_source(dataset)
+    samples = _from_source(dataset)
+    samples.classes = _names(dataset)
+    return samples
+
+
+def _names(dataset: Any) -> list[str] | None:
+    """Return the names of the classes that a torch data set knows (torchvision's `classes`), also inside a `Subset`."""
+    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        return list(names)
+    return None
+
+
+def _check_classes(mine: list[str] | None, wanted: list[str] | None) -> None:
+    """Refuse labels that mean something else than those of the other devices, before anything is trained."""
+    if wanted is None or mine == wanted:
+        return
+    shown = f"the federation's are {_short(wanted)}"
+    if mine is None:
+        raise DatasetError("classes", f"{shown}; pass classes=[...], the names in the order of your labels")
+    raise DatasetError(
+        "classes",
+        f"yours are {_short(mine)}, {shown}; renumber your labels to that order, then pass classes=[...] in that order",
+    )
+
+
+def _short(names: list[str]) -> str:
+    return ", ".join(names[:20]) + (f", … ({len(names)})" if len(names) > 20 else "")
 
 
 def _empty() -> DatasetError:

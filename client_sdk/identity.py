@@ -49,6 +49,7 @@ def establish(
     label_counts: Sequence[int] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
+    classes: Sequence[str] | None = None,
     check: Callable[[Task], None] = lambda task: None,
 ) -> Identity:
     """Return who this device is and let `client` use its token.
@@ -81,13 +82,15 @@ def establish(
                 "federation's join_token, or the device's own token"
             )
         with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
-            check(client.card(identity.federation, join_token=join_token).task)  # or the round would wait for bad data
+            task = client.card(identity.federation, join_token=join_token).task
+        check(task)  # or the round would wait for bad data
         folder.remember(identity)
         counts = None if label_counts is None else [int(count) for count in label_counts]
         enrolment = Enrolment(
             name=identity.name,
             num_samples=num_samples,
             label_counts=counts,
+            classes=None if classes is None or task.classes is None else list(classes),
             prototype=prototype,
             capabilities=dict(capabilities or {}),
         )

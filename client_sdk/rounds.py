@@ -14,8 +14,11 @@ from client_sdk.state import Pending, StateFolder
 from client_sdk.training import LocalResult, train_local
 from contract.nn import codec
 from contract.seeds import derive_seed
-from contract.tensors import BUFFERS_KEY, TensorFile, write_file
+from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, TensorFile, write_file
 from contract.wire.devices import TrainAssignment
+
+_DIGESTED = 5_000
+"""More tensors than that bring no digests of their values: the header would not hold them."""
 
 
 def fetch(
@@ -106,4 +109,6 @@ def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[
         "metrics": json.dumps(metrics),
         BUFFERS_KEY: json.dumps([name for name in codec.buffer_names(module) if name in result.tensors]),
     }
+    if len(result.tensors) <= _DIGESTED:
+        metadata[DIGESTS_KEY] = codec.digests(result.tensors)
     return metadata | ({"control_reset": "1"} if result.control_reset else {})

@@ -63,6 +63,7 @@ def train_and_push(
     on_round: Callable[[RoundReport], None] | None = None,
     model: models.UserModel | None = None,
     label_counts: Sequence[int] | None = None,
+    classes: Sequence[str] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
     http_client: httpx.Client | None = None,
@@ -92,6 +93,8 @@ def train_and_push(
             the final model's weights.
         label_counts: samples per class [C], to be told to the service when enrolling; only for federations that weigh
             clients by their labels (FedDisco). They say something about your data, so nothing is told by default.
+        classes: names of the classes in the order of your labels, where the federation names its own; compared before
+            anything is trained. Default: the `classes` of a torch data set.
         prototype: which of the federation's networks to train; by default the first one whose requirements are met.
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
@@ -103,7 +106,7 @@ def train_and_push(
         ModelMismatch: the module's tensors are not the federation's; nothing was trained.
         PotstillError: anything else; see `client_sdk.errors`.
     """
-    samples = data.load(dataset)
+    samples = data.load(dataset, classes)
     _check_arguments(federation, rounds, label_counts, len(samples))
     _set_threads()
     folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
@@ -120,6 +123,7 @@ def train_and_push(
             token=token,
             name=name,
             label_counts=label_counts,
+            classes=samples.classes,
             prototype=prototype,
             capabilities=capabilities,
             check=samples.check,

@@ -1,5 +1,6 @@
 """Modules to safetensors files and back, through `contract.tensors`: no pickle, one tensor at a time."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,6 +67,20 @@ def read_tensor(file: TensorFile, name: str) -> Tensor:
 def state_arrays(state: Mapping[str, Tensor]) -> dict[str, Array]:
     """Return a state dict as numpy arrays, each a contiguous copy: tied tensors are written out once each."""
     return {name: _to_array(name, tensor) for name, tensor in state.items()}
+
+
+def digests(state: Mapping[str, Tensor]) -> str:
+    """Return the digests of a state's values for a file's metadata (`contract.tensors.DIGESTS_KEY`).
+
+    They are made from the tensors and not from what was written, value by value in C order, so that whoever reads the
+    file can tell whether it holds what was meant.
+    """
+    found = {}
+    for name, tensor in state.items():
+        values = tensor.detach().to("cpu").reshape(-1)
+        if values.numel():
+            found[name] = hashlib.sha256(values.contiguous().view(torch.uint8).numpy().data).hexdigest()
+    return json.dumps(found)
 
 
 def save_state(

@@ -22,6 +22,7 @@ from contract.tensors.files import (
 )
 from contract.tensors.header import (
     BUFFERS_KEY,
+    DIGESTS_KEY,
     DTYPES,
     FLOATS,
     MAX_HEADER_BYTES,
@@ -34,6 +35,7 @@ from contract.tensors.header import (
     TensorInfo,
     check_size,
     header_length,
+    parse_digests,
     parse_header,
 )
 from contract.tensors.pulse import pulse, watched
@@ -41,6 +43,7 @@ from contract.tensors.pulse import pulse, watched
 __all__ = [
     "Array",
     "BUFFERS_KEY",
+    "DIGESTS_KEY",
     "DTYPES",
     "FLOATS",
     "Header",
@@ -59,6 +62,7 @@ __all__ = [
     "compare",
     "dtype_name",
     "header_length",
+    "parse_digests",
     "parse_header",
     "pulse",
     "watched",

@@ -1,5 +1,6 @@
 """Checks of a file against what was asked for, value by value, while its bytes arrive or from the disk."""
 
+import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from contract.tensors.header import (
     TensorInfo,
     check_size,
     header_length,
+    parse_digests,
     parse_header,
 )
 
@@ -24,11 +26,15 @@ _SHOWN = 20
 
 
 def _prefix_remedy(names: Iterable[str], manifest: Header) -> str:
-    names = list(names)
-    for prefix in _PREFIXES:
-        stripped = {name.removeprefix(prefix) for name in names}
-        if names and all(name.startswith(prefix) for name in names) and stripped & set(manifest.tensors):
-            return f" Every name starts with {prefix!r}, which a wrapper (DataParallel, torch.compile) adds: strip it."
+    left, found = list(names), ""
+    while left:
+        prefix = next((each for each in _PREFIXES if all(name.startswith(each) for name in left)), None)
+        if prefix is None:
+            return ""
+        found += prefix
+        left = [name.removeprefix(prefix) for name in left]
+        if set(left) & set(manifest.tensors):
+            return f" Every name starts with {found!r}, which a wrapper (DataParallel, torch.compile) adds: strip it."
     return ""
 
 
@@ -138,6 +144,8 @@ class StreamCheck:
         self._todo: Iterator[tuple[str, TensorInfo]] = iter(())
         self._tensor: tuple[str, TensorInfo] | None = None
         self._position = 0  # bytes of data seen, counted from data_start
+        self._digests: dict[str, str] = {}
+        self._hash = hashlib.sha256()
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> bool:
         """Take the next bytes; return True once, when the header has just been understood.
@@ -158,6 +166,7 @@ class StreamCheck:
         header = parse_header(bytes(self._head[: 8 + length]), self._total)
         if self._manifest is not None:
             compare(header, self._manifest)
+        self._digests = parse_digests(header)
         self.header = header
         rest = memoryview(bytes(self._head[8 + length :]))
         self._head = bytearray()
@@ -176,9 +185,28 @@ class StreamCheck:
             take = min(len(data), info.end - self._position)
             piece, data = data[:take], data[take:]
             self._scan(name, info, piece)
+            if name in self._digests:
+                self._hash.update(piece)
             self._position += take
             if self._position == info.end:
+                self._check_digest(name)
                 self._tensor = next(self._todo, None)
+
+    def _check_digest(self, name: str) -> None:
+        """Refuse a tensor whose values are not those that the sender had: a writer may have stored another order."""
+        expected = self._digests.get(name)
+        if expected is None:
+            return
+        actual, self._hash = self._hash.hexdigest(), hashlib.sha256()
+        if actual != expected:
+            raise TensorError(
+                "values",
+                f"tensor {name!r} has other values than were digested before the file was written: a writer may have "
+                "stored a transposed or strided array in its memory order; make it contiguous (C order) first",
+                tensor=name,
+                expected=expected,
+                actual=actual,
+            )
 
     def _scan(self, name: str, info: TensorInfo, piece: memoryview) -> None:
         if info.dtype not in FLOATS and info.dtype != "BOOL":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ MAX_TENSORS = 20_000
 MAX_NAME = 512
 MAX_RANK = 16
 BUFFERS_KEY = "potstill.buffers"
+DIGESTS_KEY = "potstill.digests"
+"""Metadata: JSON, name -> SHA-256 in hex of a tensor's values in C order, made before the file was written."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -98,6 +101,32 @@ class Header:
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
+def parse_digests(header: Header) -> dict[str, str]:
+    """Return the digests of values that a file brings along, by tensor.
+
+    Raises:
+        TensorError: code 'container': no JSON object of hex digests of the file's own tensors.
+    """
+    text = header.metadata.get(DIGESTS_KEY)
+    if text is None:
+        return {}
+    try:
+        digests = json.loads(text)
+    except (ValueError, RecursionError):
+        digests = None
+    if not isinstance(digests, dict):
+        raise _container(f"__metadata__ {DIGESTS_KEY!r} must be a JSON object of tensor names and SHA-256 digests")
+    for name, digest in digests.items():
+        if name not in header.tensors:
+            raise _container(
+                f"{DIGESTS_KEY} names {name[:MAX_NAME]!r}, which is not in the file", tensor=name[:MAX_NAME]
+            )
+        if not isinstance(digest, str) or not _HEX.fullmatch(digest):
+            raise _container(f"{DIGESTS_KEY}: tensor {name!r} needs 64 hexadecimal digits", tensor=name)
+    return digests
+
+
+_HEX = re.compile(r"[0-9a-f]{64}")
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a zip archive, such as torch.save and numpy.savez write"),
     (b"\x1f\x8b", "gzip-compressed data"),

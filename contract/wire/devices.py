@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from contract.local import DiscriminatorPlan, LocalPlan
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.common import Name, Request, Response, Timestamp
-from contract.wire.federations import Capability, FederationState, ModelRef, Prototype, Task
+from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
 
 Count = Annotated[int, Field(ge=0, le=2**40)]
 
@@ -19,6 +19,11 @@ class Enrolment(Request):
     num_samples: int = Field(ge=1, le=2**40, description="size of the local data set")
     label_counts: list[Count] | None = Field(
         None, max_length=100_000, description="samples per class, if you share them"
+    )
+    classes: list[ClassName] | None = Field(
+        None,
+        max_length=100_000,
+        description="names of your classes in the order of your labels, if the task has names",
     )
     capabilities: dict[str, Capability] = Field(
         default_factory=dict, max_length=32, description="what the prototypes' requirements are held against"

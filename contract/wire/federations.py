@@ -46,6 +46,9 @@ class InputSpec(BaseModel):
         return self
 
 
+ClassName = Annotated[str, Field(min_length=1, max_length=100)]
+
+
 class Task(BaseModel):
     """What the networks decide."""
 
@@ -54,6 +57,20 @@ class Task(BaseModel):
     kind: Literal["classification"] = "classification"
     num_classes: int = Field(ge=2, le=100_000, examples=[10])
     input: InputSpec
+    classes: list[ClassName] | None = Field(
+        None,
+        description="names of the classes in the order of their numbers; a device must then declare the same list",
+        examples=[["cat", "dog", "fox"]],
+    )
+
+    @model_validator(mode="after")
+    def _one_name_a_class(self) -> "Task":
+        if self.classes is not None:
+            if len(self.classes) != self.num_classes:
+                raise ValueError(f"classes: {len(self.classes)} names for {self.num_classes} classes")
+            if len(set(self.classes)) != len(self.classes):
+                raise ValueError("classes: a name is there twice")
+        return self
 
 
 def _no_separator(name: str) -> str:

@@ -39,6 +39,10 @@ def run(
     insecure_http: Annotated[
         bool, typer.Option("--insecure-http", help="Allow plain HTTP to another machine: the token can be read.")
     ] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Your classes in the order of your labels, such as cat,dog,fox; if the task has names."),
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -64,6 +68,7 @@ def run(
         label_counts=_counts(label_counts),
         ca_file=ca_file,
         insecure_http=insecure_http or None,
+        classes=None if classes is None else [name.strip() for name in classes.split(",")],
     )
     if as_json:
         print_json(asdict(report))

@@ -41,6 +41,10 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
     joining.check(federation, caller)
     config = lifecycle.config_of(federation)
     prototype = assign(config.prototypes, request.capabilities, request.prototype)
+    _check_classes(config.task.classes, request.classes)
+    if request.num_samples > config.rounds.max_samples_per_client:
+        limit = config.rounds.max_samples_per_client
+        raise invalid_field("num_samples", f"{request.num_samples} is above this federation's {limit}")
     if request.label_counts is not None and len(request.label_counts) != config.task.num_classes:
         raise invalid_field(
             "label_counts", f"has {len(request.label_counts)} entries, the task {config.task.num_classes} classes"
@@ -110,6 +114,21 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
     effects.touch(session, federation)  # whoever polls with the old one is to notice
     audit.record(session, "client.reissue", row.id, federation=federation_id, name=row.name)
     return row, token
+
+
+def _check_classes(expected: list[str] | None, declared: list[str] | None) -> None:
+    """Refuse a device whose labels mean something else: averaging would go on happily, and learn nonsense."""
+    if expected is None or declared == expected:
+        return
+    if declared is None:
+        detail = "this federation names its classes; declare yours, in the order of your labels"
+    else:
+        at = next((i for i, pair in enumerate(zip(expected, declared, strict=False)) if pair[0] != pair[1]), None)
+        where = (
+            f"{len(declared)}, not {len(expected)}" if at is None else f"{at} is {declared[at]!r}, not {expected[at]!r}"
+        )
+        detail = f"your classes are others than the federation's ({where}); renumber your labels to its order"
+    raise invalid_field("classes", detail, expected=expected, actual=declared)
 
 
 def card(session: Session, federation_id: str, caller: Principal) -> wire.FederationCard:

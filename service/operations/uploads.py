@@ -18,6 +18,7 @@ from service.persistence.tables import UploadRow
 
 LEASE = timedelta(seconds=10)
 """Who writes and is silent for so long has lost the upload; it is renewed several times in that time."""
+MOST_PARTS = 10_000
 KEPT = timedelta(days=7)
 """An upload that has counted answers the same delivery again for so long."""
 
@@ -159,12 +160,28 @@ def _mine(session: Session, held: Held) -> UploadRow:
     return row
 
 
+def check_parts(parts: Sequence[str]) -> None:
+    """Refuse to cut an upload into ever smaller pieces, where the store keeps each by itself.
+
+    Raises:
+        DomainError: too-large.
+    """
+    if len(parts) > MOST_PARTS:
+        raise DomainError(
+            "too-large",
+            f"the upload came in {MOST_PARTS} pieces, no more are taken; DELETE it and send larger ones",
+            expected=MOST_PARTS,
+            actual=len(parts),
+        )
+
+
 def advance(session: Session, held: Held, offset: int, parts: Sequence[str], expiry_seconds: float) -> UploadRow:
     """Note how many bytes are on the disk; from here on they are promised.
 
     Raises:
         DomainError: upload-locked, not-found, when the upload was lost to somebody else.
     """
+    check_parts(parts)
     row = _mine(session, held)
     row.offset, row.parts = offset, list(parts)
     row.lease_until = now() + LEASE
