@@ -19,11 +19,14 @@ const REMEDY = {
   cancelled: "An operator ended the job; retry it, or resume to go on without this round.",
   internal: "The worker's log has the fault; retry the job after mending it.",
 };
+const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients"], "federation.": ["jobs", "models", "clients"] };
 const NAMES = "now accuracy shares rounds round clients jobs models feed".split(" ");
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {
     Object.assign(this, { may, id, crumbs, rounds: [], running: [], chosen: null, every: 4000 });
+    this.stale = new Set(["clients", "jobs", "models"]);
+    this.looks = 0;
     this.head = el("section", { class: "panel head" });
     this.places = Object.fromEntries(NAMES.map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
     place.replaceChildren(this.head, ...Object.values(this.places));
@@ -37,7 +40,13 @@ export class FederationPage {
 
   event(event) {
     this.feed.add(event);
+    for (const [kind, names] of Object.entries(CHANGES)) if (event.kind.startsWith(kind)) names.forEach((name) => this.stale.add(name));
     return true;
+  }
+
+  // After a break anything may have changed.
+  missed() {
+    ["clients", "jobs", "models"].forEach((name) => this.stale.add(name));
   }
 
   progress(jobs) {
@@ -46,12 +55,21 @@ export class FederationPage {
     this.renderJobs();
   }
 
+  // Long lists are asked for anew when an event says that they changed; clients now and then, for when they were seen.
   async load() {
-    const [federation, clients, jobs, models] = await Promise.all([
-      get(this.path), all(`${this.path}/clients`), all(`/v1/jobs?federation=${encodeURIComponent(this.id)}`),
-      all(`/v1/models?federation=${encodeURIComponent(this.id)}`), this.loadRounds(),
-    ]);
-    Object.assign(this, { federation, clients, jobs: jobs.reverse(), models: models.reverse() });
+    if (this.looks++ % 6 === 0) this.stale.add("clients");
+    const id = encodeURIComponent(this.id);
+    const lists = { clients: `${this.path}/clients`, jobs: `/v1/jobs?federation=${id}`, models: `/v1/models?federation=${id}` };
+    const wanted = [...this.stale];
+    this.stale.clear();
+    try {
+      const [federation, , ...found] = await Promise.all([get(this.path), this.loadRounds(), ...wanted.map((name) => all(lists[name], 20000))]);
+      this.federation = federation;
+      wanted.forEach((name, at) => (this[name] = name === "clients" ? found[at] : found[at].reverse()));
+    } catch (error) {
+      wanted.forEach((name) => this.stale.add(name));
+      throw error;
+    }
     const shown = this.chosen ?? this.rounds.at(-1)?.id;
     this.round = shown ? await get(`/v1/rounds/${encodeURIComponent(shown)}`) : null;
     this.render();

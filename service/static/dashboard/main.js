@@ -87,7 +87,10 @@ function route() {
     state: (now) => {
       live(now);
       lost(now === "lost");
-      if (now === "live") refresh();
+      if (now === "live") {
+        view.missed?.();
+        refresh();
+      }
     },
   });
   state.timer = setInterval(() => document.hidden || refresh(), view.every ?? EVERY);
