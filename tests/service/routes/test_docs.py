@@ -141,7 +141,10 @@ def test_health_and_readiness(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
     alone = world.site.request("GET", "/readyz")
     assert alone.status_code == 503
-    assert alone.json()["checks"]["worker"] == {"ok": False, "detail": "no worker has been heard"}
+    assert alone.json()["checks"]["worker"] == {
+        "ok": False,
+        "detail": "no worker has been heard; start one, or look at its log",
+    }
     with world.store.write() as session:
         workers.heartbeat(session, "wrk_1", "host", 1, "cpu", None)
     assert world.site.request("GET", "/readyz").status_code == 200
