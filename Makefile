@@ -8,7 +8,7 @@ EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate clean
+.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate clean test-distributed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ fuzzapi: $(STAMP) ## generated requests against every operation of the API (ARGS
 
 load: $(STAMP) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
 	$(BIN)/python -m tests.load.run $(ARGS)
+
+test-distributed: $(STAMP) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
+	$(BIN)/python -m tests.distributed $(ARGS)
 
 bench: $(STAMP) ## service memory and upload figures
 	$(BIN)/python -m potstill bench $(ARGS)

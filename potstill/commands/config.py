@@ -56,9 +56,22 @@ def config(as_json: Json = False) -> None:
     print_table(["setting", "value", "from"], rows)
 
 
+def _make_bucket(settings: Any) -> None:
+    from service.domain.errors import DomainError
+    from service.infra.bucket import Bucket
+
+    try:
+        if Bucket(settings).ensure():
+            out().print(f"made the bucket {settings.bucket[0]}")
+    except DomainError as error:
+        raise CliError(f"{settings.blob_url}: {error.detail}") from None
+
+
 def migrate() -> None:
-    """Bring the database to the newest schema (`potstill up` does it by itself)."""
+    """Bring the database to the newest schema, and make a bucket that is not there (`potstill up` needs neither)."""
     settings = load_settings()
+    if settings.bucket is not None:
+        _make_bucket(settings)
     from service.persistence import migrate as schema
 
     schema.upgrade(settings)

@@ -62,6 +62,19 @@ class Bucket:
         """Return a listed key without the prefix."""
         return full.removeprefix(self._prefix)
 
+    def ensure(self) -> bool:
+        """Make the bucket if it is not there; return whether it was made."""
+        try:
+            self._client.head_bucket(Bucket=self.name)
+            return False
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
+                raise _unavailable(error) from error
+        except BotoCoreError as error:
+            raise _unavailable(error) from error
+        self._client.create_bucket(Bucket=self.name)
+        return True
+
     def call(self, operation: str, key: str, **options: Any) -> Any:
         """Call an operation on an object.
 

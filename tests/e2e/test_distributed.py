@@ -1,6 +1,7 @@
 """PostgreSQL and Redis: the commands and the environment of docker-compose.yml, run as processes."""
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -14,17 +15,18 @@ from .conftest import ROOT, Deployment, add_server_data, federation_request
 from .test_federation import run_federation
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-POSTGRES = "postgresql+psycopg://postgres@127.0.0.1:5432"
-REDIS = "redis://127.0.0.1:6379/9"
+SERVER = os.environ.get("POTSTILL_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+POSTGRES = SERVER.replace("postgresql://", "postgresql+psycopg://").rpartition("/")[0]
+REDIS = os.environ.get("POTSTILL_TEST_REDIS", "redis://127.0.0.1:6379/9")
 
 
 def _postgres(statement: str) -> None:
     psycopg = pytest.importorskip("psycopg")
     try:
-        with psycopg.connect("host=127.0.0.1 user=postgres dbname=test", connect_timeout=3, autocommit=True) as link:
+        with psycopg.connect(SERVER, connect_timeout=3, autocommit=True) as link:
             link.execute(statement)
     except psycopg.OperationalError as error:
-        pytest.skip(f"NO POSTGRESQL at 127.0.0.1:5432, the distributed mode is not tested: {error}")
+        pytest.skip(f"NO POSTGRESQL at {SERVER}, the distributed mode is not tested: {error}")
 
 
 def _redis() -> None:
@@ -33,7 +35,7 @@ def _redis() -> None:
         with redis.Redis.from_url(REDIS) as link:
             link.flushdb()
     except redis.exceptions.ConnectionError as error:
-        pytest.skip(f"NO REDIS at 127.0.0.1:6379, the distributed mode is not tested: {error}")
+        pytest.skip(f"NO REDIS at {REDIS}, the distributed mode is not tested: {error}")
 
 
 @pytest.fixture
@@ -80,7 +82,8 @@ def test_compose_runs_what_the_tests_run(distributed: Deployment) -> None:
     """The variables of the compose file are settings, and its programs are those that the end-to-end tests start."""
     settings = {f"POTSTILL_{name.upper()}" for name in type(distributed.settings).model_fields}
     for service in ("api", "worker", "migrate"):
-        assert set(COMPOSE["services"][service]["environment"]) <= settings
+        named = {name.removesuffix("_FILE") for name in COMPOSE["services"][service]["environment"]}
+        assert named <= settings
     assert _command("api")[:5] == ["python", "-m", "uvicorn", "service.app:create_app", "--factory"]
     assert _command("worker")[:6] == ["python", "-m", "celery", "-A", "worker.app", "worker"]
     assert COMPOSE["services"]["migrate"]["command"] == ["potstill", "migrate"]

@@ -395,11 +395,36 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="session")
+def empty_database() -> Iterator[Callable[[], str | None]]:
+    """What makes databases with tables: copies of a template in PostgreSQL when the tests run distributed, else None."""
+    if "POTSTILL_TEST_DISTRIBUTED" not in os.environ:
+        yield lambda: None
+        return
+    server = psycopg.connect(POSTGRES, autocommit=True)
+    host = POSTGRES.partition("://")[2].rpartition("/")[0]
+    made: list[str] = []
+
+    def create(template: str = "template1") -> str:
+        made.append(f"potstill_{secrets.token_hex(6)}")
+        server.execute(f"CREATE DATABASE {made[-1]} TEMPLATE {template}")
+        return made[-1]
+
+    filled = create()
+    migrate.upgrade(Settings(database_url=f"postgresql+psycopg://{host}/{filled}"))
+    yield lambda: f"postgresql+psycopg://{host}/{create(filled)}"
+    for name in made:
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    server.close()
+
+
 SettingsMaker = Callable[..., Settings]
 
 
 @pytest.fixture(scope="session")
-def make_settings(template: Path, tmp_path_factory: pytest.TempPathFactory) -> SettingsMaker:
+def make_settings(
+    template: Path, tmp_path_factory: pytest.TempPathFactory, empty_database: Callable[[], str | None]
+) -> SettingsMaker:
     """Return a function that makes settings on a fresh folder with a migrated database."""
 
     def make(**changes: Any) -> Settings:
@@ -407,7 +432,7 @@ def make_settings(template: Path, tmp_path_factory: pytest.TempPathFactory) -> S
         shutil.copy(template / "potstill.db", home / "potstill.db")
         values = {
             "home": home,
-            "database_url": None,
+            "database_url": None if "database_url" in changes else empty_database(),
             "broker_url": None,
             "blob_dir": None,
             "secret": "a secret of the tests",
