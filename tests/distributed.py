@@ -1,6 +1,6 @@
-"""`make test-distributed`: the tests of service, worker, migrations and end to end on PostgreSQL, Redis and an S3 store.
+"""`make test-distributed`: the tests of the service, its worker and its deployment on PostgreSQL, Redis and S3.
 
-Services that answer are used; PostgreSQL and Redis are started in a folder of their own where none answers; the S3 store
+Services that answer are used; PostgreSQL and Redis are started in a folder of their own where none answers; the store
 is moto behind the door of `tests.bucket_server` (one a test run). What cannot be found or started ends the run, loudly.
 
     POTSTILL_TEST_POSTGRES   default postgresql://postgres@127.0.0.1:5432/test

@@ -397,7 +397,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database() -> Iterator[Callable[[], str | None]]:
-    """What makes databases with tables: copies of a template in PostgreSQL when the tests run distributed, else None."""
+    """What makes PostgreSQL databases with tables, copies of a template, when the tests run distributed; else None."""
     if "POTSTILL_TEST_DISTRIBUTED" not in os.environ:
         yield lambda: None
         return
