@@ -99,14 +99,14 @@ def party(live: Deployment, tmp_path: Path, request: pytest.FixtureRequest) -> A
 
     numbers = count(1)
 
-    def make(*names: str, arrays: Arrays | None = None, **rounds: Any) -> Party:
+    def make(*names: str, recipe: dict[str, Any] | None = None, **rounds: Any) -> Party:
         path = tmp_path / "initial.safetensors"
-        write_file(path, arrays or NETWORK)
+        write_file(path, NETWORK)
         body = {
             "name": f"{request.node.name[:60]} {next(numbers)}",
             "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
             "prototypes": [{"architecture": "custom", "initial_model": live.operator.import_model(path).id}],
-            "recipe": {"name": "fedavg"},
+            "recipe": recipe or {"name": "fedavg"},
             "rounds": {"total": 2, "min_clients": len(names), **rounds},
         }
         created = live.operator.create_federation(FederationCreate.model_validate(body))
