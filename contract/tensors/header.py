@@ -93,12 +93,16 @@ class Header:
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Names of the tensors that are buffers, as far as the file tells."""
+        """Names of the tensors that are buffers: those that the file names, and those that bear a name of BatchNorm's.
+
+        A file that somebody else wrote names none, and a server's optimiser that steps a variance makes it negative.
+        """
         try:
             names = json.loads(self.metadata.get(BUFFERS_KEY, "[]"))
         except ValueError:
-            return frozenset()
-        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+            names = []
+        told = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+        return frozenset(told | {name for name in self.tensors if name.rpartition(".")[2] in _STATISTICS})
 
 
 def parse_digests(header: Header) -> dict[str, str]:
@@ -127,6 +131,7 @@ def parse_digests(header: Header) -> dict[str, str]:
 
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+_STATISTICS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a zip archive, such as torch.save and numpy.savez write"),
     (b"\x1f\x8b", "gzip-compressed data"),

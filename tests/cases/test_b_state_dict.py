@@ -79,7 +79,9 @@ def test_b05_counters_stay_counters(party: Any, count: int) -> None:
     assert (model["bn.num_batches_tracked"].dtype, model["bn.num_batches_tracked"].shape) == (np.int64, ())
     assert model["bn.num_batches_tracked"] == 7
     norm = torch.nn.BatchNorm2d(8)
-    state = {name.removeprefix("bn."): torch.from_numpy(np.array(model[name])) for name in model if name.startswith("bn.")}
+    state = {
+        name.removeprefix("bn."): torch.from_numpy(np.array(model[name])) for name in model if name.startswith("bn.")
+    }
     norm.load_state_dict(state | {"bias": torch.zeros(8)}, strict=True)
 
 
@@ -95,8 +97,7 @@ def test_b06_buffers_are_averaged(party: Any, recipe: dict[str, Any]) -> None:
         samples = {"a": 1, "b": 3}
         arrays = {
             "a": NETWORK | {"bn.running_mean": np.zeros(8, np.float32), "bn.running_var": np.ones(8, np.float32)},
-            "b": NETWORK
-            | {"bn.running_mean": np.full(8, 4, np.float32), "bn.running_var": np.full(8, 5, np.float32)},
+            "b": NETWORK | {"bn.running_mean": np.full(8, 4, np.float32), "bn.running_var": np.full(8, 5, np.float32)},
         }
         for name in order:
             answer = fed.push(name, arrays[name], num_samples=samples[name])

@@ -373,6 +373,13 @@ def test_buffers_are_named_in_the_metadata(make: Any, text: str | None, names: s
     assert parse_header(data).buffers == names
 
 
+def test_batch_norms_buffers_are_known_by_their_names(make: Any) -> None:
+    """A file that somebody else wrote does not say which tensors are buffers."""
+    value = ARRAYS["a"]
+    names = {"bn.running_mean": value, "running_var": value, "a.b.num_batches_tracked": np.array(3), "mean": value}
+    assert parse_header(make(names)).buffers == {"bn.running_mean", "running_var", "a.b.num_batches_tracked"}
+
+
 # ----------------------------------------------------------------------------------------------------------- compare
 def test_the_same_tensors_in_another_order_match(make: Any) -> None:
     one = parse_header(make({"a": ARRAYS["a"], "n": ARRAYS["n"]}))
