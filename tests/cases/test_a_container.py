@@ -136,7 +136,7 @@ def test_a11_dtypes_that_are_not_wanted(fed: Party) -> None:
 
 
 def test_a16_no_pickle_is_ever_read(fed: Party, live: Deployment) -> None:
-    """Pickles in every disguise are refused by name; their canary appears nowhere; nothing imports pickle for a body."""
+    """Pickles in every disguise are refused by name; their canary appears nowhere; tasks are JSON."""
     for name in ("pickle_in_a_zip", "pickle_bare", "numpy_archive"):
         answer = send(fed, name)
         assert answer.status in (415, 422) and "safetensors" in answer.problem["detail"]

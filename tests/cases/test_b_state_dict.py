@@ -49,7 +49,7 @@ def test_b03_partial_matches(fed: Party) -> None:
     answer = fed.push("a", NETWORK | many)
     assert (len(answer.problem["unknown"]), answer.problem["counts"]["unknown"]) == (20, 60)
     found = subprocess.run(
-        ["grep", "-rnE", r"strict\s*=\s*False", *("contract service worker client_sdk potstill".split()), "--include=*.py"],
+        [*r"grep -rnE strict\s*=\s*False --include=*.py contract service worker client_sdk potstill".split()],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     loose = [line for line in found.stdout.splitlines() if "load" in line]
