@@ -1,7 +1,6 @@
 """FedGO's client discriminator: which inputs look like this device's own data? (FedGO, Algorithm 3)"""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +8,10 @@ from torch.nn import functional
 
 from client_sdk.data import Samples
 from client_sdk.training import check_finite, seeded
-from contract.local import DiscriminatorPlan
+from contract.local import CLIP, DiscriminatorPlan, Link
 from contract.nn.optim import make_optimizer
 from contract.nn.scaling import to_signed_unit
 
-Link = Literal["double_sigmoid", "sigmoid"]
 Fakes = Callable[[int], Tensor]
 """n -> n fresh generated inputs [n, *shape] in [-1, 1]"""
 
@@ -24,11 +22,15 @@ def adversarial_loss(real: Tensor, fake: Tensor, link: Link) -> Tensor:
     Algorithm 3 prints it without the minus sign; descent needs it.
 
     Args:
-        real: scores a [B] of the device's data, before any sigmoid.
-        fake: scores a [B] of generated data.
+        real: scores a [B] of the device's data, before any sigmoid; probabilities D [B] for the link 'prob'.
+        fake: the same of generated data.
         link: D = sigmoid(sigmoid(a)), as the paper trains it, or D = sigmoid(a). Both are written as logarithms of
-            one sigmoid, so nothing overflows.
+            one sigmoid, so nothing overflows. For 'prob' D is clipped as it is when it weighs, so that D = 0 and
+            D = 1 cost ln 1e6 at most; what lies outside the clip no longer learns.
     """
+    if link == "prob":
+        real, fake = (each.float().clamp(CLIP, 1 - CLIP) for each in (real, fake))
+        return -real.log().mean() - torch.log1p(-fake).mean()
     if link == "double_sigmoid":
         real, fake = torch.sigmoid(real), torch.sigmoid(fake)
     return functional.softplus(-real).mean() + functional.softplus(fake).mean()
@@ -59,7 +61,7 @@ def train_discriminator(
     device: torch.device,
     on_epoch: Callable[[int, float], None] | None = None,
 ) -> float:
-    """Train `module` ([B, *shape] -> scores [B]) in place; per minibatch as many fresh fakes as there are reals.
+    """Train `module` ([B, *shape] -> what `link` reads [B]) in place; per minibatch as many fresh fakes as reals.
 
     Returns:
         The mean loss of the last epoch; 2 ln 2 = 1.386 is what knowing nothing costs with one sigmoid.

@@ -8,12 +8,13 @@ import importlib.metadata
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["classifier", "discriminator", "generator"]
 Reads = Literal["anything", "floats", "images", "tokens"]
+Output = Literal["score", "probability"]
 Width = Annotated[int, Field(ge=1, le=4096)]
 
 _READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
@@ -38,6 +39,15 @@ class ClassifierOptions(Options):
     )
 
 
+class DiscriminatorOptions(Options):
+    """What every discriminator offers."""
+
+    output: Output = Field(
+        "score",
+        description="what the network ends in: the raw score a, or `probability`, D = sigmoid(a), for the link `prob`",
+    )
+
+
 class NormOptions(Options):
     """The choice between BatchNorm and GroupNorm."""
 
@@ -45,23 +55,31 @@ class NormOptions(Options):
     groups: Literal[1, 2, 4, 8, 16] = Field(2, description="groups of each GroupNorm (gn only)")
 
 
-class DiscMlpOptions(Options):
-    """A stack of linear layers with ReLU; the input is flattened."""
+class HiddenOptions(Options):
+    """Widths of linear layers."""
 
     hidden: tuple[Width, ...] = Field((64, 64), max_length=16, description="widths of the hidden layers")
 
 
-class MlpOptions(DiscMlpOptions, ClassifierOptions):
+class MlpOptions(HiddenOptions, ClassifierOptions):
     """A stack of linear layers with ReLU; the input is flattened."""
 
 
-class DiscCnnDigitsOptions(Options):
-    """Two 3x3 convolutions of stride 2 with ReLU, then one linear layer; made for 8x8 images."""
+class DiscMlpOptions(HiddenOptions, DiscriminatorOptions):
+    """A stack of linear layers with ReLU; the input is flattened."""
+
+
+class WidthsOptions(Options):
+    """Widths of two convolutions."""
 
     widths: tuple[Width, Width] = Field((16, 32), description="channels of the two convolutions")
 
 
-class CnnDigitsOptions(DiscCnnDigitsOptions, ClassifierOptions):
+class DiscCnnDigitsOptions(WidthsOptions, DiscriminatorOptions):
+    """Two 3x3 convolutions of stride 2 with ReLU, then one linear layer; made for 8x8 images."""
+
+
+class CnnDigitsOptions(WidthsOptions, ClassifierOptions):
     """Two 3x3 convolutions of stride 2 with BatchNorm and ReLU, then one linear layer; made for 8x8 images."""
 
 
@@ -94,8 +112,12 @@ class LstmOptions(TextOptions):
     layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
 
 
-class DiscCnnOptions(Options):
-    """FedGO's discriminators have nothing to choose."""
+class DiscCnnOptions(DiscriminatorOptions):
+    """FedGO's discriminators."""
+
+
+class DiscResNetOptions(NormOptions, DiscriminatorOptions):
+    """A residual network for small images, with one output."""
 
 
 class GeneratorMlpOptions(Options):
@@ -314,7 +336,7 @@ _ENTRIES = (
         "FedGO's small one: two convolutions and a linear layer",
         reads="images",
     ),
-    Entry("disc-resnet-8", "discriminator", NormOptions, "resnet-8 with one score", reads="images"),
+    Entry("disc-resnet-8", "discriminator", DiscResNetOptions, "resnet-8 with one score", reads="images"),
     Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image", reads="floats"),
     Entry("gen-resnet", "generator", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR", reads="images"),
     Entry(
@@ -335,3 +357,13 @@ def find(name: str, role: Role | None = None) -> Entry:
         known = ", ".join(sorted(e.name for e in CATALOGUE.values() if role is None or e.role == role))
         raise ValueError(f"unknown {role or 'architecture'} {name!r}; choose one of {known}")
     return entry
+
+
+def output_of(name: str, options: Mapping[str, Any]) -> Output:
+    """Return what a discriminator with these options ends in; a raw score where its row does not offer the choice.
+
+    Raises:
+        ValueError: no such discriminator, or options that do not fit it.
+    """
+    parsed = find(name, "discriminator").options.model_validate(dict(options))
+    return parsed.output if isinstance(parsed, DiscriminatorOptions) else "score"

@@ -6,6 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
+Link = Literal["double_sigmoid", "sigmoid", "prob"]
+"""How a discriminator's output makes D: sigmoid(sigmoid(a)) or sigmoid(a) of a raw score a, or the output itself."""
+
+CLIP = 1e-6
+"""Clip of a discriminator's probability D to [CLIP, 1 - CLIP]: odds stay within 1e-6 and 1e6."""
 
 Beta = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 

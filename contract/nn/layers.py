@@ -4,13 +4,20 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from contract.architectures import Output
+
 
 class Score(nn.Module):
-    """Drops the last axis: [B, 1] -> [B]."""
+    """The end of a discriminator: [B, 1] -> raw scores a [B], or probabilities sigmoid(a) [B]. It has no tensors."""
+
+    def __init__(self, output: Output):
+        super().__init__()
+        self.output = output
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x [B, 1] as [B]."""
-        return x.squeeze(-1)
+        scores = x.squeeze(-1)
+        return scores.sigmoid() if self.output == "probability" else scores
 
 
 class GlobalMean(nn.Module):

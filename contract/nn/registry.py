@@ -68,7 +68,8 @@ def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
     """Build a network to load weights into; see `initialise` for first weights that are meant to be used.
 
     Shapes by role: a classifier maps [B, *input] to logits [B, C]; a discriminator maps [B, *input] to scores a [B]
-    before any sigmoid; a generator maps noise z [B, latent] to [B, *input] with values in [-1, 1].
+    before any sigmoid, or to probabilities [B] with the option output = probability; a generator maps noise z
+    [B, latent] to [B, *input] with values in [-1, 1].
 
     potstill's classifiers also have `features(x)` [B, d] and `head`, with forward(x) == head(features(x)).
 

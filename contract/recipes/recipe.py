@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.local import Link
 from contract.recipes import parts
 
 
@@ -67,6 +68,7 @@ class Recipe(BaseModel):
             raise ValueError("drop_worst: a client that is left out has changed its control variate; not with scaffold")
         for check in (
             _check_discriminators,
+            _check_links,
             _check_schedule,
             _check_fed_et,
             _check_groups,
@@ -82,6 +84,11 @@ def weighting_kinds(weigh: parts.Weigh) -> list[str]:
     return [factor.kind for factor in weigh.factors] if isinstance(weigh, parts.WeighProduct) else [weigh.kind]
 
 
+def _factors(recipe: Recipe) -> tuple[parts.Weigh, ...]:
+    weigh = recipe.distil.weigh if recipe.distil else None
+    return () if weigh is None else weigh.factors if isinstance(weigh, parts.WeighProduct) else (weigh,)
+
+
 def _check_discriminators(recipe: Recipe) -> None:
     generated = recipe.distil is not None and recipe.distil.data.kind == "generated"
     if recipe.reads_scores and recipe.discriminators is None:
@@ -90,6 +97,19 @@ def _check_discriminators(recipe: Recipe) -> None:
         raise ValueError("distil.data: generated data need a generator; add the part 'discriminators'")
     if recipe.discriminators is not None and not recipe.reads_scores and not generated:
         raise ValueError("discriminators: no weighting reads them; leave the part out or weigh by 'odds'")
+
+
+def _check_links(recipe: Recipe) -> None:
+    """Refuse weightings that read one discriminator's output as a raw score and as a probability."""
+    read = _factors(recipe)
+    links = {factor.link for factor in read if isinstance(factor, parts.WeighOdds)}
+    raw = sorted(f"odds with link {link!r}" for link in links - {"prob"})
+    raw += ["dafkd"] if any(isinstance(factor, parts.WeighDafkd) for factor in read) else []
+    if "prob" in links and raw:
+        raise ValueError(
+            f"distil.weigh: link 'prob' reads probabilities, {raw[0]} raw scores, and each client has one "
+            "discriminator; take link 'sigmoid' in place of 'prob'"
+        )
 
 
 def _check_schedule(recipe: Recipe) -> None:
@@ -151,11 +171,9 @@ def _check_predictions(recipe: Recipe) -> None:
         raise ValueError(f"{only}, so nothing changes without distillation; set students.warmup_rounds to 0")
 
 
-def discriminator_link(recipe: Recipe) -> Literal["double_sigmoid", "sigmoid"]:
+def discriminator_link(recipe: Recipe) -> Link:
     """Return the link through which discriminators are trained."""
-    weigh = recipe.distil.weigh if recipe.distil else None
-    factors = weigh.factors if isinstance(weigh, parts.WeighProduct) else (weigh,)
-    links = [factor.link for factor in factors if isinstance(factor, parts.WeighOdds)]
+    links = [factor.link for factor in _factors(recipe) if isinstance(factor, parts.WeighOdds)]
     return links[0] if links else "sigmoid"
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from contract.local import DiscriminatorPlan, LocalPlan
+from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.recipes.parts import GeneratorFedGan
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
@@ -170,7 +170,7 @@ class DiscriminatorAssignment(_Assignment):
     action: Literal["train_discriminator"] = "train_discriminator"
     generator: GeneratorRef
     plan: DiscriminatorPlan
-    link: Literal["double_sigmoid", "sigmoid"]
+    link: Link
     upload_url: str
 
 

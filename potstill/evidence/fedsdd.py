@@ -29,9 +29,11 @@ LOCAL_SECONDS, DISTIL_SECONDS = 3.0, 5.0
 TEXT = f"""\
 K = {GROUPS} models of one MLP on the Swiss roll, U = {SERVER} unlabelled points, 8, 14 and 20 clients, three rounds,
 R = 1 and 2. A teacher forward is one point through one teacher, as the job counts them; labels are made once a round.
-For A.6 the groups other than the main one train their next round in another thread while the main model is distilled;
-the makespan is that of a clock on which clients train one at a time, {LOCAL_SECONDS:g} s each, and the server distils
-for {DISTIL_SECONDS:g} s beside them.
+For A.6 the groups other than the main one train their next round while the main model is distilled. The service does
+so by itself ([ADR 12](adr/0012-groups-run-ahead.md)); `tests/e2e/test_overlap.py` compares its models, with real
+devices, in order and with the overlap and a worker killed in between: bit for bit the same. Here, without service and
+devices, the groups train in another thread; the makespan is that of a clock on which clients train one at a time,
+{LOCAL_SECONDS:g} s each, and the server distils for {DISTIL_SECONDS:g} s beside them.
 """
 
 

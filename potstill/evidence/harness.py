@@ -19,7 +19,7 @@ from client_sdk import data as device_data
 from client_sdk import discriminator as device_discriminator
 from client_sdk import models as device_models
 from client_sdk.training import LocalResult, train_local
-from contract.local import DiscriminatorPlan, LocalPlan
+from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.nn import codec
 from contract.nn.registry import initialise
 from contract.nn.scaling import to_signed_unit
@@ -171,7 +171,7 @@ class Bench:
         samples: device_data.Samples,
         fakes: device_discriminator.Fakes,
         plan: DiscriminatorPlan,
-        link: device_discriminator.Link,
+        link: Link,
         input_range: tuple[float, float] = IDENTITY,
     ) -> Path:
         """Train one device's discriminator and write it."""

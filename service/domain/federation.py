@@ -10,8 +10,8 @@ from contract.local import FedTgpObjective, LocalPlan
 from contract.queue import Queue
 from contract.recipes import presets
 from contract.recipes.checks import runs_ahead
-from contract.recipes.parts import Data, GeneratorImported, GroupsRandom
-from contract.recipes.recipe import Recipe
+from contract.recipes.parts import Data, Discriminators, GeneratorImported, GroupsRandom
+from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import (
     TERMINAL_STATES,
     DatasetRefs,
@@ -223,6 +223,33 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     except DomainError as error:
         remedy = "; for vectors take the recipe option discriminators.plan.architecture = disc-mlp"
         raise invalid_field(f"{field}.plan.architecture", error.detail.partition(": ")[2] + remedy) from None
+    _check_outputs(recipe, recipe.discriminators)
+
+
+def _check_outputs(recipe: Recipe, stage: Discriminators) -> None:
+    """Refuse a discriminator that ends in a probability where a raw score is read, and the other way round."""
+    generator, plan, link = stage.generator, stage.plan, discriminator_link(recipe)
+    if not isinstance(generator, GeneratorImported):
+        critic = architectures.output_of(generator.critic_architecture, generator.critic_options)
+        if critic != "score":
+            raise invalid_field(
+                "recipe.discriminators.generator.critic_options",
+                "WGAN-GP's critic gives scores without bounds, no probability; leave its option output at 'score'",
+            )
+    gives = architectures.output_of(plan.architecture, plan.options)
+    field, wants_probability = "recipe.discriminators.plan.options", link == "prob"
+    if wants_probability and gives == "score":
+        raise invalid_field(
+            field,
+            f"link 'prob' reads probabilities and {plan.architecture!r} gives raw scores as it is set; set its option "
+            "output to 'probability', or take link 'sigmoid'",
+        )
+    if not wants_probability and gives == "probability":
+        raise invalid_field(
+            field,
+            f"{plan.architecture!r} gives probabilities and the recipe reads raw scores; leave its option output at "
+            "'score', or weigh by odds with link 'prob'",
+        )
 
 
 def check_not_over(state: str) -> None:

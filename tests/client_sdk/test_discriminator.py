@@ -47,6 +47,37 @@ def test_two_sigmoids_by_hand() -> None:
     assert float(loss) == pytest.approx(-math.log(d) - math.log(1 - d), rel=1e-6)
 
 
+def test_probabilities_by_hand() -> None:
+    """D(real) = 3/4 and 1/2, D(fake) = 1/5: loss = -((ln 3/4 + ln 1/2) / 2 + ln 4/5)."""
+    loss = adversarial_loss(torch.tensor([0.75, 0.5]), torch.tensor([0.2]), "prob")
+    assert float(loss) == pytest.approx(-(math.log(0.75 * 0.5) / 2 + math.log(0.8)), rel=1e-6)
+
+
+def test_probabilities_cost_and_teach_what_their_scores_do() -> None:
+    scores = torch.linspace(-8, 8, 33)
+    found = []
+    for link in ("sigmoid", "prob"):
+        real, fake = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        ends = (real, fake) if link == "sigmoid" else (real.sigmoid(), fake.sigmoid())
+        loss = adversarial_loss(*ends, link)  # type: ignore[arg-type]
+        loss.backward()
+        found.append((loss.detach(), real.grad, fake.grad))
+    for raw, probability in zip(*found, strict=True):
+        torch.testing.assert_close(probability, raw, rtol=1e-3, atol=1e-6)  # 1 - D has few digits left near 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probabilities_of_exactly_0_and_1_give_finite_losses_and_gradients(dtype: torch.dtype) -> None:
+    """Half of the reals and half of the fakes are wrong; each half costs -(ln 1e-6 + ln(1 - 1e-6)) / 2."""
+    scores = torch.tensor([-1e4, 1e4], dtype=dtype, requires_grad=True)
+    ends = scores.sigmoid()
+    assert ends.tolist() == [0.0, 1.0]
+    loss = adversarial_loss(ends, ends, "prob")
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(-math.log(1e-6), rel=2e-3)
+    assert torch.isfinite(scores.grad).all()
+
+
 @pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid"])
 def test_extreme_scores_give_finite_losses_and_gradients(link: str) -> None:
     real, fake = torch.tensor([-1e4, 1e4], requires_grad=True), torch.tensor([-1e4, 1e4], requires_grad=True)
@@ -59,9 +90,10 @@ def test_data_values_are_mapped_to_the_generators_range() -> None:
     assert to_signed_unit(torch.tensor([0.0, 8.0, 16.0]), (0.0, 16.0)).tolist() == [-1.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid"])
+@pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid", "prob"])
 def test_it_learns_to_tell_its_own_data_from_the_fakes(link: str) -> None:
-    module = registry.initialise("disc-mlp", {"hidden": [16]}, TASK, 1)
+    output = "probability" if link == "prob" else "score"
+    module = registry.initialise("disc-mlp", {"hidden": [16], "output": output}, TASK, 1)
     told: list[int] = []
     loss = train_discriminator(
         module,
@@ -77,6 +109,8 @@ def test_it_learns_to_tell_its_own_data_from_the_fakes(link: str) -> None:
     module.eval()
     with torch.no_grad():
         own, fake = module(to_signed_unit(cloud(3.0), (0.0, 4.0))), module(far_fakes(65))
+    if link == "prob":
+        own, fake = torch.logit(own), torch.logit(fake)
     assert float(own.min() - fake.max()) > 2
     assert told == list(range(1, 16))
     best = -math.log(1 / (1 + math.exp(-1))) + math.log(2) if link == "double_sigmoid" else 0.0

@@ -18,6 +18,7 @@ from contract.recipes.presets import PRESETS, RecipeError, build
 SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
 GROUPS = {"kind": "random", "count": 2}
 PREDICTIONS = {"kind": "predictions"}
+PROB = {"kind": "odds", "link": "prob"}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,12 @@ PREDICTIONS = {"kind": "predictions"}
             "read discriminators",
         ),
         ("feddf", {"weigh": {"kind": "product", "factors": [{"kind": "uniform"}]}}, "at least 2"),
+        ("fedgo", {"weigh": {"kind": "product", "factors": [PROB, {"kind": "dafkd"}]}}, "probabilities, dafkd raw"),
+        (
+            "fedgo",
+            {"weigh": {"kind": "product", "factors": [{"kind": "odds", "link": "sigmoid"}, PROB]}},
+            "distil.weigh: link 'prob' reads probabilities, odds with link 'sigmoid' raw scores",
+        ),
         ("scaffold", {"drop_worst": {}}, "not with scaffold"),
         ("fedavg", {"fuse": PREDICTIONS}, "add the part 'distil'"),
         ("ds-fl", {"groups": GROUPS}, "leave out groups and drop_worst"),

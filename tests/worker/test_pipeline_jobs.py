@@ -1,19 +1,26 @@
 """The jobs before the first round: first models, a trained generator, discriminators' scores."""
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from contract import architectures
+from contract.architectures import DiscriminatorOptions, Entry
 from contract.local import Adam
 from contract.nn.codec import save_state
+from contract.nn.layers import Score
 from contract.nn.registry import initialise
 from contract.recipes.parts import GeneratorWganGp
 from contract.tensors import TensorFile, write_file
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
+from worker.parts.weigh import log_odds
 from worker.pipeline import run
 from worker.specs import (
     Datasets,
@@ -152,6 +159,46 @@ def test_scores_are_those_of_the_network_on_scaled_inputs(files: Files) -> None:
     with TensorFile(result.models["ward-1"]) as file:
         assert {name: file.info(name).shape for name in file.names} == {"unlabeled": (21,), "test": (10,)}
         np.testing.assert_allclose(file.read("unlabeled"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_of_a_discriminator_with_output_probability_weigh_as_its_raw_ones(files: Files) -> None:
+    save_state(initialise("disc-mlp", {"hidden": [4]}, TASK, 9), files.root / "disc")
+    found = {}
+    for output in ("score", "probability"):
+        spec = score_spec(files, f"scores-{output}", {"ward-1": files.root / "disc"})
+        result = run(spec.model_copy(update={"options": {"hidden": [4], "output": output}}), ignore)
+        with TensorFile(result.models["ward-1"]) as file:
+            found[output] = file.read("unlabeled")
+    assert ((found["probability"] > 0) & (found["probability"] < 1)).all()
+    np.testing.assert_allclose(
+        log_odds(found["probability"], "prob"), log_odds(found["score"], "sigmoid"), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_discriminator_outside_0_and_1_is_rejected_and_the_others_are_scored(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package's network that offers `output` and does not obey: one linear layer, which here gives its bias."""
+    nets = types.ModuleType("acme_nets")
+    nets.linear = lambda options, task: nn.Sequential(nn.Flatten(), nn.Linear(16, 1), Score("score"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "acme_nets", nets)
+    row = Entry("acme-linear", "discriminator", DiscriminatorOptions, "no sigmoid", builder="acme_nets:linear")
+    monkeypatch.setattr(architectures, "CATALOGUE", {**architectures.CATALOGUE, row.name: row})
+    given = {"ward-1": 0.0, "ward-2": 1.5, "ward-3": -0.25, "ward-4": 1.0}
+    for client, bias in given.items():
+        module = initialise("acme-linear", {}, TASK, 9)
+        with torch.no_grad():
+            module[1].weight.zero_()  # type: ignore[index]
+            module[1].bias.fill_(bias)  # type: ignore[index]
+        save_state(module, files.root / client)
+    spec = score_spec(files, "scores-outside", {client: files.root / client for client in given})
+    update = {"architecture": "acme-linear", "options": {"output": "probability"}}
+    result = run(spec.model_copy(update=update), ignore)
+    assert set(result.models) == {"ward-1", "ward-4"}
+    assert set(result.metrics["rejected"]) == {"ward-2", "ward-3"}
+    assert result.metrics["rejected"]["ward-2"].startswith(
+        "out_of_range: discriminator of 'ward-2': gives values from 1.5 to 1.5 on the unlabeled set"
+    )
 
 
 def test_a_discriminator_that_is_not_finite_is_rejected_and_the_others_are_scored(files: Files) -> None:

@@ -6,19 +6,17 @@ Symbols as in FedGO: n_k samples of client k, a_k discriminator score, D_k its p
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from contract.local import CLIP
 from contract.recipes import parts
 from worker.parts import arrays
 from worker.parts.errors import PartError
 
 Float = NDArray[np.float64]
-Link = Literal["double_sigmoid", "sigmoid", "prob"]
-EPSILON = 1e-6
-"""Clip of a discriminator's probability: odds stay within 1e-6 and 1e6."""
 
 
 def _floats(name: str, values: ArrayLike, ndim: int) -> Float:
@@ -107,7 +105,7 @@ def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
     Args:
         score: a before any sigmoid; for link 'prob' the probability D.
         link: 'double_sigmoid': D = sigmoid(sigmoid(a)), so ln Phi = sigmoid(a), between 0 and 1. 'sigmoid': ln Phi = a,
-            clipped to +-ln((1 - eps) / eps). 'prob': D is given, clipped to [eps, 1 - eps].
+            clipped to +-ln((1 - CLIP) / CLIP). 'prob': D is given, clipped to [CLIP, 1 - CLIP].
 
     Raises:
         PartError: non_finite, out_of_range (a probability outside [0, 1]), bad_option.
@@ -117,12 +115,12 @@ def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
         small = np.exp(-np.abs(values))  # in (0, 1]: no overflow on either side
         return np.asarray(np.where(values >= 0, 1.0 / (1.0 + small), small / (1.0 + small)))
     if link == "sigmoid":
-        bound = np.log1p(-EPSILON) - np.log(EPSILON)
+        bound = np.log1p(-CLIP) - np.log(CLIP)
         return np.asarray(np.clip(values, -bound, bound))
     if link != "prob":
         raise PartError("bad_option", f"link {link!r} is not known; use 'double_sigmoid', 'sigmoid' or 'prob'")
     _require_probabilities(values)
-    inside = np.clip(values, EPSILON, 1.0 - EPSILON)
+    inside = np.clip(values, CLIP, 1.0 - CLIP)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contract.architectures import find
+from contract.architectures import find, output_of
 from contract.groups import is_main
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
@@ -178,8 +178,9 @@ def _first_discriminator(spec: GeneratorSpec) -> Path:
 
 # --------------------------------------------------------------------------------------------------------------- score
 def score(spec: ScoreSpec, report: Report, device: str = "cpu", checkpoints: Checkpoints | None = None) -> JobResult:
-    """Write, per client, its discriminator's scores a on the server sets, float32 and before any sigmoid (FedGO eq. 9).
+    """Write, per client, its discriminator's output on the server sets as float32 (FedGO eq. 9).
 
+    That is the score a before any sigmoid or, where its options say so, the probability D, which must lie in [0, 1].
     A discriminator that cannot be scored stops nobody else: it has no file, and `rejected` of the figures says why.
     """
     phases = Phases(report)
@@ -242,8 +243,16 @@ def _scores_of(spec: ScoreSpec, client: str, sets: dict[str, Tensor], device: st
     owner = f"discriminator of {client!r}"
     ref = NetworkRef(architecture=spec.architecture, options=spec.options, weights=spec.discriminators[client])
     module = build_network(ref, spec.task, device, owner=owner)
+    wants_probabilities = output_of(spec.architecture, spec.options) == "probability"
     found = {}
     for name, inputs in sets.items():
         parts = [values for _, values in outputs(module, inputs, device, owner=owner)]
         found[name] = np.concatenate(parts).astype(np.float32)
+        low, high = float(found[name].min()), float(found[name].max())
+        if wants_probabilities and not 0 <= low <= high <= 1:
+            raise JobFailure(
+                "out_of_range",
+                f"{owner}: gives values from {low:g} to {high:g} on the {name} set, where probabilities lie in "
+                "[0, 1]; let its architecture end in a sigmoid, or take output = score and another link",
+            )
     return found

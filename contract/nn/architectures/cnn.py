@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from contract.architectures import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions
+from contract.architectures import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions, WidthsOptions
 from contract.nn.classifier import Classifier, SequentialClassifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import Score
@@ -15,7 +15,7 @@ def _halved(edge: int) -> int:
     return (edge - 1) // 2 + 1
 
 
-def _body(options: DiscCnnDigitsOptions, shape: tuple[int, int, int], *, norm: bool) -> tuple[list[nn.Module], int]:
+def _body(options: WidthsOptions, shape: tuple[int, int, int], *, norm: bool) -> tuple[list[nn.Module], int]:
     """Return layers [B, c, h, w] -> [B, d], and d."""
     channels, height, width = shape
     layers: list[nn.Module] = []
@@ -39,9 +39,9 @@ def build_cnn_digits(options: CnnDigitsOptions, task: Task) -> nn.Module:
 
 @architecture("disc-cnn-digits")
 def build_disc_cnn_digits(options: DiscCnnDigitsOptions, task: Task) -> nn.Module:
-    """[B, c, h, w] -> scores a [B]; no BatchNorm, so that a score does not depend on the rest of its batch."""
+    """[B, c, h, w] -> scores a [B] or probabilities [B]; without BatchNorm, each depends on its sample alone."""
     layers, size = _body(options, image_shape("disc-cnn-digits", task), norm=False)
-    return nn.Sequential(*layers, nn.Linear(size, 1), Score())
+    return nn.Sequential(*layers, nn.Linear(size, 1), Score(options.output))
 
 
 def _after_convnet(edge: int) -> int:

@@ -28,7 +28,7 @@ def _drawn(network: nn.Module) -> nn.Module:
 
 @architecture("disc-cnn-4")
 def build_disc_cnn_4(options: DiscCnnOptions, task: Task) -> nn.Module:
-    """[B, c, 32, 32] -> scores a [B]."""
+    """[B, c, 32, 32] -> scores a [B] or probabilities [B]."""
     channels, height, width = image_shape("disc-cnn-4", task)
     if (height, width) != (32, 32):
         raise ValueError(
@@ -37,12 +37,14 @@ def build_disc_cnn_4(options: DiscCnnOptions, task: Task) -> nn.Module:
         )
     body = [*_down(channels, 64, norm=False), *_down(64, 128, norm=True), *_down(128, 256, norm=True)]
     # [B, 256, 4, 4] -> [B, 1, 1, 1]: one score, where stride 2 of the file that the paper cites would give four.
-    return _drawn(nn.Sequential(*body, nn.Conv2d(256, 1, 4, bias=False), nn.Flatten(), Score()))
+    return _drawn(nn.Sequential(*body, nn.Conv2d(256, 1, 4, bias=False), nn.Flatten(), Score(options.output)))
 
 
 @architecture("disc-cnn-mlp")
 def build_disc_cnn_mlp(options: DiscCnnOptions, task: Task) -> nn.Module:
-    """[B, c, h, w] -> scores a [B]."""
+    """[B, c, h, w] -> scores a [B] or probabilities [B]."""
     channels, height, width = image_shape("disc-cnn-mlp", task, least=4)
     body = [*_down(channels, 64, norm=False), *_down(64, 128, norm=True), nn.Flatten()]
-    return _drawn(nn.Sequential(*body, nn.Linear(128 * (height // 4) * (width // 4), 1, bias=False), Score()))
+    return _drawn(
+        nn.Sequential(*body, nn.Linear(128 * (height // 4) * (width // 4), 1, bias=False), Score(options.output))
+    )

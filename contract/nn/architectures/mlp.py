@@ -27,7 +27,7 @@ def build_mlp(options: MlpOptions, task: Task) -> nn.Module:
 
 @architecture("disc-mlp")
 def build_disc_mlp(options: DiscMlpOptions, task: Task) -> nn.Module:
-    """[B, *input] -> scores a [B]."""
+    """[B, *input] -> scores a [B] or probabilities [B]."""
     require_float_input("disc-mlp", task)
     sizes = [math.prod(task.input.shape), *options.hidden, 1]
-    return nn.Sequential(nn.Flatten(), *stack(sizes), Score())
+    return nn.Sequential(nn.Flatten(), *stack(sizes), Score(options.output))

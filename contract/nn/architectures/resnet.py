@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contract.architectures import NormOptions, ResNetOptions
+from contract.architectures import DiscResNetOptions, ResNetOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import GlobalMean, Score, he_init, norm2d
@@ -152,10 +152,10 @@ def build_resnet_8_bin(options: ResNetOptions, task: Task) -> nn.Module:
 
 
 @architecture("disc-resnet-8")
-def build_disc_resnet_8(options: NormOptions, task: Task) -> nn.Module:
-    """[B, c, h, w] -> scores a [B]."""
+def build_disc_resnet_8(options: DiscResNetOptions, task: Task) -> nn.Module:
+    """[B, c, h, w] -> scores a [B] or probabilities [B]."""
     backbone, size = _cifar("disc-resnet-8", Layers(options.norm, options.groups), task, 8)
-    return nn.Sequential(backbone, nn.Linear(size, 1), Score())
+    return nn.Sequential(backbone, nn.Linear(size, 1), Score(options.output))
 
 
 @architecture("wrn-16-2")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from contract.local import Link
 from contract.recipes.parts.base import Part
 
 
@@ -93,9 +94,10 @@ class WeighOdds(Part):
     """n_k times the discriminator's odds D/(1-D), normalised over teachers (FedGO eq. 9)."""
 
     kind: Literal["odds"] = "odds"
-    link: Literal["double_sigmoid", "sigmoid"] = Field(
+    link: Link = Field(
         "double_sigmoid",
-        description="D = sigmoid(sigmoid(a)), odds within (1, e), as FedGO E.2; or plain D = sigmoid(a)",
+        description="D = sigmoid(sigmoid(a)), odds within (1, e), as FedGO E.2; plain D = sigmoid(a); or `prob`: "
+        "the discriminator has the option output = probability and gives D itself",
     )
 
 

@@ -189,6 +189,20 @@ def test_the_common_head_has_the_same_tensors_everywhere(name: str) -> None:
         assert tuple(module.features(inputs).shape) == (2, 128)
 
 
+@pytest.mark.parametrize("name", [n for n in RUNNABLE if catalogue.CATALOGUE[n].role == "discriminator"])
+def test_output_probability_is_the_sigmoid_of_the_same_tensors(name: str) -> None:
+    task = task_for(name)
+    scores = registry.initialise(name, {}, task, 3).eval()
+    probabilities = registry.initialise(name, {"output": "probability"}, task, 3).eval()
+    first, second = scores.state_dict(), probabilities.state_dict()
+    assert list(first) == list(second) and all(torch.equal(first[key], second[key]) for key in first)
+    inputs = sample(name, scores, task)
+    with torch.no_grad():
+        assert torch.equal(probabilities(inputs), torch.sigmoid(scores(inputs)))
+    assert catalogue.output_of(name, {}) == "score"
+    assert catalogue.output_of(name, {"output": "probability"}) == "probability"
+
+
 VARIANTS = [
     *((f"resnet-{depth}", {"norm": "gn"}) for depth in (8, 20, 18, 50)),
     ("resnet-8", {"norm": "gn", "groups": 16}),

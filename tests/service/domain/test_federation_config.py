@@ -8,7 +8,7 @@ from contract.local import LocalPlan
 from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS, build
-from contract.recipes.recipe import Recipe
+from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import FederationCreate, RecipeChoice
 from service.domain import federation as rules
 from service.domain.errors import DomainError
@@ -86,6 +86,41 @@ def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -
     with pytest.raises(DomainError, match=said) as caught:
         rules.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"].startswith("recipe.discriminators")
+
+
+SCORE = {"plan": {"architecture": "disc-mlp"}}
+PROBABILITY = {"plan": {"architecture": "disc-mlp", "options": {"output": "probability"}}}
+
+
+@pytest.mark.parametrize(
+    ("weigh", "stage", "field", "said"),
+    [
+        ({"kind": "odds", "link": "prob"}, SCORE, "plan.options", "set its option output to 'probability'"),
+        ({"kind": "odds", "link": "sigmoid"}, PROBABILITY, "plan.options", "the recipe reads raw scores"),
+        ({"kind": "dafkd"}, PROBABILITY, "plan.options", "weigh by odds with link 'prob'"),
+        (
+            {"kind": "odds", "link": "prob"},
+            PROBABILITY | {"generator": {"critic_options": {"output": "probability"}}},
+            "generator.critic_options",
+            "scores without bounds",
+        ),
+    ],
+)
+def test_discriminators_end_in_what_the_weighting_reads(
+    weigh: dict[str, Any], stage: dict[str, Any], field: str, said: str
+) -> None:
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"weigh": weigh, "discriminators": stage}), False)
+    with pytest.raises(DomainError, match=said) as caught:
+        rules.check_architectures(request().prototypes, recipe, request().task, False)
+    assert caught.value.members["field"] == f"recipe.discriminators.{field}"
+
+
+def test_probabilities_go_with_link_prob_and_other_weightings_beside_it() -> None:
+    factors = [{"kind": "odds", "link": "prob"}, {"kind": "variance"}]
+    options = {"weigh": {"kind": "product", "factors": factors}, "discriminators": PROBABILITY}
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options=options), False)
+    rules.check_architectures(request().prototypes, recipe, request().task, False)
+    assert discriminator_link(recipe) == "prob"
 
 
 def test_token_ids_have_no_generator() -> None:

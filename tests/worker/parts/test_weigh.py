@@ -87,6 +87,27 @@ def test_odds_by_hand() -> None:
     np.testing.assert_allclose(weights[:, 0], [1 / 7, 6 / 7], rtol=1e-12)
 
 
+def test_odds_of_probabilities_by_hand() -> None:
+    """n = (1, 3); D = 1/2 and 3/4: odds 1 and 3, weights 1/10 and 9/10."""
+    np.testing.assert_allclose(weigh.odds([1, 3], [[0.5], [0.75]], "prob")[:, 0], [0.1, 0.9], rtol=1e-12)
+
+
+def test_probabilities_weigh_as_their_scores_do() -> None:
+    """D = sigmoid(a) in float32, as a network gives it. 1 - D keeps 7 - a / ln 10 digits of it."""
+    scores = np.random.default_rng(2).uniform(-6, 6, (4, 50)).astype(np.float32)
+    probabilities = np.float32(1) / (np.float32(1) + np.exp(-scores))
+    assert probabilities.dtype == np.float32
+    found, expected = weigh.odds([1, 2, 3, 4], probabilities, "prob"), weigh.odds([1, 2, 3, 4], scores, "sigmoid")
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_probabilities_of_exactly_0_and_1_are_clipped() -> None:
+    """D = 0, 1/2, 1 in float32: odds 1e-6, 1 and 1e6 up to the clip's own 1e-6."""
+    weights = weigh.odds([1, 1, 1], np.float32([[0.0], [0.5], [1.0]]), "prob")[:, 0]
+    np.testing.assert_allclose(weights, np.array([1e-6, 1.0, 1e6]) / (1e-6 + 1 + 1e6), rtol=3e-6)
+    assert (weigh.odds([1, 1], np.float32([[1.0], [1.0]]), "prob") == 0.5).all()
+
+
 def test_odds_of_exact_discriminators_are_the_density_ratio() -> None:
     """FedGO Theorem 3.6: with D_k = p_k / (p_k + p_g) the weights are n_k p_k / sum n p."""
     rng = np.random.default_rng(1)
