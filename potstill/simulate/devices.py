@@ -75,6 +75,8 @@ def _take(file: str | Path, target: Path) -> None:
 class Door:
     """Stands where a device has its `Client`: one assignment, and a place for what is delivered.
 
+    How a delivery travels (its URL, what remembers and watches an upload) means nothing here.
+
     Args:
         assignment: what the device is to do.
         over: what it is told when it has delivered and asks again.
@@ -94,15 +96,15 @@ class Door:
         """Return the file itself; it is read only."""
         return self._files[model.digest]
 
-    def push_update(self, round_id: str, file: str | Path, *, url: str | None = None) -> None:
+    def push_update(self, round_id: str, file: str | Path, **_: object) -> None:
         """Take an update."""
         self._deliver(file)
 
-    def push_gan(self, federation: str, file: str | Path, *, url: str | None = None) -> None:
+    def push_gan(self, federation: str, file: str | Path, **_: object) -> None:
         """Take a generator and its critic."""
         self._deliver(file)
 
-    def push_discriminator(self, federation: str, file: str | Path, *, url: str | None = None) -> None:
+    def push_discriminator(self, federation: str, file: str | Path, **_: object) -> None:
         """Take a discriminator."""
         self._deliver(file)
 
