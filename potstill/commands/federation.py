@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
-from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate
+from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate, FederationCreated
 from potstill.commands.token import seconds
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import (
@@ -185,22 +185,26 @@ def create(
     spec = merge(_read(file) if file else {}, _drop_empty(given))
     if prototype := _drop_empty(prototype):
         spec["prototypes"] = [prototype]
-    request = body(spec)
     with operator(url, token) as client:
-        made = client.create_federation(request)
+        made = client.create_federation(body(spec))
         if start:
             client.start_federation(made.id)
     if as_json:
         print_json(made)
-        return
+    else:
+        _welcome(made, find_url(url), start)
+
+
+def _welcome(made: FederationCreated, url: str, started: bool) -> None:
+    """Print a new federation, its join token and what to do next."""
     console = out()
     console.print(f"created {made.name}  {made.id}  ({made.recipe}, {made.rounds_total} rounds)")
     console.print(f"join token (shown this once): {made.join_token}")
     console.print(
-        f"a device joins with: potstill client run --url {find_url(url)} --federation {made.id} "
+        f"a device joins with: potstill client run --url {url} --federation {made.id} "
         f"--join-token {made.join_token} --data FILE --name NAME"
     )
-    if not start:
+    if not started:
         console.print(f"next: potstill federation start {made.name}")
 
 
@@ -277,15 +281,20 @@ def show(federation: Ref, url: Url = None, token: Token = None, as_json: Json = 
         out().print(work)
 
 
+def show_state(found: Federation, as_json: bool) -> None:
+    """Print how a federation stands after something was done to it."""
+    if as_json:
+        print_json(found)
+    else:
+        out().print(f"{found.name}: {found.state}, round {found.round} of {found.rounds_total}")
+
+
 @app.command()
 def start(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Start a federation: models are initialised, then rounds begin."""
     with operator(url, token) as client:
         found = client.start_federation(resolve(client, federation))
-    if as_json:
-        print_json(found)
-    else:
-        out().print(f"{found.name}: {found.state}")
+    show_state(found, as_json)
 
 
 @app.command()
@@ -293,10 +302,7 @@ def cancel(federation: Ref, url: Url = None, token: Token = None, as_json: Json 
     """Cancel a federation; its devices are told that it is over."""
     with operator(url, token) as client:
         found = client.cancel_federation(resolve(client, federation))
-    if as_json:
-        print_json(found)
-    else:
-        out().print(f"{found.name}: {found.state}")
+    show_state(found, as_json)
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""`potstill federation retention|delete|forget`: what is kept of a federation, and what is not."""
+"""`potstill federation retention|delete`, `potstill client forget`: what is kept of a federation, and what is not."""
 
 from typing import Annotated
 
 import typer
 
 from contract.wire.retention import Retention
+from potstill.commands import client as devices
 from potstill.commands.federation import Ref, app, resolve
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Json, out, print_json, print_table
@@ -63,20 +64,20 @@ def delete(
     out().print(f"deleted {federation}")
 
 
-@app.command()
+@devices.app.command()
 def forget(
     federation: Ref,
-    client: Annotated[str, typer.Argument(help="A client's name or id.")],
+    device: devices.DeviceRef,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a client and delete what it sent; say which models it is part of."""
+    """Revoke a device and delete what it sent; say which models it is part of."""
     with operator(url, token) as service:
         id_ = resolve(service, federation)
-        ids = {each.id for each in service.each(service.clients, id_) if client in (each.id, each.name)}
+        ids = {each.id for each in service.each(service.clients, id_) if device in (each.id, each.name)}
         if not ids:
-            raise CliError(f"there is no client {client!r} in {federation}")
+            raise CliError(f"there is no device {device!r} in {federation}; potstill client list shows them")
         told = [service.forget_client(id_, each) for each in sorted(ids)]
     if as_json:
         print_json(told)

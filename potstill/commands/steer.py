@@ -1,13 +1,12 @@
-"""`potstill federation pause | resume | rounds | rollback`, `potstill round`, `potstill model`, `potstill job`."""
+"""`potstill federation pause | resume | rollback`, `potstill round`, `potstill model`, `potstill job`."""
 
 from typing import Annotated
 
 import typer
 
-from contract.wire.federations import Federation
 from contract.wire.rounds import Participant, RoundDetail
 from potstill.commands import federation
-from potstill.commands.federation import Ref, resolve
+from potstill.commands.federation import Ref, resolve, show_state
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Group, Json, out, percent, print_json, print_table
 
@@ -17,25 +16,18 @@ job_app = typer.Typer(cls=Group, no_args_is_help=True, help="List jobs, retry an
 
 
 # ---------------------------------------------------------------------------------------------------------- federations
-def _state(found: Federation, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        out().print(f"{found.name}: {found.state}, round {found.round} of {found.rounds_total}")
-
-
 @federation.app.command()
 def pause(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Hold a federation: no round opens or closes."""
     with operator(url, token) as client:
-        _state(client.pause_federation(resolve(client, federation)), as_json)
+        show_state(client.pause_federation(resolve(client, federation)), as_json)
 
 
 @federation.app.command()
 def resume(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Go on; a round that has failed is given up."""
     with operator(url, token) as client:
-        _state(client.resume_federation(resolve(client, federation)), as_json)
+        show_state(client.resume_federation(resolve(client, federation)), as_json)
 
 
 @federation.app.command()
@@ -54,24 +46,7 @@ def rollback(
         raise CliError("name --round or --rounds, one of the two")
     with operator(url, token) as client:
         found = client.rollback_federation(resolve(client, federation), round=to_round, rounds=rounds)
-    _state(found, as_json)
-
-
-@federation.app.command("rounds")
-def rounds_(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """List a federation's rounds with the reasons of those that published nothing."""
-    with operator(url, token) as client:
-        items = list(client.each(client.rounds, resolve(client, federation)))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
-        ["round", "id", "state", "answered", "lost", "accuracy", "reason"],
-        [
-            [r.index, r.id, r.state, f"{r.answered}/{r.asked}", r.lost, percent(r.metrics.get("accuracy")), r.reason]
-            for r in items
-        ],
-    )
+    show_state(found, as_json)
 
 
 # --------------------------------------------------------------------------------------------------------------- rounds
@@ -90,6 +65,23 @@ def _show(found: RoundDetail) -> None:
         [
             [p.name, p.state, p.seconds, p.size, p.num_samples, p.weight, p.teacher_weight, p.heard_at, _progress(p)]
             for p in found.participants
+        ],
+    )
+
+
+@round_app.command("list")
+def list_rounds(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List a federation's rounds with the reasons of those that published nothing."""
+    with operator(url, token) as client:
+        items = list(client.each(client.rounds, resolve(client, federation)))
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ["round", "id", "state", "answered", "lost", "accuracy", "reason"],
+        [
+            [r.index, r.id, r.state, f"{r.answered}/{r.asked}", r.lost, percent(r.metrics.get("accuracy")), r.reason]
+            for r in items
         ],
     )
 

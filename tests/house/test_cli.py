@@ -80,7 +80,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     "command",
     ["", "up", "demo", "evidence", "bench", "config", "migrate"]
     + ["federation create", "federation list", "federation show", "federation start", "federation cancel"]
-    + ["federation pause", "federation resume", "federation rounds", "federation rollback", "round show", "round close"]
+    + ["federation pause", "federation resume", "round list", "federation rollback", "round show", "round close"]
     + ["model list", "model promote", "job list", "job retry", "job cancel"]
     + ["dataset add", "dataset list", "dataset remove", "client run", "token create", "token list", "token revoke"],
 )
@@ -330,7 +330,7 @@ PERSON = {
 
 def test_rounds_show_why_they_published_nothing(service: Service) -> None:
     service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
-    output = call("federation", "rounds", "fed_1").output
+    output = call("round", "list", "fed_1").output
     assert "skipped" in output and "1/3" in output and "got 1 of 2 updates" in output
     service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
     output = call("round", "show", "rnd_2").output
