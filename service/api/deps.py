@@ -77,7 +77,6 @@ Uploader = Annotated[Principal, Depends(need("device", "operator"))]
 Joiner = Annotated[Principal, Depends(need("join"))]
 Candidate = Annotated[Principal, Depends(need("join", "device"))]
 Holder = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
-Reader = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="items on a page")]
 After = Annotated[str | None, Query(max_length=64, description="the `next` of the page before")]

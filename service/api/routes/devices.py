@@ -176,11 +176,10 @@ def post_heartbeat(
     are enough. One that never says so is waited for until the deadline.
     """
     with services.store.read() as session:
-        worth = heartbeats.admit(session, round_id, caller)
-    if worth:
-        with services.store.write() as session:
-            heartbeats.record(session, round_id, caller.id, body)
-    with services.store.read() as session:
+        if not heartbeats.admit(session, round_id, caller):
+            return heartbeats.receipt(session, round_id, caller.id)
+    with services.store.write() as session:
+        heartbeats.record(session, round_id, caller.id, body)
         return heartbeats.receipt(session, round_id, caller.id)
 
 

@@ -11,7 +11,7 @@ from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
 from service.api.blobs import etag_matches, serve
-from service.api.deps import After, IdempotencyKey, Limit, Operator, Reader, Services, Viewer
+from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
@@ -83,7 +83,7 @@ async def import_model(
 
 
 @router.get("/{model_id}", responses=_ONE)
-def show_model(model_id: ModelId, services: Services, caller: Reader) -> Model:
+def show_model(model_id: ModelId, services: Services, caller: Holder) -> Model:
     """Show a model: its round, its recipe, the digests of what it was made from."""
     with services.store.read() as session:
         return models.describe(session, models.readable(session, model_id, caller))
@@ -138,7 +138,7 @@ def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer)
         307: {"description": "fetch it from `Location`, without the token (an installation with presigned links)"},
     },
 )
-def get_weights(model_id: ModelId, request: Request, services: Services, caller: Reader) -> Response:
+def get_weights(model_id: ModelId, request: Request, services: Services, caller: Holder) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
     with services.store.read() as session:
         digest = models.digest_of_weights(session, model_id, caller)
