@@ -18,7 +18,7 @@ from service.operations.clock import now
 from service.operations.limits import check_room
 from service.operations.paging import page
 from service.operations.tokens import Keys, after, secret_of, state_of
-from service.persistence.tables import ClientRow, FederationRow, GanUpdateRow, UpdateRow
+from service.persistence.tables import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, UpdateRow
 
 SEEN_EVERY = timedelta(seconds=10)
 
@@ -215,7 +215,7 @@ def listing(
         select(UpdateRow.client_id, func.count()).where(UpdateRow.client_id.in_(ids)).group_by(UpdateRow.client_id)
     )
     updates = {row[0]: row[1] for row in counted}
-    delivered = lifecycle.discriminators_of(session, federation.id)
+    delivered = set(session.scalars(select(DiscriminatorRow.client_id).where(DiscriminatorRow.client_id.in_(ids))))
     generators: dict[str, list[int]] = {}
     for client, gan_round in session.execute(
         select(GanUpdateRow.client_id, GanUpdateRow.gan_round).where(GanUpdateRow.client_id.in_(ids))

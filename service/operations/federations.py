@@ -286,7 +286,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "current_round": newest.id if newest else None,
             "waiting_for": _waiting_for(session, row, newest),
             "gan_round": row.gan_round,
-            "discriminators": len(lifecycle.discriminators_of(session, row.id)),
+            "discriminators": lifecycle.discriminator_count(session, row.id),
             "models": refs,
             "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
         }
@@ -301,7 +301,7 @@ def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) 
     if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
         return None
     wanted = lifecycle.clients_wanted(lifecycle.config_of(row).rounds, newest)
-    return f"{wanted} clients to open a round; {len(lifecycle.eligible_clients(session, row))} are ready"
+    return f"{wanted} clients to open a round; {lifecycle.eligible_count(session, row)} are ready"
 
 
 def versions(session: Session, ids: list[str]) -> dict[str, int]:

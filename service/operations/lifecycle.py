@@ -19,11 +19,15 @@ from service.operations.reading import GENERATOR as GENERATOR
 from service.operations.reading import SAMPLES as SAMPLES
 from service.operations.reading import config_of as config_of
 from service.operations.reading import current_models as current_models
+from service.operations.reading import delivered_count as delivered_count
+from service.operations.reading import discriminator_count as discriminator_count
 from service.operations.reading import discriminators_of as discriminators_of
 from service.operations.reading import eligible_clients as eligible_clients
+from service.operations.reading import eligible_count as eligible_count
 from service.operations.reading import gan_updates as gan_updates
 from service.operations.reading import kept_state as kept_state
 from service.operations.reading import live_clients as live_clients
+from service.operations.reading import live_count as live_count
 from service.operations.reading import locked as locked
 from service.operations.reading import newest_round as newest_round
 from service.operations.reading import open_rounds as open_rounds
@@ -46,23 +50,13 @@ def move(session: Session, federation: FederationRow, event: str) -> None:
     effects.touch(session, federation)
 
 
-def _delivered(session: Session, federation: FederationRow) -> set[str]:
-    """Return the ids of the clients whose delivery is here that the federation's stage collects."""
-    if federation.state == "training_generator":
-        return {client.id for client, _ in gan_updates(session, federation, federation.gan_round)}
-    return set(discriminators_of(session, federation.id))
-
-
 def _collected(session: Session, federation: FederationRow) -> bool:
     """Whether every enrolled client's delivery is here; at the deadline, enough of them."""
-    config = config_of(federation)
-    clients = live_clients(session, federation.id)
-    here = _delivered(session, federation)
-    delivered = sum(client.id in here for client in clients)
-    if delivered < config.rounds.quorum:
+    here = delivered_count(session, federation)
+    if here < config_of(federation).rounds.quorum:
         return False
     deadline = federation.collect_deadline_at
-    return delivered == len(clients) or (deadline is not None and now() >= deadline)
+    return (deadline is not None and now() >= deadline) or here == live_count(session, federation.id)
 
 
 def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
@@ -137,9 +131,8 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
         return
     if newest is not None and _held(session, federation, newest):
         return
-    clients = eligible_clients(session, federation)
-    if len(clients) >= clients_wanted(plan, newest):
-        _open_round(session, federation, index + 1, clients)
+    if eligible_count(session, federation) >= clients_wanted(plan, newest):
+        _open_round(session, federation, index + 1, eligible_clients(session, federation))
 
 
 def _held(session: Session, federation: FederationRow, newest: RoundRow) -> bool:

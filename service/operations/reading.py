@@ -2,8 +2,9 @@
 
 import json
 from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.federation import FederationConfig
@@ -65,6 +66,43 @@ def live_clients(session: Session, federation_id: str) -> list[ClientRow]:
         select(ClientRow).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
     )
     return sorted(rows, key=lambda client: client.name)
+
+
+def _count(session: Session, query: Select[Any]) -> int:
+    return session.scalar(query.with_only_columns(func.count())) or 0
+
+
+def _live(federation_id: str) -> Select[Any]:
+    return select(ClientRow.id).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
+
+
+def live_count(session: Session, federation_id: str) -> int:
+    """Return how many clients are not revoked: counted by the database, as it is asked with every delivery."""
+    return _count(session, _live(federation_id))
+
+
+def delivered_count(session: Session, federation: FederationRow) -> int:
+    """Return how many of the live clients have delivered what the federation's stage collects."""
+    query = _live(federation.id)
+    if federation.state == "training_generator":
+        query = query.join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
+        return _count(session, query.where(GanUpdateRow.gan_round == federation.gan_round))
+    return _count(session, query.join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id))
+
+
+def eligible_count(session: Session, federation: FederationRow) -> int:
+    """Return how many clients may be asked: counted by the database, as it is asked with every enrolment."""
+    query = _live(federation.id)
+    if config_of(federation).recipe.discriminators is not None:
+        query = query.join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+        query = query.where(DiscriminatorRow.scores_digest.is_not(None))
+    return _count(session, query)
+
+
+def discriminator_count(session: Session, federation_id: str) -> int:
+    """Return how many discriminators are here, those of revoked clients included."""
+    query: Select[Any] = select(DiscriminatorRow.id).where(DiscriminatorRow.federation_id == federation_id)
+    return _count(session, query)
 
 
 def discriminators_of(session: Session, federation_id: str) -> dict[str, DiscriminatorRow]:
