@@ -1,6 +1,8 @@
-"""uvicorn's HTTP protocol with a bound on what comes before a body: size and time of a request's head.
+"""uvicorn's HTTP protocol with bounds: on a request's head, on what is no body after it, on a body that nobody reads.
 
-httptools itself takes headers of any length; one client could fill the memory and hold up everybody.
+httptools itself takes headers of any length, and after a chunked body trailers without end, which uvicorn collects
+before any token is looked at; one client could fill the memory and hold up everybody. A body that is still on its way
+when its request has been answered has nobody who waits for it with a limit.
 Use: ``uvicorn ... --http service.infra.protocol:BoundedHttp``.
 """
 
@@ -11,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
+LINGER_SECONDS = 30.0
+"""A client that only reads after sending may go on so long with a body after the answer."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -21,6 +25,7 @@ class BoundedHttp(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self._head: int | None = 0  # bytes of the head so far; None while a body is on its way
+        self._idle = 0  # bytes since the last one of a body: lengths of chunks, their extensions, trailers
         self._clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,6 +49,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._head += len(piece)
             super().data_received(piece)
         if data:
+            self._idle += len(data)
+            if self._idle > MAX_HEAD_BYTES + len(data):
+                self._refuse(_TOO_LONG)
+                return
             super().data_received(data)
 
     def on_message_begin(self) -> None:
@@ -59,10 +68,28 @@ class BoundedHttp(HttpToolsProtocol):
         self._stop_clock()
         super().on_headers_complete()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers, which come after the head, are read by nobody."""
+        if self._head is not None:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body is here."""
+        self._idle = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """The next bytes are of the next head."""
-        self._head = 0
+        self._head, self._idle = 0, 0
+        self._stop_clock()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is out: what is left of the body has some time, or the connection ends."""
+        super().on_response_complete()
+        unread = self._head is None and self.cycle.response_complete  # not that of the next request, which is read
+        if unread and self._clock is None and not self.transport.is_closing():
+            self._clock = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _stop_clock(self) -> None:
         if self._clock is not None:
