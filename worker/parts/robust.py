@@ -77,9 +77,11 @@ def _trimmed(values: Float, cut: int) -> Float:
 
 
 def squared_distances(gram: Float) -> Float:
-    """Return squared distances [m, m] from a Gram matrix [m, m]; 0 on the diagonal."""
+    """Return squared distances [m, m] from a Gram matrix [m, m]; 0 on the diagonal, infinity where it overflowed."""
     norms = np.diag(gram)
-    result = np.maximum(norms[:, None] + norms[None, :] - 2.0 * gram, 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = norms[:, None] + norms[None, :] - 2.0 * gram
+    result = np.maximum(np.where(np.isfinite(found), found, np.inf), 0.0)
     np.fill_diagonal(result, 0.0)
     return np.asarray(result)
 
@@ -112,9 +114,19 @@ def krum(models: Sequence[ArrayLike], byzantine: int = 1, keep: int = 1) -> tupl
     """
     values = stacked("model", models)
     flat = values.reshape(len(values), -1)
-    centred = flat - flat.mean(axis=0)
-    chosen = _best(krum_order(squared_distances(centred @ centred.T), byzantine), keep)
+    chosen = _best(krum_order(squared_distances(_centred_gram(flat)), byzantine), keep)
     return np.asarray(values[chosen].mean(axis=0)), chosen
+
+
+def _centred_gram(values: Float) -> Float:
+    """Return the Gram matrix [m, m] of values [m, n] about their median.
+
+    About their mean it would be worthless: one liar at 1e38 moves that so far that the others' differences, and the
+    distance of another liar among them, vanish in rounding. The median stays among the honest, whose numbers are small.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):  # what overflows is far from everybody
+        centred = values - np.median(values, axis=0)
+        return np.asarray(centred @ centred.T)
 
 
 def _best(order: list[int], keep: int) -> list[int]:
@@ -220,13 +232,12 @@ def krum_files(
 
 
 def _gram(sources: Sequence[Source], header: Header) -> Float:
-    """Return the Gram matrix [m, m] of the parameters about their mean: near models have small numbers, not large."""
+    """Return the Gram matrix [m, m] of the parameters about their median."""
     gram = np.zeros((len(sources), len(sources)))
     with Readers(_named(sources), header) as readers:
         for block in blocks(header, len(sources), lambda name: is_parameter(header, name)):
-            values = readers.floats(block)
-            values -= values.mean(axis=0)
-            gram += values @ values.T
+            with np.errstate(invalid="ignore", over="ignore"):
+                gram += _centred_gram(readers.floats(block))
     return gram
 
 

@@ -63,6 +63,24 @@ def test_krum_never_takes_far_liars(seed: int, liars: int) -> None:
     assert max(chosen) < len(honest)
 
 
+@pytest.mark.parametrize("near", [1e3, 1e10, 1e20])
+@pytest.mark.parametrize("far", [3e38, 1.7e308])
+def test_a_liar_far_away_does_not_hide_another_from_krum(near: float, far: float) -> None:
+    """Distances must not drown in the rounding of the farthest, nor in its overflow."""
+    honest = np.random.default_rng(0).normal(size=(5, 50))
+    models = [np.full(50, near), *honest, np.full(50, far)]
+    for keep in (1, 4):
+        assert set(robust.krum(models, 2, keep=keep)[1]) <= {1, 2, 3, 4, 5}
+
+
+def test_a_liar_far_away_does_not_hide_another_in_files(make_state: Any, sources: Any, tmp_path: Path) -> None:
+    states = [make_state(seed) for seed in range(7)]
+    for index, size in ((0, 1e10), (6, 3e38)):
+        states[index]["conv.weight"] = np.full_like(states[index]["conv.weight"], size)
+    chosen = robust.krum_files(sources(states), tmp_path / "out", byzantine=2, keep=4)
+    assert not {"client-0", "client-6"} & set(chosen.kept)
+
+
 @given(SEEDS, st.floats(0.01, 10))
 def test_clipping_bounds_every_clients_pull(seed: int, bound: float) -> None:
     rng = np.random.default_rng(seed)
