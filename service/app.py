@@ -215,12 +215,22 @@ def _problem_for_422(operation: dict[str, Any]) -> None:
         operation["responses"]["422"] = problems.documented("invalid-field")[422]
 
 
+class OneLine(logging.Formatter):
+    """One record, one line: a path or a name with a line break cannot forge the next one, nor steer a terminal."""
+
+    _SHOWN = {ord(each): repr(each)[1:-1] for each in map(chr, (*range(32), *range(127, 160), 0x2028, 0x2029))}
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line without control characters; a traceback follows it as it is."""
+        return super().formatMessage(record).translate(self._SHOWN)
+
+
 def _log_to_stderr(level: str) -> None:
     """Let our own lines out; a program that has set up logging by itself is left alone."""
     log.setLevel(level)
     if not log.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(OneLine("%(levelname)s %(name)s: %(message)s"))
         log.addHandler(handler)
 
 
