@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
+from unicodedata import category
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -32,9 +33,17 @@ def _rfc3339(value: datetime) -> str:
 Timestamp = Annotated[datetime, AfterValidator(_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 
 
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Classes of characters that steer a terminal, turn the direction of what follows, or make two names look alike."""
+_JOINERS = "\u200c\u200d"
+"""Without these some scripts cannot be written."""
+
+
 def _plain(value: str) -> str:
-    if re.search(r"[\x00-\x1f\x7f]", value):
-        raise ValueError("control characters are not allowed")
+    if any(category(letter) in _UNSEEN and letter not in _JOINERS for letter in value):
+        raise ValueError("control characters, and others that are not seen, are not allowed")
+    if not value.strip(_JOINERS):
+        raise ValueError("must have a character that is seen")
     if value != value.strip():
         raise ValueError("must not start or end with a blank")
     if re.search(r"[/\\<>]|%(2[ef]|5c|00)", value, re.IGNORECASE) or value in (".", ".."):

@@ -45,6 +45,19 @@ def test_names_that_are_not(name: Any) -> None:
         NAME.validate_python(name)
 
 
+@pytest.mark.parametrize("sign", "\x85\x9b\u2028\u202e\u200b\ufeff\U000e0041")
+def test_names_hold_nothing_that_is_not_seen(sign: str) -> None:
+    """Such characters steer a terminal, turn the direction of a line, or make two names look alike."""
+    with pytest.raises(ValidationError):
+        NAME.validate_python(f"ward{sign}7")
+
+
+def test_joiners_are_part_of_some_scripts_and_no_names_by_themselves() -> None:
+    assert NAME.validate_python("می\u200cخواهم")
+    with pytest.raises(ValidationError):
+        NAME.validate_python("\u200c\u200d")
+
+
 @given(st.text(max_size=120))
 def test_no_name_is_a_path_or_markup(name: str) -> None:
     try:
