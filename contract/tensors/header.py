@@ -5,6 +5,7 @@ import math
 import re
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -91,7 +92,7 @@ class Header:
         """Size of the whole file in bytes."""
         return self.data_start + self.data_bytes
 
-    @property
+    @cached_property
     def buffers(self) -> frozenset[str]:
         """Names of the tensors that are buffers: those that the file names, and those that bear a name of BatchNorm's.
 
@@ -99,7 +100,7 @@ class Header:
         """
         try:
             names = json.loads(self.metadata.get(BUFFERS_KEY, "[]"))
-        except ValueError:
+        except (ValueError, RecursionError):
             names = []
         told = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
         return frozenset(told | {name for name in self.tensors if name.rpartition(".")[2] in _STATISTICS})

@@ -16,6 +16,7 @@ from safetensors.numpy import load as library_load
 from safetensors.numpy import save as library_save
 
 from contract.tensors import (
+    BUFFERS_KEY,
     DTYPES,
     MAX_HEADER_BYTES,
     MAX_NAME,
@@ -24,6 +25,7 @@ from contract.tensors import (
     StreamCheck,
     TensorError,
     TensorFile,
+    TensorInfo,
     TensorWriter,
     check_file,
     compare,
@@ -463,3 +465,11 @@ def test_dtypes_have_one_name_each() -> None:
     for other in (np.complex64, np.uint64, "U3", object):
         with pytest.raises(TensorError, match="not supported"):
             dtype_name(np.zeros(1, other))
+
+
+def test_buffers_are_read_once_and_from_any_text() -> None:
+    """They are asked for tensor by tensor; the text of an imported file may be anything."""
+    info = TensorInfo("F32", (1,), 0, 4)
+    header = Header({"a": info, "b": info}, {BUFFERS_KEY: '["a"]'})
+    assert header.buffers == {"a"} and header.buffers is header.buffers
+    assert Header({"a": info}, {BUFFERS_KEY: "[" * 100_000}).buffers == frozenset()
