@@ -16,8 +16,6 @@ from client_sdk import data, identity, models
 from client_sdk.client import Client
 from client_sdk.errors import (
     ApiError,
-    DigestMismatch,
-    IncompleteBody,
     InvalidTransition,
     NotFound,
     Unauthorized,
@@ -31,7 +29,7 @@ from client_sdk.rounds import train_round
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
-from client_sdk.uploads import RESUMABLE_BYTES, OnBytes
+from client_sdk.uploads import RESUMABLE_BYTES, Push, push_intact
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
@@ -44,7 +42,6 @@ from contract.wire.federations import Capability
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
-Push = Callable[[OnBytes], object]
 BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused again
 
 
@@ -150,17 +147,6 @@ def _set_threads() -> None:
         if not threads.isdecimal() or int(threads) < 1:
             raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
         torch.set_num_threads(int(threads))
-
-
-def _pushed(push: Push, on_bytes: OnBytes, tries: int = 3) -> None:
-    """Upload, again if the bytes suffered on the way."""
-    for last in range(tries, 0, -1):
-        try:
-            push(on_bytes)
-            return
-        except (IncompleteBody, DigestMismatch):
-            if last == 1:
-                raise
 
 
 class DeviceRun:
@@ -306,7 +292,7 @@ class DeviceRun:
         """
         try:
             with self.progress.sending("uploading") as on_bytes:
-                _pushed(push, on_bytes)
+                push_intact(push, on_bytes)
         except (UpdateRefused, InvalidTransition) as error:  # the federation may have ended meanwhile
             self.folder.forget_pending()
             self._refusals[purpose] += 1

@@ -15,6 +15,8 @@ import httpx
 from client_sdk.errors import (
     ApiError,
     BrokenUpload,
+    DigestMismatch,
+    IncompleteBody,
     TooManyRequests,
     TooManyUploads,
     TransportError,
@@ -34,6 +36,7 @@ _REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _TURNS = frozenset({400, 409, 423, 460})  # the service has another view of the upload: look again
 
 OnBytes = Callable[[int, int], None]
+Push = Callable[[OnBytes], object]
 """Told how many bytes of how many the service has."""
 
 
@@ -266,3 +269,14 @@ def _offset(answer: httpx.Response) -> int:
     if not text.isdecimal():
         raise UnexpectedAnswer(f"{answer.request.method} {answer.request.url.path}: the answer has no Upload-Offset")
     return int(text)
+
+
+def push_intact(push: Push, on_bytes: OnBytes, tries: int = 3) -> None:
+    """Call `push`, up to `tries` times in all if the bytes suffered on the way."""
+    for last in range(tries, 0, -1):
+        try:
+            push(on_bytes)
+            return
+        except (IncompleteBody, DigestMismatch):
+            if last == 1:
+                raise

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     device_token_days: float = Field(90.0, ge=0, le=3650, description="life of a device's token; 0 for no end")
     join_token_days: float = Field(30.0, ge=0, le=3650, description="life of a join token unless set; 0 for no end")
     host: str = Field("127.0.0.1", description="address that the service listens on")
-    port: int = Field(8080, ge=0, le=65535)
+    port: int = Field(8080, ge=0, le=65535, description="port that the service listens on; 0 for any free one")
     max_upload_bytes: int = Field(2 * 1024 * MIB, ge=1024, description="largest body of an upload")
     max_json_bytes: int = Field(MIB, ge=1024, description="largest JSON body")
     max_upload_idle_seconds: float = Field(60.0, gt=0, description="an upload that sends nothing for so long is ended")
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     max_long_polls_per_token: int = Field(8, ge=1, description="open long polls of one token in one API process")
     max_connections: int = Field(10_000, ge=8, description="connections of one API process")
     audit_days: int = Field(400, ge=31, le=36_500, description="rows of the audit log older than this are removed")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged, at least")
 
     @classmethod
     def settings_customise_sources(

@@ -39,7 +39,11 @@ class TokenCreate(Request):
     name: Name
     role: TokenRole = "viewer"
     valid_seconds: int | None = Field(
-        None, ge=60, le=10 * 366 * 86_400, description="life of the token, also after a rotation; null for no end"
+        None,
+        ge=60,
+        le=10 * 366 * 86_400,
+        description="life of the token, also after a rotation; null for no end",
+        examples=[7_776_000],
     )
 
 

@@ -16,7 +16,7 @@ class Enrolment(Request):
     """A device joins a federation, once."""
 
     name: Name = Field(description="unique in the federation; results are reproducible by names")
-    num_samples: int = Field(ge=1, le=2**40, description="size of the local data set")
+    num_samples: int = Field(ge=1, le=2**40, description="size of the local data set", examples=[120])
     label_counts: list[Count] | None = Field(
         None, max_length=100_000, description="samples per class, if you share them"
     )

@@ -56,7 +56,7 @@ class Event(Response):
 
     sequence: int = Field(description="grows with every event of the service; the id in the stream", examples=[117])
     at: Timestamp
-    kind: str = Field(description="one of a fixed list, see docs/operators.md", examples=["round.published"])
+    kind: str = Field(description="one of a fixed list, see docs/watching.md", examples=["round.published"])
     federation_id: str | None = Field(None, description="null for what concerns the whole service")
     data: dict[str, Any] = Field(default_factory=dict, examples=[{"round": 3, "accuracy": 0.91}])
 

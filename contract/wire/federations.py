@@ -124,9 +124,11 @@ class RecipeChoice(BaseModel):
 class JoinLimits(Request):
     """How often and how long a join token enrols devices."""
 
-    max_uses: int | None = Field(None, ge=1, le=1_000_000, description="devices that may enrol with it; null for any")
+    max_uses: int | None = Field(
+        None, ge=1, le=1_000_000, description="devices that may enrol with it; null for any", examples=[20]
+    )
     valid_seconds: int | None = Field(
-        None, ge=60, le=10 * 366 * 86_400, description="its life; null for the service's default"
+        None, ge=60, le=10 * 366 * 86_400, description="its life; null for the service's default", examples=[172_800]
     )
 
 

@@ -54,6 +54,10 @@ def test_a_short_secret_is_refused_and_none_is_shown() -> None:
     assert "long enough" not in repr(settings)
 
 
+def test_every_setting_says_what_it_is() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
 def test_a_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_text("a secret from a file\n")
     monkeypatch.setenv("POTSTILL_SECRET_FILE", str(tmp_path / "secret"))

@@ -29,6 +29,22 @@ from service.operations.idempotency import once
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
+_DIGITS = {
+    "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
+    "prototypes": [{"architecture": "cnn-digits"}],
+}
+_NEW: dict[str, Any] = {
+    "averages": {"value": {"name": "digits", **_DIGITS, "recipe": {"name": "fedavg"}, "rounds": {"total": 5}}},
+    "distillation on data of the server": {
+        "value": {
+            "name": "digits distilled",
+            **_DIGITS,
+            "recipe": {"name": "feddf"},
+            "rounds": {"total": 20, "clients_per_round": 0.4, "deadline_seconds": 600},
+            "datasets": {"unlabeled": "digits-server", "test": "digits-test"},
+        }
+    },
+}
 _ROLLBACKS: dict[str, Any] = {
     "to a round": {"value": {"round": 3}},
     "the newest round back": {"value": {"rounds": 1}},
@@ -41,7 +57,10 @@ _STEER = documented("unauthorized", "forbidden", "not-found", "invalid-transitio
 
 @router.post("", status_code=201, responses=_CREATE)
 def create_federation(
-    body: FederationCreate, services: Services, caller: Operator, key: IdempotencyKey = None
+    body: Annotated[FederationCreate, Body(openapi_examples=_NEW)],
+    services: Services,
+    caller: Operator,
+    key: IdempotencyKey = None,
 ) -> FederationCreated:
     """Create a federation. The answer shows the join token that devices enrol with: keep it."""
     settings = services.settings

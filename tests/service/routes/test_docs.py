@@ -11,6 +11,7 @@ import pytest
 
 from contract.architectures import CATALOGUE
 from contract.recipes.presets import PRESETS
+from contract.wire.federations import FederationCreate
 from service.operations import jobs, workers
 
 METHODS = {"get", "put", "post", "delete", "head", "patch"}
@@ -35,6 +36,25 @@ def test_every_operation_says_what_it_does(document: dict[str, Any]) -> None:
         assert operation["summary"], name
         assert len(operation["description"]) > 10, name
         assert operation["tags"], name
+
+
+def test_every_json_body_has_an_example(document: dict[str, Any]) -> None:
+    """Of the whole body, or of one of its fields: the page fills in the rest."""
+    schemas = document["components"]["schemas"]
+    for name, operation in operations(document):
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if body is not None and "examples" not in body:
+            options = body["schema"].get("anyOf", [body["schema"]])
+            found = [schemas[each["$ref"].rpartition("/")[2]] for each in options if "$ref" in each]
+            fields = [field for schema in found for field in schema["properties"].values()]
+            assert any("examples" in field for field in fields), name
+
+
+def test_the_examples_of_a_new_federation_are_taken(document: dict[str, Any]) -> None:
+    examples = document["paths"]["/v1/federations"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    assert len(examples) == 2
+    for example in examples.values():
+        FederationCreate.model_validate(example["value"])
 
 
 def test_every_error_is_documented_as_a_problem(document: dict[str, Any]) -> None:
