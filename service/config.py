@@ -240,6 +240,11 @@ def _kept_secret(path: Path) -> bytes:
                 os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
                 os.link(name, path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # or the name may be gone after a crash, and every token with it
+            finally:
+                os.close(folder)
         finally:
             os.unlink(name)
     return path.read_bytes()

@@ -97,6 +97,9 @@ class Ledger:
         with self._store.read() as session:
             if not jobs.any_due(session, self.settings.queue_list):
                 return None
+        if self._blobs.free_bytes() < self.settings.min_free_bytes:
+            log.warning("jobs wait: the disk has less than POTSTILL_MIN_FREE_BYTES left; make room")
+            return None
         with self._store.write() as session:
             settings = self.settings
             job = jobs.claim(session, self.worker_id, settings.device, settings.lease_seconds, settings.queue_list)

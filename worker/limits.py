@@ -1,6 +1,7 @@
-"""Memory: a limit for one job, who dies first when there is none left, and how that death is told from others."""
+"""Memory and disk: a limit for one job, who dies first without any, and how that is told from others."""
 
 import contextlib
+import errno
 import resource
 import sys
 from pathlib import Path
@@ -18,6 +19,11 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error)
     return isinstance(error, RuntimeError | OSError) and ("out of memory" in text or "allocate memory" in text)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that there is no room left on the disk, in a quota, or under a limit of file sizes."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def limit_memory(limit: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from contract.tensors import watched
 from worker.child import needs_torch
 from worker.ledger import Claimed, DomainError, Ledger, LostLease
-from worker.limits import is_out_of_memory, oom_kills
+from worker.limits import is_disk_full, is_out_of_memory, oom_kills
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
@@ -25,7 +25,7 @@ _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
-_NOT_FINAL = frozenset({"internal", "out_of_memory", "stopped"})
+_NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "stopped"})
 
 
 class Interrupted(Exception):
@@ -335,6 +335,9 @@ class Runner:
         elif isinstance(error, ChildLost):
             log.error("job %s: %s", job.id, error)
             self.ledger.fail(job, error.code, str(error), final=False)
+        elif is_disk_full(error):
+            log.error("job %s: the disk is full: %s", job.id, error)
+            self.ledger.fail(job, "disk_full", f"no room for the job's files: {error}; make room", final=False)
         elif is_out_of_memory(error):
             log.error("job %s: out of memory: %s", job.id, error)
             self.ledger.fail(job, "out_of_memory", f"not enough memory: {error}; use smaller models", final=False)

@@ -118,6 +118,9 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _busy(request: Request, error: Exception) -> Response:
     log.error("database: %s", error)
+    if "disk is full" in str(error):
+        detail = "the service's disk is full; the operator must make room"
+        return problem(request.scope, "storage-full", detail, {"Retry-After": "5"})
     return problem(request.scope, "unavailable", "the database cannot answer now; try again", {"Retry-After": "2"})
 
 

@@ -1,6 +1,7 @@
 """The runner: what becomes of a job when it is done, fails, is cancelled, lost, or its worker stops."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -136,6 +137,8 @@ def test_a_job_that_is_done_is_published_and_its_folder_removed(ledger: FakeLedg
         (ChildLost("was killed by signal 9"), "worker_lost", False),
         (ChildLost("ended for want of memory", "out_of_memory"), "out_of_memory", False),
         (MemoryError(), "out_of_memory", False),
+        (JobFailure("disk_full", "no room"), "disk_full", False),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk_full", False),
         (RuntimeError("a fault of ours"), "internal", False),
     ],
 )
