@@ -29,6 +29,11 @@ def derive_uniform(seed: int, *path: str | int) -> float:
     return (derive_seed(seed, *path) + 0.5) / 2**63
 
 
+def noted_seeds() -> list[tuple[str | int, ...]]:
+    """Return the names of the seeds that were noted so far, inside `noting_seeds`."""
+    return list(_noted.get() or ())
+
+
 @contextmanager
 def noting_seeds() -> Iterator[dict[tuple[str | int, ...], None]]:
     """Note the names of all seeds that this thread derives, in the order of their first use; at most a thousand."""

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from worker.checkpoints import Checkpoints, Stopped, key_of
 from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memory
-from worker.origin import traced
+from worker.origin import traced, traced_handover
 from worker.pipeline import run
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
 
@@ -168,8 +168,11 @@ def _run(line: str, report: Reporter) -> JobResult:
     reset_peak_memory(device)
     checkpoints = wish.begin(_checkpoints(message, spec, device))
 
+    def hand_over(made: Handover) -> None:
+        report.hand_over(traced_handover(spec, device, made))
+
     def work() -> JobResult:
-        return run(spec, report, device=device, checkpoints=checkpoints, hand_over=report.hand_over)
+        return run(spec, report, device=device, checkpoints=checkpoints, hand_over=hand_over)
 
     result = traced(spec, device, work)
     more = {"peak_memory_bytes": peak_memory_bytes(device), "resumed_from": checkpoints.resumed}

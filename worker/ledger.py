@@ -184,8 +184,8 @@ class Ledger:
         self._prepare(files)
         with self._store.write() as session:
             self._keep(session, job, files)
-            digests = {name: files[path] for name, path in made.models.items()}
-            overlap.publish_groups(session, job.id, job.fence, digests, self.settings.max_attempts)
+            outcome = publishing.Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
+            overlap.publish_groups(session, job.id, job.fence, outcome, self.settings.max_attempts)
         self._adopt(files)
 
     def _prepare(self, files: Files) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from contract.architectures import ENTRY_POINTS
-from contract.seeds import noting_seeds
-from worker.specs import JobResult, JobSpec
+from contract.seeds import noted_seeds, noting_seeds
+from worker.specs import Handover, JobResult, JobSpec
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 _LIBRARIES = ("numpy", "torch", "safetensors", "ml_dtypes")
@@ -35,15 +35,23 @@ def traced(spec: JobSpec, device: str, work: Callable[[], JobResult]) -> JobResu
         device: torch device of the work.
         work: does it, in this thread.
     """
-    with noting_seeds() as seeds:
+    with noting_seeds():
         result = work()
-    origin = {
+        return result.model_copy(update={"origin": _origin(spec, device)})
+
+
+def traced_handover(spec: JobSpec, device: str, made: Handover) -> Handover:
+    """Note in what a job hands over where it comes from; called within its work, see `traced`."""
+    return made.model_copy(update={"origin": _origin(spec, device)})
+
+
+def _origin(spec: JobSpec, device: str) -> dict[str, Any]:
+    return {
         "spec": with_digests(spec),
-        "seeds": [list(path) for path in seeds],
+        "seeds": [list(path) for path in noted_seeds()],
         "code": code(),
         "environment": environment(device),
     }
-    return result.model_copy(update={"origin": origin})
 
 
 def with_digests(spec: JobSpec) -> dict[str, Any]:

@@ -190,6 +190,7 @@ class Handover(_Spec):
     """
 
     models: dict[str, Path]
+    origin: dict[str, Any] | None = Field(None, description="as a result's")
 
 
 class Progress(_Spec):

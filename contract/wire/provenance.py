@@ -9,6 +9,7 @@ from contract.wire.common import Digest, Response, Timestamp
 _EXAMPLE = {
     "version": 1,
     "kind": "round",
+    "part": None,
     "federation": {"id": "fed_01…", "name": "digits"},
     "round": {"id": "rnd_01…", "index": 3},
     "job": {"id": "job_01…", "attempt": 1},

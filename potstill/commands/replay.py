@@ -54,6 +54,7 @@ def replay(
     """Make models again from their recorded inputs and compare: exit code 0 equal, 3 different, 4 inputs missing."""
     from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
+    from potstill.replay.computing import Computers
     from potstill.replay.run import Report
     from potstill.replay.run import replay as again
 
@@ -62,7 +63,7 @@ def replay(
     reports: list[Report] = []
     console = out()
     try:
-        with Progress(
+        with Computers() as computers, Progress(
             SpinnerColumn(), *Progress.get_default_columns()[:2], TimeElapsedColumn(), console=console, disable=as_json,
             transient=True,
         ) as bar:  # fmt: skip
@@ -72,7 +73,7 @@ def replay(
                 def tell(phase: str, step: int, of: int, title: str = publication.title) -> None:
                     bar.update(task, description=f"{title}: {phase} {step}/{of}")
 
-                reports.append(again(publication, source, tell))
+                reports.append(again(publication, source, computers, tell))
                 bar.advance(task)
     finally:
         source.close()

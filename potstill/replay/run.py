@@ -1,24 +1,18 @@
 """One replay: the recorded job is done again by the worker's computing process, and every result is compared."""
 
-import contextlib
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from potstill.console import CliError
 from potstill.replay.compare import difference
+from potstill.replay.computing import Computers, OnProgress
 from potstill.replay.publication import Publication
 from potstill.replay.sources import Source
 
-OnProgress = Callable[[str, int, int], None]
-"""(phase, step, of)"""
 Verdict = Literal["equal", "differs", "missing"]
 
 
@@ -53,7 +47,9 @@ class Report:
         return "missing" if "missing" in found else "differs" if "differs" in found else "equal"
 
 
-def replay(publication: Publication, source: Source, report: OnProgress = lambda *_: None) -> Report:
+def replay(
+    publication: Publication, source: Source, computers: Computers, report: OnProgress = lambda *_: None
+) -> Report:
     """Do a job again and compare.
 
     Raises:
@@ -70,7 +66,7 @@ def replay(publication: Publication, source: Source, report: OnProgress = lambda
     inputs = {each["digest"] for each in document["inputs"]}
     with tempfile.TemporaryDirectory(prefix="potstill-replay-") as folder, source.hold(inputs | wanted) as files:
         spec = _spec(document, files) | {"output_dir": folder}
-        result = _compute(spec, document["environment"], report)
+        result = computers.compute(spec, document["environment"], document.get("part"), report)
         made.notes = _notes(document, result["origin"])
         made.results = _compare("model", outputs["models"], result["models"], files)
         made.results += _compare("state", outputs["state"] or {}, result["state"] or {}, files)
@@ -106,53 +102,6 @@ def _spec(document: dict[str, Any], files: dict[str, Path]) -> dict[str, Any]:
             inner = inner[part]
         inner[last] = str(files[known["digest"]].absolute())
     return spec
-
-
-def _compute(spec: dict[str, Any], environment: dict[str, Any], report: OnProgress) -> dict[str, Any]:
-    """Have the job done with as many threads and on the kind of device that made the original.
-
-    Raises:
-        CliError: it fails.
-    """
-    wanted = {
-        "OMP_WAIT_POLICY": "passive",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        "POTSTILL_DEVICE": "cuda" if str(environment.get("device", "")).startswith("cuda") else "cpu",
-        "POTSTILL_TORCH_THREADS": str(environment.get("threads") or 0),
-        "POTSTILL_JOB_MEMORY_BYTES": "0",
-    }
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "worker.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=os.environ | wanted,
-        ) as child,
-    ):
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(json.dumps({"job": spec}) + "\n")
-            child.stdin.close()
-        try:
-            for line in child.stdout:
-                message = json.loads(line)
-                if "progress" in message:
-                    told = message["progress"]
-                    report(told["phase"], told["step"], told["of"])
-                elif "error" in message:
-                    raise CliError(f"the job fails here: {message['error']['code']}: {message['error']['detail']}")
-                else:
-                    found: dict[str, Any] = message["result"]
-                    return found
-            log.seek(0)
-            said = log.read().strip().splitlines()
-        finally:
-            child.kill()
-    raise CliError(f"the computing process ended: {said[-1] if said else 'it said nothing'}")
 
 
 def _compare(what: str, wanted: dict[str, str], made: dict[str, str], files: dict[str, Path]) -> list[Compared]:

@@ -1,5 +1,7 @@
 """Documents of provenance by what people call them."""
 
+import json
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -55,7 +57,8 @@ def title(session: Session, row: ManifestRow) -> str:
     """Return what a document is of, in words."""
     federation = session.get_one(FederationRow, row.federation_id).name
     if row.round_id is not None:
-        return f"{federation} round {session.get_one(RoundRow, row.round_id).index}"
+        part = json.loads(row.document).get("part")
+        return f"{federation} round {session.get_one(RoundRow, row.round_id).index}" + (f" ({part})" if part else "")
     return f"{federation} {session.get_one(JobRow, row.job_id).kind} {row.job_id}"
 
 

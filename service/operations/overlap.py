@@ -4,26 +4,27 @@ What follows is in `lifecycle`: the next round opens with them, and waits for th
 """
 
 import logging
+from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
 from contract.wire.federations import TERMINAL_STATES
-from service.operations import effects, jobs, lifecycle, publishing
+from service.operations import effects, jobs, lifecycle, provenance, publishing
 from service.operations.clock import now
+from service.operations.outcome import Outcome
 from service.persistence.tables import ModelRow, RoundRow
 
 log = logging.getLogger("service.overlap")
 
 
-def publish_groups(
-    session: Session, job_id: str, fence: int, files: dict[str, tuple[str, int]], max_attempts: int
-) -> None:
+def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, max_attempts: int) -> None:
     """Make the averages of a round that still distils visible, and go on with them. The job stays with its worker.
 
-    A job that was lost and done again says the same again: what it said first stays.
+    A job that was lost and done again says the same again: what it said first stays. The models have a document of
+    their own, of the attempt that made them, whatever becomes of the round.
 
     Args:
-        files: name of a model that is no student -> (digest, size) of a blob.
+        outcome: models that are no students, and where they come from.
 
     Raises:
         LostLease: the caller no longer holds the job; nothing changes.
@@ -32,13 +33,14 @@ def publish_groups(
     job = jobs.held(session, job_id, fence)
     federation = lifecycle.locked(session, job.federation_id)
     round_ = session.get_one(RoundRow, job.round_id)
-    effects.release_blobs(session, {digest for digest, _ in files.values()})
+    effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
     if federation.state in TERMINAL_STATES:
         return
     if round_.groups_published_at is not None:
-        _compare(session, round_, files)
+        _compare(session, round_, outcome.files)
         return
-    publishing.add_round_models(session, federation, round_, files)
+    outcome = replace(outcome, manifest_id=provenance.record(session, federation, job, outcome, part="groups"))
+    publishing.add_round_models(session, federation, round_, outcome.files, outcome)
     round_.groups_published_at = now()
     follower = lifecycle.newest_round(session, federation)
     if follower is not None and follower.waits_for == round_.id:  # what it went ahead with was taken back

@@ -38,14 +38,21 @@ Place = tuple[str | int, ...]
 Books = dict[str, dict[str, Any]]
 
 
-def record(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> str | None:
-    """Write down where a result comes from; return the document's id, or None where the worker told nothing."""
+def record(
+    session: Session, federation: FederationRow, job: JobRow, outcome: Outcome, part: str | None = None
+) -> str | None:
+    """Write down where a result comes from; return the document's id, or None where the worker told nothing.
+
+    Args:
+        part: `groups` for what a round's job hands over before it ends; None for its whole result.
+    """
     if outcome.origin is None:
         return None
     spec = outcome.origin["spec"]
     document = {
         "version": VERSION,
         "kind": job.kind,
+        "part": part,
         "federation": {"id": federation.id, "name": federation.name},
         "round": _round(session, job),
         "job": {"id": job.id, "attempt": job.attempt},

@@ -191,7 +191,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
     for name, id_ in ahead.items():
         model = session.get_one(ModelRow, id_)
-        model.metrics, model.manifest_id = _figures(outcome, name), outcome.manifest_id
+        model.metrics, model.manifest_id = _figures(outcome, name), model.manifest_id or outcome.manifest_id
     files = {name: file for name, file in outcome.files.items() if name not in ahead and name not in rejected}
     effects.release_blobs(session, {file[0] for name, file in outcome.files.items() if name not in files})
     add_round_models(session, federation, round_, files, outcome)
@@ -226,7 +226,7 @@ def add_round_models(
     federation: FederationRow,
     round_: RoundRow,
     files: dict[str, tuple[str, int]],
-    outcome: Outcome | None = None,
+    outcome: Outcome,
 ) -> None:
     """Add models that a round made, and let devices have them."""
     config = lifecycle.config_of(federation)
@@ -247,8 +247,8 @@ def add_round_models(
             round_index=round_.index,
             recipe=config.recipe.model_dump(mode="json"),
             parents=[base.digest, *updates],
-            metrics={} if outcome is None else _figures(outcome, prototype.name),
-            manifest_id=None if outcome is None else outcome.manifest_id,
+            metrics=_figures(outcome, prototype.name),
+            manifest_id=outcome.manifest_id,
         ).id
     round_.models = round_.models | made
 

@@ -77,7 +77,8 @@ def hand_over(world: Any, job: JobRow, files: dict[str, int]) -> None:
     """Do what the worker does once a round is averaged; files are given by their seed."""
     stored = {name: world._stored(world.forge.arrays(seed)) for name, seed in files.items()}
     with world.store.write() as session:
-        overlap.publish_groups(session, job.id, job.fence, stored, world.settings.max_attempts)
+        made = publishing.Outcome(stored)
+        overlap.publish_groups(session, job.id, job.fence, made, world.settings.max_attempts)
 
 
 def end(world: Any, job: JobRow, files: dict[str, int], **figures: Any) -> None:
