@@ -44,7 +44,7 @@ pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
 chaos: $(STAMP) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
-	$(BIN)/python -m pytest -m chaos tests/chaos
+	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: $(STAMP) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,16 @@ from contract.nn import codec
 from contract.tensors import TensorError, TensorFile
 
 logger = logging.getLogger("client_sdk")
+
+
+def settle(folder: Path) -> None:
+    """Make the names in a folder last, so that a power cut brings no old file back."""
+    with suppress(OSError):  # Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class Proposal(BaseModel):
@@ -42,7 +53,8 @@ class Memory:
         proposal = self.proposal()
         if proposal is not None:
             if proposal.acknowledged and proposal.round != round_id and self._next.exists():
-                os.replace(self._next, self._file)  # the note goes last: a crash in between changes nothing
+                os.replace(self._next, self._file)
+                settle(self._file.parent)  # the note goes last: a crash in between changes nothing
             self.discard()
         return self._read()
 
@@ -91,3 +103,4 @@ class Memory:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._note)
+        settle(self._note.parent)

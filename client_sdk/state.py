@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -19,7 +19,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from client_sdk.errors import StateError
-from client_sdk.memory import Memory
+from client_sdk.memory import Memory, settle
 from client_sdk.privacy import Spent
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -149,7 +149,7 @@ class StateFolder:
         """Move a finished file into place and note what it is."""
         self.forget_pending()
         os.replace(file, self.pending_file)
-        self._write("pending.json", pending)
+        self._write("pending.json", pending)  # puts both names on the disk
 
     def forget_pending(self) -> None:
         """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
@@ -211,13 +211,4 @@ class StateFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / name)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Make the new name last: after a power cut an old token must not come back once its successor was used."""
-        with suppress(OSError):  # Windows cannot open a folder
-            handle = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        settle(self.path)  # an old token must not come back once its successor was used

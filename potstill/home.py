@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from potstill.console import CliError
+from potstill.storage.files import sync
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -57,7 +58,10 @@ class Home:
         fresh = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             out.write(text + "\n")
+            out.flush()
+            os.fsync(out.fileno())
         os.replace(fresh, file)
+        sync(file.parent)
 
     def read(self, file: Path) -> str | None:
         """Return the file's text, or None when it is not there."""

@@ -14,6 +14,7 @@ from typing import IO
 
 from potstill.console import CliError
 from potstill.replay.publication import Publication
+from potstill.storage.files import sync
 
 _DOCUMENT = "provenance.json"
 _BLOB = re.compile(r"blobs/(sha256-[0-9a-f]{64})")
@@ -50,6 +51,7 @@ def pack(
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, target)
+        sync(target.parent)
     finally:
         part.unlink(missing_ok=True)
 

@@ -152,5 +152,7 @@ def _settle(folder: Path, home: Path) -> None:
     for path in (home / "blobs").iterdir():
         files.sync(path)
     files.sync(home / "blobs")
+    files.sync(home)
     os.replace(folder / "potstill.db", home / "potstill.db")
     files.sync(home)
+    files.sync(home.parent)

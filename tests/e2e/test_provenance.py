@@ -15,7 +15,7 @@ from contract.wire.federations import FederationCreate
 from .conftest import ROOT, Deployment, add_server_data, federation_request, wait_for
 from .test_federation import run_devices, run_federation
 
-RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 30, "lr": "constant"}}}
+RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 3, "lr": "constant"}}}
 
 
 def potstill(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -58,20 +58,11 @@ def test_replay_bundle_and_verify(deployment: Deployment, tmp_path: Path) -> Non
     assert ["round", 2, "distil", "main"] in shown.document["seeds"]["derived"]
     assert {each["kind"] for each in shown.document["inputs"]} == {"update", "model", "dataset"}
 
-    told = potstill(home, "replay", "again:2", "--json")
-    assert told.returncode == 0, told.stderr
-    (report,) = json.loads(told.stdout)
-    assert [(each["name"], each["verdict"]) for each in report["results"]] == [("main", "equal")]
-
     # every publication: the first model again, round 1 without its updates
     told = potstill(home, "replay", "--all", "again", "--json")
     assert told.returncode == 4
     verdicts = [(each["title"].split()[1], each["verdict"]) for each in json.loads(told.stdout)]
     assert verdicts == [("initialize", "equal"), ("round", "missing"), ("round", "equal")]
-    told = potstill(home, "replay", "again:1")
-    assert told.returncode == 4
-    assert "missing" in told.stdout
-    assert "--updates" in told.stdout
 
     bundle = tmp_path / "round.tar"
     assert potstill(home, "round", "export", "again:2", str(bundle)).returncode == 0
@@ -90,11 +81,10 @@ def test_replay_bundle_and_verify(deployment: Deployment, tmp_path: Path) -> Non
     assert told.returncode == 3
     (finding,) = json.loads(told.stdout)["findings"]
     assert finding == {"digest": finished.models["main"].digest, "what": "model", "state": "damaged"}
-    told = potstill(home, "replay", finished.models["main"].id, "--json")
-    assert told.returncode == 0  # the bytes that are made again are those that the document names
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
 def test_a_backup_from_the_middle_goes_on_elsewhere_to_the_same_models(deployment: Deployment, tmp_path: Path) -> None:
     """Taken while devices send and the worker publishes; the restored service ends with the undisturbed models."""
     add_server_data(deployment)
