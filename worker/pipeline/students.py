@@ -149,8 +149,3 @@ def write_like(arrays: Mapping[str, Array], base: Path, target: Path) -> None:
     with TensorFile(base) as file:
         names, metadata = file.names, file.header.metadata
     write_file(target, {name: arrays[name] for name in names}, metadata)
-
-
-def save_like(student: nn.Module, base: Path, target: Path) -> None:
-    """Write the student with the tensor order and metadata of `base`."""
-    write_like(state_arrays(student.state_dict()), base, target)
