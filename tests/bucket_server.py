@@ -10,6 +10,7 @@ import functools
 import hashlib
 import io
 import os
+import socket
 import sys
 import threading
 import time
@@ -29,14 +30,20 @@ class Door:
 
     Attributes:
         down: answer 503 to everything.
+        gone: hang up on everybody.
+        refused: how many requests met a store that was down or gone.
+        busy: the requests that are on their way, by the caller's port.
         failing: how many of the next requests of a method get a 500.
         hanging: seconds that every request waits.
         cut: bytes of each GET's body after which the connection breaks, once a request.
-        seen: method and path of each request.
+        seen: method and path of each request, and "signed" where the address itself is the permission.
     """
 
     inside: Application
     down: bool = False
+    gone: bool = False
+    refused: int = 0
+    busy: dict[int, str] = field(default_factory=dict)
     failing: dict[str, int] = field(default_factory=dict)
     hanging: float = 0.0
     cut: int = 0
@@ -44,10 +51,24 @@ class Door:
     seen: list[str] = field(default_factory=list)
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        line = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+        line += " signed" if "X-Amz-Signature=" in environ.get("QUERY_STRING", "") else ""
+        self.seen.append(line)
+        caller = int(environ["REMOTE_PORT"])
+        self.busy[caller] = line
+        try:
+            return self._answer(environ, start)
+        finally:
+            self.busy.pop(caller, None)
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
         method = environ["REQUEST_METHOD"]
-        self.seen.append(f"{method} {environ['PATH_INFO']}")
         if self.hanging:
             time.sleep(self.hanging)
+        self.refused += self.down or self.gone
+        if self.gone:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return _refuse(start, "503 Slow Down", "InternalError")
         if self.down or self.failing.get(method, 0) > 0:
             self.failing[method] = self.failing.get(method, 0) - 1
             return _refuse(start, "503 Slow Down" if self.down else "500 Internal Server Error", "InternalError")
@@ -92,7 +113,7 @@ class BucketServer:
 
     def keys(self, settings: dict[str, Any]) -> list[str]:
         """Return the keys in the bucket of some settings, without the prefix."""
-        bucket, prefix = settings["blob_url"].removeprefix("s3://").split("/")
+        bucket, _, prefix = settings["blob_url"].removeprefix("s3://").partition("/")
         found = client(self.url).list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
         return sorted(item["Key"].removeprefix(f"{prefix}/") for item in found)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from contract.tensors import write_file
 from service.config import Settings
 from service.operations.tokens import ensure_operator_token
 from service.persistence import migrate
+from tests.bucket_server import BucketServer, serve
+from tests.databases import databases
 
 ROOT = Path(__file__).parents[2]
 SHAPE = [1, 8, 8]
@@ -119,6 +122,50 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
     made.start_api()
     made.start_worker()
     try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The address of a PostgreSQL database of this test's own, empty."""
+    with databases() as made:
+        yield made.url(made.create())
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """What deploy/secrets.sh makes."""
+    if shutil.which("openssl") is None:
+        pytest.skip("NO OPENSSL, the distributed mode is not tested")
+    shutil.copy(ROOT / "deploy/secrets.sh", tmp_path)
+    for _ in range(2):
+        subprocess.run(["sh", tmp_path / "secrets.sh"], check=True)
+    return tmp_path / "secrets"
+
+
+@pytest.fixture
+def bucket_server() -> Iterator[BucketServer]:
+    """An S3 store."""
+    with serve() as running:
+        yield running
+
+
+@pytest.fixture
+def composed(
+    tmp_path: Path, secrets: Path, bucket_server: BucketServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """The compose file's installation with its database migrated and its replicas up; presigned addresses are on."""
+    from .composed import Composed, empty_redis
+
+    empty_redis()
+    more = {"POTSTILL_PRESIGN": "true", "POTSTILL_S3_TIMEOUT_SECONDS": "5"}
+    made = Composed(tmp_path / "home", secrets, bucket_server.url, database, **more)
+    monkeypatch.setenv("POTSTILL_CA_FILE", str(secrets / "tls_certificate"))  # devices trust it
+    try:
+        made.migrate()
+        made.start_replicas()
         yield made
     finally:
         made.close()

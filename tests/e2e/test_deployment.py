@@ -5,29 +5,18 @@ configuration run as processes: two API replicas behind TLS, a worker a queue, P
 import json
 import os
 import re
-import shutil
-import socket
-import ssl
-import subprocess
-import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 import yaml
 
-from client_sdk import OperatorClient
-from tests.bucket_server import BucketServer, serve
+from tests.bucket_server import BucketServer
 
-from .conftest import ROOT, Deployment, add_server_data, federation_request, wait_for
-from .test_distributed import COMPOSE, POSTGRES, REDIS, _postgres, _redis
+from .composed import COMPOSE, SERVICES, Composed
+from .conftest import ROOT, add_server_data, federation_request
 from .test_federation import run_federation
-
-SERVICES = COMPOSE["services"]
 
 
 def test_the_compose_file_follows_its_schema() -> None:
@@ -77,128 +66,31 @@ def test_the_images_run_as_nobody_in_particular_and_the_api_has_no_torch() -> No
     assert seen == {"service", "postgres", "redis", "s3"}
 
 
-@pytest.fixture
-def secrets(tmp_path: Path) -> Path:
-    """What deploy/secrets.sh makes."""
-    if shutil.which("openssl") is None:
-        pytest.skip("NO OPENSSL, the distributed mode is not tested")
-    shutil.copy(ROOT / "deploy/secrets.sh", tmp_path)
-    for _ in range(2):
-        subprocess.run(["sh", tmp_path / "secrets.sh"], check=True)
-        made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+def test_secrets_are_made_once(secrets: Path) -> None:
+    made = {path.name: path.read_text() for path in secrets.iterdir()}
     assert set(made) == set(COMPOSE["secrets"])
     identity = json.loads(made["s3_identities"])["identities"][0]["credentials"][0]
     assert identity["accessKey"] == made["s3_access_key"].strip()
-    return tmp_path / "secrets"
-
-
-@pytest.fixture
-def bucket_server() -> Iterator[BucketServer]:
-    with serve() as running:
-        yield running
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-class Composed(Deployment):
-    """The services of the compose file as processes; what it reaches by name is on this machine."""
-
-    def __init__(self, home: Path, secrets: Path, store: str, database: str):
-        (secrets / "database_url").write_text(f"{POSTGRES}/{database}\n")
-        env = {
-            name: str(value).replace("/run/secrets/", f"{secrets}/")
-            for name, value in SERVICES["api"]["environment"].items()
-        }
-        env |= {"POTSTILL_BROKER_URL": REDIS, "POTSTILL_S3_ENDPOINT": store}
-        self.secrets = secrets
-        for name in [name for name in env if name.startswith("POTSTILL")]:
-            os.environ[name] = env[name]
-        try:
-            super().__init__(home, **{name: value for name, value in env.items() if not name.endswith("_FILE")})
-            self.env |= env
-        finally:
-            for name in env:
-                os.environ.pop(name, None)
-
-    def migrate(self) -> None:
-        command = [sys.executable, "-m", *SERVICES["migrate"]["command"]]
-        subprocess.run(command, env=self.env, cwd=ROOT, check=True, capture_output=True)
-
-    def start_replicas(self) -> list[int]:
-        ports = [_free_port() for _ in range(SERVICES["api"]["deploy"]["replicas"])]
-        for number, port in enumerate(ports):
-            command = ["uvicorn", "service.app:create_app", "--factory", "--port", str(port), "--no-access-log"]
-            self.env["POTSTILL_HOME"] = str(self.home / f"api-{number}")  # no disk in common
-            self._start(f"api-{number}", *command, "--http", "service.infra.protocol:BoundedHttp")
-        return ports
-
-    def start_proxy(self, ports: list[int]) -> int:
-        port = _free_port()
-        text = (ROOT / "deploy/nginx.conf").read_text().replace("/tmp/", f"{self.home}/")
-        replicas = " ".join(f"server 127.0.0.1:{each} max_fails=0;" for each in ports)
-        text = text.replace("/run/secrets/", f"{self.secrets}/").replace("server api:8080 max_fails=0;", replicas)
-        text = text.replace("listen 8443 ssl", f"listen 127.0.0.1:{port} ssl")
-        path = self.home / "nginx.conf"
-        path.write_text("daemon off;\n" + text)
-        binary = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-        if binary is None:
-            pytest.skip("NO NGINX, the proxy of the distributed mode is not tested")
-        subprocess.run([binary, "-t", "-c", path], check=True, capture_output=True)
-        with open(self.home / "proxy.log", "ab") as log:
-            self._processes["proxy"] = subprocess.Popen(
-                [binary, "-c", path], stdout=log, stderr=log, start_new_session=True
-            )
-        return port
-
-    def start_queue_worker(self, queue: str) -> None:
-        self.env["POTSTILL_HOME"], self.env["POTSTILL_QUEUES"] = str(self.home / f"worker-{queue}"), queue
-        options = ["--pool=threads", "--concurrency=1", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-        self._start(f"worker-{queue}", "celery", "-A", "worker.app", "worker", *options, "--loglevel=INFO")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("POTSTILL_TEST_DISTRIBUTED" not in os.environ, reason="make test-distributed")
 def test_a_federation_over_tls_through_two_replicas_with_no_disk_in_common(
-    tmp_path: Path, secrets: Path, bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, composed: Composed, bucket_server: BucketServer
 ) -> None:
-    _redis()
-    database = f"potstill_{uuid.uuid4().hex[:12]}"
-    _postgres(f"CREATE DATABASE {database}")
-    composed = Composed(tmp_path / "home", secrets, bucket_server.url, database)
-    try:
-        composed.migrate()
-        port = composed.start_proxy(composed.start_replicas())
-        for queue in ("cpu", "gpu"):
-            composed.start_queue_worker(queue)
-        monkeypatch.setenv("SSL_CERT_FILE", str(secrets / "tls_certificate"))
-        trusted = ssl.create_default_context(cafile=str(secrets / "tls_certificate"))
-        composed.url = f"https://localhost:{port}"
-
-        def answers() -> bool:
-            try:
-                return httpx.get(f"{composed.url}/readyz", verify=trusted, timeout=5).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        for _ in range(2):  # each replica in its turn
-            wait_for(answers, 90, "the proxy does not answer")
-        composed.operator = OperatorClient(composed.url, composed.token)
-        add_server_data(composed)
-        recipe = {"name": "feddf", "options": {"schedule": {"epochs": 1}}}
-        federation, reports = run_federation(composed, tmp_path / "devices", federation_request("far", recipe))
-        assert federation.state == "finished"
-        assert all(report.rounds_trained == 2 for report in reports.values())
-        kinds = {(job.kind, job.queue) for job in composed.operator.each(composed.operator.jobs)}
-        assert kinds == {("initialize", "cpu"), ("round", "gpu")}
-        for number in range(2):
-            assert list((tmp_path / "home" / f"api-{number}").rglob("*.db")) == []
-        assert any("/potstill/blobs/" in line for line in bucket_server.door.seen)
-    finally:
-        composed.close()
-        _postgres(f"DROP DATABASE {database} WITH (FORCE)")
+    composed.start_proxy()
+    for queue in ("cpu", "gpu"):
+        composed.start_queue_worker(queue)
+    add_server_data(composed)
+    recipe = {"name": "feddf", "options": {"schedule": {"epochs": 1}}}
+    federation, reports = run_federation(composed, tmp_path / "devices", federation_request("far", recipe))
+    assert federation.state == "finished"
+    assert all(report.rounds_trained == 2 for report in reports.values())
+    kinds = {(job.kind, job.queue) for job in composed.operator.each(composed.operator.jobs)}
+    assert kinds == {("initialize", "cpu"), ("round", "gpu")}
+    for number in range(2):
+        assert list((tmp_path / "home" / f"api-{number}").rglob("*.db")) == []
+    assert any("/potstill/blobs/" in line for line in bucket_server.door.seen)
 
 
 def test_the_chart_has_what_the_compose_file_has() -> None:

@@ -1,7 +1,6 @@
 """Up and down, empty and filled, on SQLite and PostgreSQL; several processes at once; the models say the same."""
 
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -20,9 +18,9 @@ from sqlalchemy import Engine, create_engine, inspect, select
 from service.config import Settings
 from service.persistence import migrate
 from service.persistence.tables import Base, UtcDateTime
+from tests.databases import databases
 
 ROOT = Path(__file__).parents[2]
-POSTGRES = os.environ.get("POTSTILL_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 TABLES = {table.name for table in Base.metadata.sorted_tables}
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -33,16 +31,8 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting
     if request.param == "sqlite":
         yield Settings(home=tmp_path, database_url=None)
         return
-    try:
-        server = psycopg.connect(POSTGRES, autocommit=True, connect_timeout=3)
-    except psycopg.OperationalError as error:
-        pytest.skip(f"NOT TESTED ON POSTGRESQL: {POSTGRES} does not answer ({str(error).splitlines()[0]})")
-    name = f"potstill_{secrets.token_hex(4)}"
-    server.execute(f"CREATE DATABASE {name}")
-    host = POSTGRES.partition("://")[2].rpartition("/")[0]
-    yield Settings(home=tmp_path, database_url=f"postgresql+psycopg://{host}/{name}")
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    server.close()
+    with databases() as made:
+        yield Settings(home=tmp_path, database_url=made.url(made.create()))
 
 
 @pytest.fixture

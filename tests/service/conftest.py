@@ -5,7 +5,6 @@ that are driven by hand where a worker would do it.
 import asyncio
 import json
 import os
-import secrets
 import shutil
 import struct
 import threading
@@ -35,9 +34,9 @@ from service.persistence import migrate
 from service.persistence.engine import Database
 from service.persistence.tables import Base, JobRow, UpdateRow
 from tests.bucket_server import BucketServer, serve
+from tests.databases import Databases, databases
 
 Arrays = dict[str, np.ndarray]
-POSTGRES = os.environ.get("POTSTILL_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 TASK = {"kind": "classification", "num_classes": 3, "input": {"shape": [2], "dtype": "float32"}}
 SPECS: dict[str, tuple[str, tuple[int, ...]]] = {
     "conv.weight": ("F32", (4, 1, 3, 3)),
@@ -395,36 +394,68 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+class Filled:
+    """Databases with tables, copies of a template, when tests run distributed. They are used again, emptied: to drop
+    one takes PostgreSQL a checkpoint.
+    """
+
+    def __init__(self, databases: Databases):
+        self._databases, self._template = databases, databases.create()
+        migrate.upgrade(Settings(database_url=databases.url(self._template)))
+        self._used: list[str] = []
+        self._free: list[str] = []
+
+    def take(self) -> str:
+        """Return the address of an empty one."""
+        if self._free:
+            name = self._free.pop()
+            self._empty(name)
+        else:
+            name = self._databases.create(self._template)
+        self._used.append(name)
+        return self._databases.url(name)
+
+    def _empty(self, name: str) -> None:
+        with psycopg.connect(self._databases.url(name).replace("+psycopg", ""), autocommit=True) as link:
+            link.execute("SET session_replication_role = replica")  # rows go in any order
+            link.execute(";".join(f"DELETE FROM {table.name}" for table in Base.metadata.sorted_tables))
+            link.execute("SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'")
+
+    def give_back(self, url: str) -> None:
+        """Have one used again."""
+        name = url.rpartition("/")[2]
+        if name in self._used:
+            self._used.remove(name)
+            self._free.append(name)
+
+    def give_all_back(self) -> None:
+        """Have all used again."""
+        self._free += self._used
+        self._used.clear()
+
+
 @pytest.fixture(scope="session")
-def empty_database() -> Iterator[Callable[[], str | None]]:
-    """What makes PostgreSQL databases with tables, copies of a template, when the tests run distributed; else None."""
+def filled() -> Iterator[Filled | None]:
+    """What makes PostgreSQL databases when the tests run distributed; else None, and SQLite it is."""
     if "POTSTILL_TEST_DISTRIBUTED" not in os.environ:
-        yield lambda: None
+        yield None
         return
-    server = psycopg.connect(POSTGRES, autocommit=True)
-    host = POSTGRES.partition("://")[2].rpartition("/")[0]
-    made: list[str] = []
+    with databases() as made:
+        yield Filled(made)
 
-    def create(template: str = "template1") -> str:
-        made.append(f"potstill_{secrets.token_hex(6)}")
-        server.execute(f"CREATE DATABASE {made[-1]} TEMPLATE {template}")
-        return made[-1]
 
-    filled = create()
-    migrate.upgrade(Settings(database_url=f"postgresql+psycopg://{host}/{filled}"))
-    yield lambda: f"postgresql+psycopg://{host}/{create(filled)}"
-    for name in made:
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    server.close()
+@pytest.fixture(scope="module", autouse=True)
+def _databases_of_a_module(filled: Filled | None) -> Iterator[None]:
+    yield
+    if filled is not None:
+        filled.give_all_back()
 
 
 SettingsMaker = Callable[..., Settings]
 
 
 @pytest.fixture(scope="session")
-def make_settings(
-    template: Path, tmp_path_factory: pytest.TempPathFactory, empty_database: Callable[[], str | None]
-) -> SettingsMaker:
+def make_settings(template: Path, tmp_path_factory: pytest.TempPathFactory, filled: Filled | None) -> SettingsMaker:
     """Return a function that makes settings on a fresh folder with a migrated database."""
 
     def make(**changes: Any) -> Settings:
@@ -432,7 +463,7 @@ def make_settings(
         shutil.copy(template / "potstill.db", home / "potstill.db")
         values = {
             "home": home,
-            "database_url": None if "database_url" in changes else empty_database(),
+            "database_url": None if filled is None or "database_url" in changes else filled.take(),
             "broker_url": None,
             "blob_dir": None,
             "secret": "a secret of the tests",
@@ -450,8 +481,11 @@ def make_settings(
 
 
 @pytest.fixture
-def settings(make_settings: SettingsMaker) -> Settings:
-    return make_settings()
+def settings(make_settings: SettingsMaker, filled: Filled | None) -> Iterator[Settings]:
+    made = make_settings()
+    yield made
+    if filled is not None:
+        filled.give_back(made.resolved_database_url)
 
 
 @pytest.fixture(scope="session")
@@ -488,18 +522,10 @@ def bucket_server() -> Iterator[BucketServer]:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL database of this run's own, with tables."""
-    try:
-        server = psycopg.connect(POSTGRES, autocommit=True, connect_timeout=3)
-    except psycopg.OperationalError as error:
-        pytest.skip(f"NOT TESTED ON POSTGRESQL: {POSTGRES} does not answer ({str(error).splitlines()[0]})")
-    name = f"potstill_{secrets.token_hex(4)}"
-    server.execute(f"CREATE DATABASE {name}")
-    host = POSTGRES.partition("://")[2].rpartition("/")[0]
-    url = f"postgresql+psycopg://{host}/{name}"
-    migrate.upgrade(Settings(database_url=url))
-    yield url
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    server.close()
+    with databases() as made:
+        url = made.url(made.create())
+        migrate.upgrade(Settings(database_url=url))
+        yield url
 
 
 @pytest.fixture
