@@ -339,7 +339,7 @@ class Transport:
         answer = self._http.send(sent, stream=stream, auth=None)
         if "ETag" in response.headers:
             answer.headers["ETag"] = response.headers["ETag"]
-        if answer.status_code == 403:  # the address has expired: the service gives another one
+        if answer.status_code in (403, 500):  # it has expired, or the store stumbled: the service gives another
             answer.status_code = 503
         return answer
 

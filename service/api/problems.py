@@ -131,7 +131,9 @@ def _collided(request: Request, error: Exception) -> Response:
 
 
 def _unstorable(request: Request, error: Exception) -> Response:
-    """PostgreSQL holds no NUL in texts, which SQLite does."""
+    """PostgreSQL holds no NUL in texts, which SQLite does; so nothing has an id with one."""
+    if "\0" in request.scope["path"]:
+        return problem(request.scope, "not-found", "nothing here has such an id")
     detail = "a text holds a NUL character, or a number is out of range; send it without"
     return problem(request.scope, "invalid-request", detail)
 

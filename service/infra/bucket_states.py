@@ -28,11 +28,19 @@ class BucketStates:
 
     @contextlib.contextmanager
     def open(self, job_id: str, every_seconds: float) -> Iterator[Path]:
-        """Fetch a job's states; send what comes to be in the folder, every so often and at the end."""
+        """Fetch a job's states; send what comes to be in the folder, every so often and at the end.
+
+        Raises:
+            DomainError: unavailable; a job that waits for the store loses less than one that begins anew.
+        """
         folder, prefix, ending = self._root / f"{STATES}{job_id}", f"checkpoints/{job_id}/", threading.Event()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        sent = self._fetch(folder, prefix)
+        try:
+            sent = self._fetch(folder, prefix)
+        except DomainError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
         def keep_in_step() -> None:
             while not ending.wait(every_seconds):
@@ -53,16 +61,15 @@ class BucketStates:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _fetch(self, folder: Path, prefix: str) -> set[str]:
-        """Bring what is there, and return the names; without the store the job begins anew."""
+        """Bring what is there, and return the names."""
         found: set[str] = set()
-        with _without_the_store("fetch"):
-            for item in self._bucket.listing(prefix):
-                name = item["Key"].rpartition("/")[2]
-                part = folder / f".fetch-{name}"
-                with contextlib.suppress(FileNotFoundError), part.open("wb") as file:
-                    file.writelines(self._bucket.read(prefix + name, 0, None))
-                    part.rename(folder / name)
-                    found.add(name)
+        for item in self._bucket.listing(prefix):
+            name = item["Key"].rpartition("/")[2]
+            part = folder / f".fetch-{name}"
+            with contextlib.suppress(FileNotFoundError), part.open("wb") as file:
+                file.writelines(self._bucket.read(prefix + name, 0, None))
+                part.rename(folder / name)
+                found.add(name)
         return found
 
     def _send(self, folder: Path, prefix: str, sent: set[str]) -> None:

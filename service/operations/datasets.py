@@ -97,6 +97,8 @@ def register(
 
 def find(session: Session, name_or_id: str) -> DatasetRow | None:
     """Return a data set by its id or its name."""
+    if "\0" in name_or_id:  # PostgreSQL refuses to look for one
+        return None
     return (
         session.get(DatasetRow, name_or_id)
         or session.scalars(select(DatasetRow).where(DatasetRow.name == name_or_id)).first()

@@ -247,3 +247,21 @@ def test_a_dead_service_does_not_multiply_the_retries(tmp_path: Path) -> None:
     with pytest.raises(errors.TransportError):
         download(transport, "/w", tmp_path / "m", digest=DIGEST)
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("stumble", [httpx.Response(403), httpx.Response(500), httpx.ConnectError("refused")])
+def test_a_download_that_the_store_does_not_give_is_asked_for_again(
+    stumble: httpx.Response | Exception, tmp_path: Path
+) -> None:
+    """The service names an address in the store; an expired one is replaced; the token stays at home."""
+
+    def sent_on() -> httpx.Response:
+        return httpx.Response(307, headers={"Location": "http://store.test/blob?X-Amz-Signature=1", "ETag": '"x"'})
+
+    handler, seen = series(sent_on(), stumble, sent_on(), httpx.Response(200, content=b"weights"))
+    transport, _ = make(handler, token="pst_secret")
+    digest = "sha256-" + hashlib.sha256(b"weights").hexdigest()
+    assert download(transport, "/v1/models/mdl_1/weights", tmp_path / "model", digest=digest) == digest
+    assert (tmp_path / "model").read_bytes() == b"weights"
+    assert [request.url.host for request in seen] == ["potstill.test", "store.test"] * 2
+    assert ["Authorization" in request.headers for request in seen] == [True, False] * 2

@@ -28,10 +28,11 @@ from .conftest import CLASSES, SHAPE, add_server_data, federation_request, image
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif("POTSTILL_TEST_DISTRIBUTED" not in os.environ, reason="make test-distributed"),
 ]
 MIB = 1 << 20
+PATIENCE = 200.0  # seconds; on two busy cores a job takes a minute
 RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}}
 TRAINED = ("east", "north")
 
@@ -96,12 +97,12 @@ class Devices:
                 path = self._folder / f"update-{task.round.index}.safetensors"
                 write_file(path, moved, {"num_samples": "50", "base_model": task.model.id})
                 self.ready.set()
-                assert self.gate.wait(300)
+                assert self.gate.wait(2 * PATIENCE)
                 self.receipts.append(client.push_update(task.round.id, path, url=task.upload_url, direct=True))
 
     def finish(self) -> None:
         for thread in self._threads:
-            thread.join(timeout=240)
+            thread.join(timeout=2 * PATIENCE)
         assert self.errors == [], self.errors
         assert not any(thread.is_alive() for thread in self._threads), self._composed.log("worker")[-3000:]
         assert self.trained == dict.fromkeys(TRAINED, 2)
@@ -160,7 +161,7 @@ def test_kills_and_a_store_that_goes_away_change_no_bit(
     assert sum(line.startswith("GET") and "/blobs/" in line and "signed" in line for line in door.seen) >= 6
 
     storm = Devices(composed, tmp_path, "storm")
-    wait_for(storm.ready.is_set, why="the device by hand has nothing to do")
+    wait_for(storm.ready.is_set, PATIENCE, "the device by hand has nothing to do")
     first = wait_for(lambda: composed.operator.rounds(storm.created.id).items)[0]
     with away(door, 4):  # during an upload: the direct way is closed, and the other one answers 503
         storm.gate.set()
@@ -168,18 +169,27 @@ def test_kills_and_a_store_that_goes_away_change_no_bit(
     killed = kill_the_replica_that_uploads(composed, door)
     door.hanging = 0.0
     composed.start_replica(killed)
-    job = wait_for(storm.distilling, why="no job distils")
+    job = wait_for(storm.distilling, seconds=PATIENCE, why="no job distils")
     states = f"/checkpoints/{job.id}/"
-    wait_for(lambda: any(line.startswith("PUT") and states in line for line in list(door.seen)), why="no state is kept")
+    wait_for(
+        lambda: any(line.startswith("PUT") and states in line for line in list(door.seen)),
+        seconds=PATIENCE,
+        why="no state is kept",
+    )
     composed.kill("worker-gpu")
     with away(door, 4):  # what the next worker needs cannot be fetched
         composed.start_queue_worker("gpu")
-        wait_for(lambda: any(each.error == "unavailable" for each in storm.jobs()), why="no job was put back")
-    wait_for(lambda: composed.operator.round(first.id).state == "published", 120, "the round does not end")
-    second = wait_for(storm.distilling, 120, "no second job distils")
+        wait_for(
+            lambda: any(each.error == "unavailable" for each in storm.jobs()),
+            seconds=PATIENCE,
+            why="no job was put back",
+        )
+    wait_for(lambda: composed.operator.round(first.id).state == "published", PATIENCE, "the round does not end")
+    second = wait_for(storm.distilling, PATIENCE, "no second job distils")
     with away(door, 3):  # the result cannot be put
         wait_for(
             lambda: any(each.id == second.id and each.error == "unavailable" for each in storm.jobs()),
+            seconds=PATIENCE,
             why="the job was not put back",
         )
     storm.finish()

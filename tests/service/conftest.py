@@ -542,7 +542,7 @@ def postgres(postgres_url: str) -> str:
 def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[SimpleNamespace]:
     """Settings and an empty store, once on each database."""
     if request.param == "sqlite":
-        settings = make_settings()
+        settings = make_settings(database_url=None)
     else:
         settings = make_settings(database_url=request.getfixturevalue("postgres"))
     database = Database(settings)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.config import Settings
+from service.domain.errors import DomainError
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import STATES, Blobs
 from tests.bucket_server import BucketServer
@@ -73,11 +74,22 @@ def test_states_of_jobs_that_are_over_are_swept(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", ["bucket"], indirect=True)
 def test_a_store_that_is_away_stops_no_job(machine: Machine, bucket_server: BucketServer) -> None:
     here = machine("here")
-    bucket_server.door.down = True
     with here.states("job_1", 0.05) as folder:
-        assert list(folder.iterdir()) == []
+        bucket_server.door.down = True
         (folder / "a").write_bytes(b"x")
         time.sleep(0.2)
         bucket_server.door.down = False
         until(lambda: seen(machine("there"), "job_1") == {"a": b"x"})
     here.forget_states("job_1")
+
+
+@pytest.mark.parametrize("machine", ["bucket"], indirect=True)
+def test_a_job_waits_for_its_states_rather_than_begin_anew(
+    machine: Machine, bucket_server: BucketServer, tmp_path: Path
+) -> None:
+    here = machine("here")
+    bucket_server.door.down = True
+    with pytest.raises(DomainError) as refused, here.states("job_1", 60.0):
+        pass
+    assert refused.value.kind == "unavailable"
+    assert not list(tmp_path.rglob(f"{STATES}*"))

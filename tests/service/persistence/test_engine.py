@@ -16,8 +16,8 @@ from service.persistence.tables import JobRow, TokenRow
 KEY = b"k" * 16
 
 
-def test_sqlite_is_set_up_for_several_processes(settings: Any) -> None:
-    database = Database(settings)
+def test_sqlite_is_set_up_for_several_processes(make_settings: Any) -> None:
+    database = Database(make_settings(database_url=None))
     with database.read() as session:
         pragmas = {
             name: session.execute(text(f"PRAGMA {name}")).scalar()
