@@ -62,7 +62,7 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
             actual=len(mine),
             open=[{"id": row.id, "offset": row.offset, "length": row.length} for row in mine[:20]],
         )
-    total = session.scalar(select(func.coalesce(func.sum(UploadRow.length), 0)).where(*_open())) or 0
+    total = int(session.scalar(select(func.sum(UploadRow.length)).where(*_open())) or 0)  # PostgreSQL's is a Decimal
     if total + length > settings.max_open_upload_bytes:
         raise DomainError(
             "storage-full",
@@ -105,7 +105,7 @@ def find(session: Session, owner: str, upload_id: str) -> UploadRow:
     Raises:
         DomainError: not-found, also for those of others, and for one that has expired or has counted.
     """
-    row = session.get(UploadRow, upload_id)
+    row = None if "\0" in upload_id else session.get(UploadRow, upload_id)  # which PostgreSQL would refuse to look for
     if row is None or row.owner != owner or row.target is not None or row.expires_at <= now():
         raise not_found("upload", upload_id)
     return row
@@ -225,7 +225,7 @@ def remove(session: Session, owner: str, upload_id: str) -> None:
 
 def discard(session: Session, owner: str, upload_id: str) -> None:
     """End an upload, if it is there: what it was meant for was refused."""
-    row = session.get(UploadRow, upload_id)
+    row = None if "\0" in upload_id else session.get(UploadRow, upload_id)
     if row is not None and row.owner == owner and row.target is None:
         _drop(session, row)
 
@@ -271,7 +271,7 @@ def spend(session: Session, held: Held, target: str, answer: dict[str, Any]) -> 
 
 def answered(session: Session, owner: str, upload_id: str, target: str) -> dict[str, Any] | None:
     """Return what this very delivery was answered before, if it has counted."""
-    row = session.get(UploadRow, upload_id)
+    row = None if "\0" in upload_id else session.get(UploadRow, upload_id)  # which PostgreSQL would refuse to look for
     if row is None or row.owner != owner or row.target != target[:255]:
         return None
     return row.answer

@@ -155,6 +155,7 @@ def _hold(values: dict[str, Any], digest: str, begin: Any) -> None:
         assert digest_of(bucket.path(digest))[0] == digest
 
 
+@pytest.mark.skipif("POTSTILL_TEST_DISTRIBUTED" not in os.environ, reason="make test-distributed")
 def test_two_processes_fetch_one_copy_once(bucket: BlobBucket, server: BucketServer, values: dict[str, Any]) -> None:
     digest = stored(bucket, os.urandom(1 << 20))
     context = multiprocessing.get_context("spawn")
