@@ -92,3 +92,19 @@ def test_a_model_that_is_worse_than_chance_cannot_be_judged_when_it_is_bad(feder
     updates[0] = spoiled(tmp_path, updates[0])
     result = run(made.spec("left-out", updates, on_bad_teacher="exclude"), ignore)
     assert list(result.metrics["excluded"]) == ["ward-1"]
+
+
+@pytest.mark.parametrize("recipe", ["fedadam", "fedyogi", "fedavg"])
+def test_a_finite_value_that_overflows_later_is_somebodys(federation: Any, tmp_path: Path, recipe: str) -> None:
+    """The optimiser's moments, or the forward pass of the mean, overflow: the client is named, and can be left out."""
+    made = federation(tmp_path, presets.build(recipe), clients=3)
+    first, second, third = made.updates()
+    liar = spoiled(tmp_path, second)
+    updates = [first, liar, third]
+    with pytest.raises(JobFailure, match=f"Client '{liar.client}' sent values up to 3e[+]38") as caught:
+        run(made.spec("fails", updates), ignore)
+    assert (caught.value.code, caught.value.client) == ("non_finite", liar.client)
+    result = run(made.spec("left-out", updates, on_bad_teacher="exclude"), ignore)
+    assert list(result.metrics["excluded"]) == [liar.client]
+    honest = run(made.spec("honest", [first, third]), ignore)
+    assert result.models["main"].read_bytes() == honest.models["main"].read_bytes()

@@ -5,23 +5,18 @@ torch is imported only by jobs that run a network: a round that only averages ne
 
 from collections.abc import Callable
 
-from contract.tensors import TensorError
 from worker.checkpoints import Checkpoints
-from worker.parts.errors import PartError
-from worker.pipeline.blame import with_the_sound
+from worker.pipeline.blame import as_job_failures, with_the_sound
 from worker.specs import (
     GeneratorSpec,
     Handover,
     InitializeSpec,
-    JobFailure,
     JobResult,
     JobSpec,
     Progress,
     RoundSpec,
     ScoreSpec,
 )
-
-_STABLE = frozenset({"non_finite", "no_positive_weight", "schema_mismatch", "no_participants"})
 
 
 def run(
@@ -45,13 +40,8 @@ def run(
         JobFailure: the job cannot be done, whoever tries; its code is stable.
     """
     spec.output_dir.mkdir(parents=True, exist_ok=True)
-    try:
+    with as_job_failures():
         return _dispatch(spec, progress, device, checkpoints, hand_over)
-    except PartError as error:
-        code = error.code if error.code in _STABLE else "bad_option"
-        raise JobFailure(code, error.detail) from error
-    except TensorError as error:
-        raise JobFailure("non_finite" if error.code == "values" else "schema_mismatch", error.detail) from error
 
 
 def _dispatch(

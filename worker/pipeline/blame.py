@@ -2,8 +2,29 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 
-from worker.specs import JobFailure, JobResult, RoundSpec
+import numpy as np
+
+from contract.tensors import FLOATS, TensorError, TensorFile
+from worker.parts.errors import PartError
+from worker.specs import JobFailure, JobResult, RoundSpec, UpdateSpec
+
+_FAR = 1e6
+"""An update whose largest value exceeds the others' by this factor is no neighbour of theirs."""
+_STABLE = frozenset({"non_finite", "no_positive_weight", "schema_mismatch", "no_participants"})
+
+
+@contextmanager
+def as_job_failures() -> Iterator[None]:
+    """Give the refusals of parts and files the code of a job's failure."""
+    try:
+        yield
+    except PartError as error:
+        code = error.code if error.code in _STABLE else "bad_option"
+        raise JobFailure(code, error.detail) from error
+    except TensorError as error:
+        raise JobFailure("non_finite" if error.code == "values" else "schema_mismatch", error.detail) from error
 
 
 @contextmanager
@@ -31,10 +52,13 @@ def with_the_sound(spec: RoundSpec, fuse: Callable[[RoundSpec], JobResult]) -> J
     excluded: dict[str, str] = {}
     while True:
         try:
-            result = fuse(spec)
+            with as_job_failures():
+                result = fuse(spec)
         except JobFailure as failure:
+            if failure.code == "non_finite" and failure.client is None:
+                failure = _attributed(failure, spec.updates)
             if spec.on_bad_teacher != "exclude" or failure.client is None:
-                raise
+                raise failure
             excluded[failure.client] = f"{failure.code}: {failure.detail}"
             left = [each for each in spec.updates if each.client != failure.client]
             if len(left) < max(1, spec.min_updates):
@@ -44,3 +68,29 @@ def with_the_sound(spec: RoundSpec, fuse: Callable[[RoundSpec], JobResult]) -> J
             spec = spec.model_copy(update={"updates": left})
             continue
         return result.model_copy(update={"metrics": result.metrics | ({"excluded": excluded} if excluded else {})})
+
+
+def _attributed(failure: JobFailure, updates: list[UpdateSpec]) -> JobFailure:
+    """Return a failure that names the client whose values are out of all proportion to the others', if there is one.
+
+    Finite values can overflow only when they are fused: in the moments of a server's optimiser, or in the forward pass
+    of the mean. The average does not say whose they were.
+    """
+    if len(updates) < 2:
+        return failure
+    sizes = {update.client: _largest(update) for update in updates}
+    worst = max(sorted(sizes), key=lambda client: sizes[client])
+    usual = median(size for client, size in sizes.items() if client != worst)
+    if sizes[worst] <= _FAR * max(usual, np.finfo(np.float32).tiny):
+        return failure
+    detail = (
+        f"{failure.detail} Client {worst!r} sent values up to {sizes[worst]:.3g}, the others' median is {usual:.3g}"
+    )
+    return JobFailure(failure.code, detail, client=worst)
+
+
+def _largest(update: UpdateSpec) -> float:
+    """Return the largest absolute value of an update's float tensors, read one tensor at a time."""
+    with TensorFile(update.weights) as file:
+        floats = [name for name, info in file.header.tensors.items() if info.dtype in FLOATS and info.nbytes]
+        return max((float(np.abs(file.read(name).astype(np.float64)).max()) for name in floats), default=0.0)
