@@ -80,8 +80,8 @@ def _attributed(failure: JobFailure, updates: list[UpdateSpec]) -> JobFailure:
         return failure
     sizes = {update.client: _largest(update) for update in updates}
     worst = max(sorted(sizes), key=lambda client: sizes[client])
-    usual = median(size for client, size in sizes.items() if client != worst)
-    if sizes[worst] <= _FAR * max(usual, np.finfo(np.float32).tiny):
+    usual = float(median([size for client, size in sizes.items() if client != worst]))
+    if sizes[worst] <= _FAR * max(usual, float(np.finfo(np.float32).tiny)):
         return failure
     detail = (
         f"{failure.detail} Client {worst!r} sent values up to {sizes[worst]:.3g}, the others' median is {usual:.3g}"
