@@ -49,13 +49,17 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "C14": ("answer lost, client retries", (f"{C}::test_c14_the_answer_got_lost",)),
     "C19": ("names used as paths", (f"{C}::test_c19_names_are_no_paths",)),
-    "D01": ("task delivered again while it runs", (f"{BREAKS}::{LEASE}",)),
+    "D01": (
+        "task delivered again while it runs",
+        (f"{BREAKS}::test_wake_ups_that_come_again_while_their_job_runs", f"{BREAKS}::{LEASE}"),
+    ),
     "D02": ("CUDA after fork", ("tests/cases/test_d_workers.py::test_d02_nothing_touches_cuda_before_the_child",)),
     "D04": (
         "worker child killed",
         (
             "tests/e2e/test_kills.py::test_worker_killed_in_the_middle_of_a_job",
             f"{JOBS}::test_a_job_that_fails_again_and_again_holds_nobody_up",
+            "tests/cases/test_d_workers.py::test_d04_a_job_that_is_always_too_large",
             f"{RUNNER}::test_a_child_has_its_own_limit_of_memory",
         ),
     ),

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,13 @@ class Storm:
         self.out(f"{self.world.mode}: {recipe} undisturbed, {time.monotonic() - begun:.0f} s")
 
     def federation(self, recipe: str, kills: int, only: list[str] | None = None) -> Outcome:
-        """Run a federation under so many kills, or as many as fit into its life."""
+        """Run a federation under so many kills, or as many as fit into its life: of any kind, or in turn of some."""
         label = f"storm-{recipe}-{self.report.federations}"
         created, devices = self.world.begin(recipe, label)
-        kinds = only or [kind for kind in self.world.kinds for _ in range(CHANCES[kind])]
-        done = 0
+        kinds = [kind for kind in self.world.kinds for _ in range(CHANCES[kind])]
+        turns, done = cycle(only or []), 0
         while done < kills and not self._over(created.id):
-            kind = self._rng.choice(kinds)
+            kind = next(turns) if only else self._rng.choice(kinds)
             self._moment(created.id, devices)
             where = self._where(created.id)
             if self.world.kinds[kind](self._rng):

@@ -119,10 +119,16 @@ class Devices:
 
 
 class World:
-    """API, worker, broker and database: 'embedded' in one folder, or 'distributed' over PostgreSQL and Redis."""
+    """API, worker, broker and database: 'embedded' in one folder, or 'distributed' over PostgreSQL and Redis.
 
-    def __init__(self, folder: Path, mode: str):
-        self.mode, self.folder, self.closed = mode, folder, False
+    Args:
+        folder: everything is in here.
+        mode: which of the two.
+        rounds: of a federation that only averages; one that distils has two.
+    """
+
+    def __init__(self, folder: Path, mode: str, rounds: int = 4):
+        self.mode, self.folder, self.closed, self._rounds = mode, folder, False, rounds
         self.redis = self.postgres = None
         env = dict(SETTINGS)
         if mode == "distributed":
@@ -196,7 +202,7 @@ class World:
         if recipe in ("fedavg", "scaffold"):
             request["datasets"] = {}
             request["local"] = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 2, "batch_size": 16}
-            request["rounds"] = rounds | {"total": 4}
+            request["rounds"] = rounds | {"total": self._rounds}
         if recipe == "scaffold":
             request["local"]["objective"] = {"kind": "scaffold"}
         operator = self.deployment.operator

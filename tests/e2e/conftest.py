@@ -88,9 +88,9 @@ class Deployment:
         except httpx.HTTPError:
             return False
 
-    def start_worker(self, name: str = "worker") -> None:
-        options = ["--pool=threads", "--concurrency=1", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-        self._start(name, "celery", "-A", "worker.app", "worker", *options, "--loglevel=INFO")
+    def start_worker(self, name: str = "worker", app: str = "worker.app", threads: int = 1) -> None:
+        options = [f"--concurrency={threads}", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+        self._start(name, "celery", "-A", app, "worker", "--pool=threads", *options, "--loglevel=INFO")
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid
