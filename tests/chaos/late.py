@@ -12,7 +12,10 @@ from worker.app import app
 
 VISIBILITY_SECONDS = 10
 app.conf.task_acks_late = True
-app.conf.broker_transport_options = app.conf.broker_transport_options | {"visibility_timeout": VISIBILITY_SECONDS}
+app.conf.broker_transport_options = app.conf.broker_transport_options | {
+    "visibility_timeout": VISIBILITY_SECONDS,
+    "unacked_restore_throttle": 1,  # look every ten seconds for what came due, not every hundred
+}
 
 
 @signals.task_postrun.connect  # type: ignore[untyped-decorator]
