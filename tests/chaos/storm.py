@@ -16,6 +16,8 @@ from client_sdk.errors import PotstillError
 from tests.chaos.world import Devices, Outcome, World
 
 CHANCES = {"child": 4, "worker": 3, "api": 3, "broker": 2, "database": 2}
+LASTING = ("feddf", "fedgo")  # whose jobs keep states
+PATIENCE = 120.0  # with devices that train before such a job begins
 
 
 @dataclass
@@ -99,7 +101,8 @@ class Storm:
         turns, done = cycle(only or []), 0
         while done < kills and not self._over(created.id):
             kind = next(turns) if only else self._rng.choice(kinds)
-            self._moment(created.id, devices)
+            if self._moment(recipe, created.id, devices) and not only:
+                kind = self._rng.choice(["child", "worker"])  # who is gone leaves the state to the next one
             where = self._where(created.id)
             if self.world.kinds[kind](self._rng):
                 done += 1
@@ -125,10 +128,16 @@ class Storm:
     def _over(self, id_: str) -> bool:
         return self.world.state(id_) in ("finished", "failed", "cancelled")
 
-    def _moment(self, id_: str, devices: Devices) -> None:
-        """Wait: for any moment, a job that runs, an upload on its way, or a job that has put a state on the disk."""
+    def _moment(self, recipe: str, id_: str, devices: Devices) -> bool:
+        """Wait: for any moment, a job that runs, an upload on its way, or a job that has put a state on the disk.
+
+        Return whether there is such a state.
+        """
         rng = self._rng
-        kind, pause = rng.choice(self._moments), rng.uniform(0, self._longest)
+        kind, pause = (
+            rng.choice([each for each in self._moments if each != "state" or recipe in LASTING]),
+            rng.uniform(0, self._longest),
+        )
         end = time.monotonic() + self._longest
         if kind == "job":
             while not self._where(id_) and time.monotonic() < end:
@@ -136,11 +145,13 @@ class Storm:
             time.sleep(pause / 3)
         elif kind == "state":
             folder = self.world.deployment.settings.resolved_blob_dir / "tmp"
-            while time.monotonic() < end + 8 and not any(folder.glob("checkpoints-*/*.safetensors")):
+            while time.monotonic() < end + PATIENCE and not any(folder.glob("checkpoints-*/*.safetensors")):
                 if self._over(id_):
-                    return
+                    return False
+                self.world.mend()
                 time.sleep(0.02)
-            time.sleep(pause / 3)
+            time.sleep(pause / 10)
+            return any(folder.glob("checkpoints-*/*.safetensors"))
         elif kind == "upload":
             taken = sum(devices.taken.values())
             folder = self.world.deployment.settings.resolved_blob_dir / "tmp"
@@ -148,6 +159,7 @@ class Storm:
                 time.sleep(0.005)
         else:
             time.sleep(pause)
+        return False
 
     def _where(self, id_: str) -> str:
         try:
