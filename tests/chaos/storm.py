@@ -134,10 +134,8 @@ class Storm:
         Return whether there is such a state.
         """
         rng = self._rng
-        kind, pause = (
-            rng.choice([each for each in self._moments if each != "state" or recipe in LASTING]),
-            rng.uniform(0, self._longest),
-        )
+        moments = [each for each in self._moments if each != "state" or recipe in LASTING]
+        kind, pause = rng.choice(moments), rng.uniform(0, self._longest)
         end = time.monotonic() + self._longest
         if kind == "job":
             while not self._where(id_) and time.monotonic() < end:

@@ -94,7 +94,7 @@ def published(deployment: Deployment, created: Any) -> list[Any]:
 def kinds(deployment: Deployment, created: Any) -> Counter[str]:
     """Count a federation's events."""
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    url = f"{deployment.url}/v1/federations/{created.id}/events?format=json&limit=1000"
+    url = f"{deployment.url}/v1/federations/{created.id}/events?format=json"
     return Counter(each["kind"] for each in httpx.get(url, headers=headers).raise_for_status().json()["items"])
 
 
