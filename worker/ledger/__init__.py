@@ -7,73 +7,32 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import TensorError, TensorFile, check_file, compare
-from contract.wire.federations import Prototype
 from service.config import Settings
 from service.domain.errors import DomainError
-from service.domain.federation import SERVER, FederationConfig
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import digest_of
 from service.infra.queue import Sender
-from service.operations import effects, jobs, lifecycle, overlap, publishing, workers
+from service.operations import effects, jobs, overlap, publishing, workers
 from service.operations.jobs import LostLease
 from service.operations.release import forget_copies
 from service.operations.unit import Store
 from service.persistence.engine import Database
-from service.persistence.tables import (
-    ClientRow,
-    DatasetRow,
-    DiscriminatorRow,
-    FederationRow,
-    ModelRow,
-    ParticipantRow,
-    RoundRow,
-    UpdateRow,
-)
-from worker.specs import (
-    Datasets,
-    GeneratorSpec,
-    Handover,
-    InitializeSpec,
-    JobFailure,
-    JobResult,
-    JobSpec,
-    Keeping,
-    NetworkRef,
-    Progress,
-    PrototypeSpec,
-    Resumed,
-    RoundSpec,
-    ScoreSpec,
-    UpdateSpec,
-)
+from service.persistence.tables import ModelRow, RoundRow
+from worker.ledger.loading import Claimed, Loader
+from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
 log = logging.getLogger("worker.ledger")
 Files = dict[Path, tuple[str, int]]
 """A file -> (digest, size)."""
 __all__ = ["Claimed", "DomainError", "Ledger", "LostLease"]
 _ABANDONED_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """A job that this worker holds, as long as `fence` is the newest."""
-
-    id: str
-    kind: str
-    fence: int
-    attempt: int
-    federation_id: str
-    round_id: str | None
 
 
 class Ledger:
@@ -86,6 +45,7 @@ class Ledger:
         self._blobs = open_blobs(settings)
         self._database = Database(settings)
         self._store = Store(self._database, self._blobs, self._wake)
+        self._loader = Loader(self._blobs)
 
     def _wake(self, queues: set[str]) -> None:
         for queue in sorted(queues):
@@ -259,15 +219,7 @@ class Ledger:
         """Return everything the job needs, with an empty folder for what it makes."""
         folder = self._blobs.work_dir(job.id, job.fence)
         with self._store.read() as session:
-            federation = session.get_one(FederationRow, job.federation_id)
-            config = lifecycle.config_of(federation)
-            if job.kind == "initialize":
-                return self._initialize(session, federation, config, folder)
-            if job.kind == "generator":
-                return self._generator(session, federation, config, folder)
-            if job.kind == "score":
-                return self._score(session, federation, config, folder)
-            return self._round(session, federation, config, session.get_one(RoundRow, job.round_id), folder)
+            return self._loader.load(session, job, folder)
 
     @contextlib.contextmanager
     def inputs(self, spec: JobSpec, report: Callable[[Progress], None]) -> Iterator[None]:
@@ -309,158 +261,6 @@ class Ledger:
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""
         shutil.rmtree(spec.output_dir, ignore_errors=True)
-
-    def _datasets(self, session: Session, config: FederationConfig) -> Datasets:
-        paths = {}
-        for role, id_ in config.datasets.model_dump().items():
-            if id_ is not None:
-                row = session.get(DatasetRow, id_)
-                if row is None:
-                    raise JobFailure("bad_option", f"the {role} data set was deleted; create the federation again")
-                paths[role] = self._blobs.path(row.digest)
-        return Datasets(**paths)
-
-    def _weights(self, session: Session, model_id: str | None) -> Path | None:
-        return None if model_id is None else self._blobs.path(session.get_one(ModelRow, model_id).digest)
-
-    def _prototype(self, session: Session, prototype: Prototype, model_id: str | None) -> PrototypeSpec:
-        network = NetworkRef(
-            architecture=prototype.architecture,
-            options=prototype.options,
-            weights=self._weights(session, model_id),
-        )
-        return PrototypeSpec(name=prototype.name, network=network)
-
-    def _initialize(
-        self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
-    ) -> InitializeSpec:
-        made = {p.name: self._prototype(session, p, p.initial_model) for p in config.published}
-        return InitializeSpec(
-            seed=federation.seed,
-            task=config.task,
-            server_model=made.pop(SERVER, None) if config.server_model else None,
-            prototypes=list(made.values()),
-            public=config.public,
-            datasets=self._datasets(session, config),
-            output_dir=folder,
-        )
-
-    def _generator(
-        self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
-    ) -> GeneratorSpec:
-        stage = config.recipe.discriminators
-        assert stage is not None
-        imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
-        federated = isinstance(stage.generator, GeneratorFedGan) and federation.gan_round > 0
-        current = lifecycle.current_models(session, federation.id)
-        return GeneratorSpec(
-            seed=federation.seed,
-            task=config.task,
-            generator=stage.generator,
-            weights=self._weights(session, imported),
-            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
-            unlabeled=self._datasets(session, config).unlabeled,
-            data=config.recipe.distil.data if config.recipe.distil else None,
-            gan_round=federation.gan_round,
-            gan=self._weights(session, current[lifecycle.GAN]) if federated else None,
-            updates=self._gan_updates(session, federation) if federated else [],
-            output_dir=folder,
-        )
-
-    def _gan_updates(self, session: Session, federation: FederationRow) -> list[UpdateSpec]:
-        return [
-            UpdateSpec(
-                client=client.name,
-                prototype=lifecycle.GAN,
-                weights=self._blobs.path(row.digest),
-                num_samples=row.num_samples,
-            )
-            for client, row in lifecycle.gan_updates(session, federation, federation.gan_round)
-        ]
-
-    def _score(self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path) -> ScoreSpec:
-        stage = config.recipe.discriminators
-        assert stage is not None
-        generator = session.get_one(ModelRow, lifecycle.current_models(session, federation.id)[lifecycle.GENERATOR])
-        unscored = {
-            client.name: self._blobs.path(row.digest) for client, row in lifecycle.unscored(session, federation.id)
-        }
-        return ScoreSpec(
-            task=config.task,
-            architecture=stage.plan.architecture,
-            options=stage.plan.options,
-            discriminators=unscored,
-            input_range=generator.metrics["input_range"],
-            datasets=self._server_sets(session, federation, config),
-            output_dir=folder,
-        )
-
-    def _server_sets(self, session: Session, federation: FederationRow, config: FederationConfig) -> Datasets:
-        """Return the server data of scores and rounds: drawn samples take the place of the unlabelled set."""
-        sets = self._datasets(session, config)
-        samples = lifecycle.current_models(session, federation.id).get(lifecycle.SAMPLES)
-        return sets if samples is None else sets.model_copy(update={"unlabeled": self._weights(session, samples)})
-
-    def _round(
-        self, session: Session, federation: FederationRow, config: FederationConfig, round_: RoundRow, folder: Path
-    ) -> RoundSpec:
-        bases, updates = round_.base_models, self._updates(session, round_)
-        prototypes = {p.name: self._prototype(session, p, bases[p.name]) for p in config.published}
-        return RoundSpec(
-            seed=federation.seed,
-            round_index=round_.index,
-            rounds_total=config.rounds.total,
-            task=config.task,
-            recipe=config.recipe,
-            local=config.local,
-            on_bad_teacher=config.rounds.on_bad_teacher,
-            min_updates=max(1, min(round_.min_updates, len(updates))),  # an operator may have closed it with fewer
-            gate=config.rounds.gate,
-            hand_over=config.runs_ahead and round_.index < config.rounds.total,
-            clients_total=len(lifecycle.live_clients(session, federation.id)),
-            server_model=prototypes.pop(SERVER, None) if config.server_model else None,
-            prototypes=list(prototypes.values()),
-            updates=updates,
-            datasets=self._server_sets(session, federation, config),
-            scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
-            state={
-                name: self._blobs.path(session.get_one(ModelRow, id_).digest)
-                for name, id_ in lifecycle.kept_state(session, federation.id).items()
-            },
-            output_dir=folder,
-        )
-
-    def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
-        rows = session.execute(
-            select(UpdateRow, ClientRow, ParticipantRow)
-            .join(ClientRow, ClientRow.id == UpdateRow.client_id)
-            .join(
-                ParticipantRow,
-                (ParticipantRow.client_id == UpdateRow.client_id) & (ParticipantRow.round_id == UpdateRow.round_id),
-            )
-            .where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
-            .order_by(ClientRow.name)
-        )
-        return [
-            UpdateSpec(
-                client=client.name,
-                prototype=participant.prototype,
-                weights=self._blobs.path(update.digest),
-                num_samples=update.num_samples,
-                label_counts=client.label_counts,
-                control_reset=update.control_reset,
-            )
-            for update, client, participant in rows
-        ]
-
-    def _scores(self, session: Session, federation: FederationRow, round_: RoundRow) -> dict[str, Path]:
-        rows = session.execute(
-            select(ClientRow.name, DiscriminatorRow.scores_digest)
-            .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
-            .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
-            .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
-        )
-        return {name: self._blobs.path(digest) for name, digest in rows if digest is not None}
 
 
 def _paths(value: Any) -> Iterator[Path]:

@@ -1,0 +1,31 @@
+"""The tables. The database is the truth: whatever a 2xx promised is in here or in a blob that a row names."""
+
+from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow, UploadRow
+from service.persistence.tables.base import Base, UtcDateTime
+from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow
+from service.persistence.tables.models import CurrentModelRow, DatasetRow, ManifestRow, ModelRow
+from service.persistence.tables.rounds import ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables.work import EventRow, JobRow, WorkerRow
+
+__all__ = [
+    "AuditRow",
+    "Base",
+    "ClientRow",
+    "CurrentModelRow",
+    "DatasetRow",
+    "DiscriminatorRow",
+    "EventRow",
+    "FederationRow",
+    "GanUpdateRow",
+    "IdempotencyRow",
+    "JobRow",
+    "ManifestRow",
+    "ModelRow",
+    "ParticipantRow",
+    "RoundRow",
+    "TokenRow",
+    "UpdateRow",
+    "UploadRow",
+    "UtcDateTime",
+    "WorkerRow",
+]

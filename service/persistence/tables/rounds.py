@@ -1,0 +1,78 @@
+"""Rounds, who was asked in them, and what they answered."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.persistence.tables.base import Base
+
+
+class RoundRow(Base):
+    """One round.
+
+    `groups_published_at` is when the models that its distillation leaves alone were published (FedSDD App. A.6);
+    `waits_for` is the round whose distilled models this one still lacks among its `base_models`.
+    """
+
+    __tablename__ = "rounds"
+    __table_args__ = (UniqueConstraint("federation_id", "index"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    index: Mapped[int]
+    state: Mapped[str] = mapped_column(index=True)
+    needed: Mapped[int]
+    min_updates: Mapped[int]
+    base_models: Mapped[dict[str, Any]]
+    models: Mapped[dict[str, Any]]
+    opened_at: Mapped[datetime]
+    deadline_at: Mapped[datetime]
+    extensions: Mapped[int] = mapped_column(default=0, server_default="0")
+    restarts: Mapped[int] = mapped_column(default=0, server_default="0")
+    closed_at: Mapped[datetime | None]
+    groups_published_at: Mapped[datetime | None]
+    published_at: Mapped[datetime | None]
+    waits_for: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
+    reason: Mapped[str | None] = mapped_column(Text)
+    metrics: Mapped[dict[str, Any]]
+
+
+class ParticipantRow(Base):
+    """A client that was asked in a round, and the prototype, or the group's copy of it, that it trains.
+
+    `silent_at` is when it will count as lost if no heartbeat comes; `lost_at` says that it does. Both are null once it
+    has answered, and for devices that send no heartbeats. `replaces` is the client whose place it took.
+    """
+
+    __tablename__ = "participants"
+    __table_args__ = (Index("ix_participants_silent_at", "silent_at"),)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), primary_key=True)
+    prototype: Mapped[str]
+    asked_at: Mapped[datetime | None]
+    fetched_at: Mapped[datetime | None]
+    heard_at: Mapped[datetime | None]
+    silent_at: Mapped[datetime | None]
+    lost_at: Mapped[datetime | None]
+    progress: Mapped[dict[str, Any] | None]
+    replaces: Mapped[str | None]
+
+
+class UpdateRow(Base):
+    """An accepted update; there is at most one a client and round. `excluded` says why it was not fused, if so."""
+
+    __tablename__ = "updates"
+    __table_args__ = (UniqueConstraint("round_id", "client_id"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"))
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), index=True)
+    base_model: Mapped[str]
+    digest: Mapped[str]
+    size: Mapped[int]
+    num_samples: Mapped[int]
+    control_reset: Mapped[bool] = mapped_column(default=False)
+    metrics: Mapped[dict[str, Any] | None]
+    received_at: Mapped[datetime]
+    excluded: Mapped[str | None] = mapped_column(Text)
+    removed_at: Mapped[datetime | None]
