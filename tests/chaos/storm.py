@@ -82,6 +82,7 @@ class Storm:
     ):
         self.world, self.report, self.out = world, report, out
         self._rng, self._longest, self._moments = random.Random(seed), longest, moments
+        self._states: set[Path] = set()
         self._calm: dict[str, list[tuple[Any, ...]]] = {}
 
     def calm(self, recipe: str) -> None:
@@ -131,7 +132,7 @@ class Storm:
     def _moment(self, recipe: str, id_: str, devices: Devices) -> bool:
         """Wait: for any moment, a job that runs, an upload on its way, or a job that has put a state on the disk.
 
-        Return whether there is such a state.
+        Return whether there is such a state, and a new one.
         """
         rng = self._rng
         moments = [each for each in self._moments if each != "state" or recipe in LASTING]
@@ -143,13 +144,14 @@ class Storm:
             time.sleep(pause / 3)
         elif kind == "state":
             folder = self.world.deployment.settings.resolved_blob_dir / "tmp"
-            while time.monotonic() < end + PATIENCE and not any(folder.glob("checkpoints-*/*.safetensors")):
-                if self._over(id_):
+            while not (new := set(folder.glob("checkpoints-*/*.safetensors")) - self._states):
+                if self._over(id_) or time.monotonic() > end + PATIENCE:
                     return False
                 self.world.mend()
                 time.sleep(0.02)
+            self._states |= new  # the next one waits until an attempt went on and wrote its own
             time.sleep(pause / 10)
-            return any(folder.glob("checkpoints-*/*.safetensors"))
+            return True
         elif kind == "upload":
             taken = sum(devices.taken.values())
             folder = self.world.deployment.settings.resolved_blob_dir / "tmp"
