@@ -9,6 +9,7 @@ is moto behind the door of `tests.bucket_server` (one a test run). What cannot b
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def start_redis(ending: ExitStack) -> str:
 
 def main() -> int:
     """Run the tests; return pytest's status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started here ends with it
     with tempfile.TemporaryDirectory(prefix="potstill-") as folder, ExitStack() as ending:
         postgres = POSTGRES if has_postgres(POSTGRES) else start_postgres(Path(folder), ending)
         broker = REDIS if has_redis(REDIS) else start_redis(ending)
