@@ -73,7 +73,7 @@ def run(
     if as_json:
         print_json(asdict(report))
     else:
-        out().print(summary(report))
+        out().print(summary(report), soft_wrap=True)
 
 
 def _counts(text: str | None) -> list[int] | None:
@@ -88,7 +88,8 @@ def _counts(text: str | None) -> list[int] | None:
 def summary(report: "RunReport") -> str:
     """Return a run report as one line."""
     accuracy = "" if report.accuracy is None else f"; accuracy of the final model {percent(report.accuracy)}"
-    return f"federation {report.state}; {report.rounds_trained} updates of {report.client_name} taken{accuracy}"
+    model = "" if report.model_path is None else f"\nits model: {report.model_path}"
+    return f"federation {report.state}; {report.rounds_trained} updates of {report.client_name} taken{accuracy}{model}"
 
 
 @app.command("list")

@@ -188,7 +188,8 @@ def create(
     with operator(url, token) as client:
         made = client.create_federation(body(spec))
         if start:
-            client.start_federation(made.id)
+            begun = client.start_federation(made.id)
+            made = made.model_copy(update={name: getattr(begun, name) for name in type(begun).model_fields})
     if as_json:
         print_json(made)
     else:

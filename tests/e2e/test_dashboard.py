@@ -158,6 +158,8 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
         hand.train()
     page.locator(".title .badge", has_text="finished").wait_for(timeout=60_000)
     wait_for(lambda: page.locator(".chart circle.dot").count() >= 2, why="no chart of two rounds")
+    ticks = page.locator(".accuracy .tick[text-anchor=middle]").all_text_contents()
+    assert ticks == ["1", "2", "round"], "every round of a short federation is on the axis"
     assert page.locator(".heat .share").count() == 4
     page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from client_sdk import OperatorClient
+from client_sdk import OperatorClient, RunReport
 from contract.wire.federations import FederationCreate
 from potstill import connection
 from potstill.cli import app
+from potstill.commands.client import summary
 from potstill.console import CliError, nest, parse_options
 
 FEDERATION: dict[str, Any] = {
@@ -380,3 +382,19 @@ def test_a_federation_says_what_it_waits_for(service: Service) -> None:
     service.on("GET", "/v1/federations/fed_1", waiting)
     service.on("GET", "/v1/jobs", {"items": [], "next": None})
     assert "waiting for 2 clients to open a round" in call("federation", "show", "fed_1").output
+
+
+def test_a_federation_that_is_started_at_once_is_shown_as_started(service: Service) -> None:
+    service.on("POST", "/v1/federations", {**FEDERATION, "state": "created", "join_token": "pst_join_1"})
+    service.on("POST", "/v1/federations/fed_1/start", {**FEDERATION, "state": "preparing"})
+    arguments = "--name a --recipe fedavg --architecture mlp --input-shape 2 --classes 3 --start --json"
+    shown = json.loads(call("federation", "create", *arguments.split()).stdout)
+    assert (shown["state"], shown["join_token"]) == ("preparing", "pst_join_1")
+
+
+def test_a_device_says_where_its_model_is() -> None:
+    report = RunReport("finished", "cli_1", "ward-7", "fed_1", 120, accuracy=0.5, model_path=Path("a/m.safetensors"))
+    assert summary(report).splitlines() == [
+        "federation finished; 0 updates of ward-7 taken; accuracy of the final model 50.0 %",
+        "its model: a/m.safetensors",
+    ]

@@ -36,7 +36,7 @@ export function lines(series, { label, rounds }) {
     const digits = high - low < 0.1 ? 1 : 0;
     root.append(svg("text", { class: "tick", x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value, digits)));
   }
-  for (const round of steps(first, last, 10).filter(Number.isInteger)) {
+  for (const round of steps(first, last, Math.min(10, last - first)).filter(Number.isInteger)) {
     root.append(svg("text", { class: "tick", x: x(round), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, round));
   }
   root.append(svg("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));

@@ -145,7 +145,7 @@ export class FederationPage {
   renderJoin() {
     return el("div", { class: "empty" },
       el("p", {}, "No device has joined yet. The join token was shown when the federation was created",
-        this.may ? "; rotate it to get a new one. On each device:" : ". On each device:"),
+        this.may ? "; New join token makes another one. On each device:" : ". On each device:"),
       command(`potstill client run --url ${location.origin} --federation ${this.federation.id} \\\n    --join-token pst_join_… --data my.npz --name device-1`));
   }
 

@@ -35,6 +35,8 @@ export function ago(text) {
   return age === null ? "never" : past(age);
 }
 
+export const sofar = (text) => `${seconds(Math.max(0, Math.round(since(text))))} so far`;
+
 export function clock(text) {
   const at = new Date(text);
   const today = at.toDateString() === new Date().toDateString();

@@ -4,7 +4,7 @@ import { download, post, remove } from "./api.js";
 import { attempt, confirm } from "./dialogs.js";
 import { badge, button, el, panel, table } from "./dom.js";
 import { progress } from "./events.js";
-import { ago, bytes, clock, NONE, percent, seconds, short, words } from "./format.js";
+import { ago, bytes, clock, NONE, percent, seconds, short, sofar, words } from "./format.js";
 
 export function clients(page, federation) {
   if (!page.clients.length) return [];
@@ -33,7 +33,7 @@ async function revoke(page, client) {
 function duration(job) {
   if (!job.started_at) return NONE;
   const end = job.finished_at ? Date.parse(job.finished_at) : job.state === "running" ? null : Date.parse(job.started_at);
-  return end === null ? el("span", { "data-since": job.started_at }, ago(job.started_at)) : seconds((end - Date.parse(job.started_at)) / 1000);
+  return end === null ? el("span", { "data-running": job.started_at }, sofar(job.started_at)) : seconds((end - Date.parse(job.started_at)) / 1000);
 }
 
 function what(job) {

@@ -4,7 +4,7 @@ import { get, Lost, Problem, Stream, token, whenSignedOut } from "./api.js";
 import { tell } from "./dialogs.js";
 import { button, el } from "./dom.js";
 import { FederationPage } from "./federation.js";
-import { ago, seconds } from "./format.js";
+import { ago, seconds, sofar } from "./format.js";
 import { Overview } from "./overview.js";
 
 const main = document.getElementById("main");
@@ -25,8 +25,9 @@ function signIn(why = "") {
     input,
     said,
     el("button", { type: "submit", class: "primary" }, "Sign in"),
-    el("p", { class: "quiet" }, "potstill up printed the operator's token at its first start and keeps it in .potstill/operator.token. ",
-      "More: potstill token create --name me --role viewer. It stays in this tab only."));
+    el("p", { class: "quiet" }, el("code", {}, "potstill up"), " printed the operator's token at its first start and keeps it in ",
+      el("code", {}, ".potstill/operator.token"), ". Another one, which can look and not touch: ",
+      el("code", {}, "potstill token create --name me --role viewer"), ". It stays in this tab only."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     token.set(input.value.trim());
@@ -143,6 +144,7 @@ const lost = (is) => (document.getElementById("lost").hidden = !is);
 // Ages and deadlines go on without anybody asking the service.
 setInterval(() => {
   for (const node of document.querySelectorAll("[data-since]")) node.textContent = ago(node.dataset.since);
+  for (const node of document.querySelectorAll("[data-running]")) node.textContent = sofar(node.dataset.running);
   for (const node of document.querySelectorAll("[data-until]")) {
     const left = (Date.parse(node.dataset.until) - Date.now()) / 1000;
     node.textContent = left > 0 ? `${seconds(Math.ceil(left))} left` : "the deadline has passed";
