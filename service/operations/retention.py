@@ -98,7 +98,9 @@ def _spent_updates(
         .where(RoundRow.federation_id == federation.id, UpdateRow.removed_at.is_(None), ~is_needed(federation))
     )
     if not expired and plan.updates == "all":
-        query = query.where(RoundRow.state != "published")
+        # Also of rounds that have a document and no models: a gate turned them away, or they were given up.
+        fused = select(ManifestRow.round_id).where(ManifestRow.round_id.is_not(None))
+        query = query.where(RoundRow.state != "published", RoundRow.id.not_in(fused))
     elif not expired and plan.updates != "all":
         query = query.where(RoundRow.id.not_in([round_.id for round_ in published[: plan.updates]]))
     return list(session.scalars(query))

@@ -143,6 +143,21 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
         {},
         {"round 1 (groups): main~1", "round 1: main", "round 2: main", "round 2: main~1"},
     ),
+    "fedgo": (
+        {"name": "fedgo", "options": {"discriminators": {"plan": PLAN, "generator": GENERATOR}, **STEPS}},
+        {},
+        {"round 2: main"},
+    ),
+    "a gate that lets pass": (
+        {"name": "feddf", "options": STEPS},
+        {"rounds": {"total": 1, "gate": {"max_drop": 1.0}}},
+        {"round 1: main"},
+    ),
+    "a gate that rejects": (
+        {"name": "feddf", "options": STEPS},
+        {"rounds": {"total": 1, "gate": {"max_drop": 0.0}}},
+        {"round 1: main"},
+    ),
 }
 
 
