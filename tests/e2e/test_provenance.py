@@ -88,7 +88,8 @@ def test_replay_bundle_and_verify(deployment: Deployment, tmp_path: Path) -> Non
 def test_a_backup_from_the_middle_goes_on_elsewhere_to_the_same_models(deployment: Deployment, tmp_path: Path) -> None:
     """Taken while devices send and the worker publishes; the restored service ends with the undisturbed models."""
     add_server_data(deployment)
-    request = federation_request("moving", RECIPE, rounds={"total": 3, "min_clients": 3, "min_updates": 3})
+    recipe = {"name": "feddf", "options": {"schedule": {"steps": 500}}}  # so that the first backup is in the middle
+    request = federation_request("moving", recipe, rounds={"total": 3, "min_clients": 3, "min_updates": 3})
     created = deployment.operator.create_federation(FederationCreate.model_validate(request))
     deployment.operator.start_federation(created.id)
     devices = threading.Thread(
