@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.operations import assignments, clock, jobs, publishing, updates
+from service.operations import clock, jobs, publishing, updates
 from service.persistence.tables import DiscriminatorRow, JobRow
 
 
@@ -73,7 +73,7 @@ def test_past_its_deadline_a_round_sends_nobody_to_train(world: Any, monkeypatch
     fed = world.running(["a"], rounds={"deadline_seconds": 60})
     assert world.assignment(fed.devices["a"])["action"] == "train"
     later = clock.now() + timedelta(seconds=61)
-    monkeypatch.setattr(assignments, "now", lambda: later)
+    monkeypatch.setattr(updates, "now", lambda: later)
     told = world.assignment(fed.devices["a"])
     assert (told["action"], "deadline" in told["reason"]) == ("wait", True)
 
