@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def program(name: str) -> Path | None:
     return None if path is None else Path(path)
 
 
-class Server:
+class Server(ABC):
     """A process that can be killed, suspended and started again."""
 
     def __init__(self) -> None:
@@ -34,11 +35,13 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="potstill-chaos-"))
         self.process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """Return what starts it."""
 
+    @abstractmethod
     def answers(self) -> bool:
-        raise NotImplementedError
+        """Whether it serves."""
 
     def start(self, **options: Any) -> None:
         """Start it and wait until it answers; what the killed one left may have to go first."""
