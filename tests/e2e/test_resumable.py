@@ -207,6 +207,8 @@ def test_a_link_that_dies_silently_is_taken_over(service: Deployment, file: Path
         hanging = threading.Thread(target=lambda: _ignore(uploader.upload_chunk), daemon=True)
         hanging.start()
         wait_for(lambda: uploader.url is not None and link.forwarded >= 2 * MIB)
+        uploads = service.home / "blobs" / "uploads"  # what the link has forwarded is not yet read
+        wait_for(lambda: sum(part.stat().st_size for part in uploads.iterdir()) > MIB, why="what came is not kept")
         uploader.retries = 0
         again = tuspy(service, service.url, file)
         again.set_url(f"{service.url}/v1/uploads/{uploader.url.rpartition('/')[2]}")
