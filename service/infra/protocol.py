@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol with bounds: on a request's head, on what is no body after it, on a body that nobody reads.
+"""uvicorn's HTTP protocol with bounds: on heads, on what is no body after them, on bodies and answers nobody reads.
 
 httptools itself takes headers of any length, and after a chunked body trailers without end, which uvicorn collects
 before any token is looked at; one client could fill the memory and hold up everybody. A body that is still on its way
-when its request has been answered has nobody who waits for it with a limit.
+when its request has been answered has nobody who waits for it with a limit. Nor has an answer that nobody reads: it
+would hold its connection, and what is open for it, for ever.
 Use: ``uvicorn ... --http service.infra.protocol:BoundedHttp``.
 """
 
@@ -15,6 +16,8 @@ MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 30.0
 """A client that only reads after sending may go on so long with a body after the answer."""
+STALL_SECONDS = 300.0
+"""A client that takes nothing of an answer for so long, and twice that at most, is hung up on."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -27,16 +30,36 @@ class BoundedHttp(HttpToolsProtocol):
         self._head: int | None = 0  # bytes of the head so far; None while a body is on its way
         self._idle = 0  # bytes since the last one of a body: lengths of chunks, their extensions, trailers
         self._clock: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._unsent: tuple[int, int] = (0, 0)  # bytes that wait for the client, and how often it has taken some
+        self._taken = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first request."""
         super().connection_made(transport)
         self._clock = self.loop.call_later(HEAD_SECONDS, self._refuse, _TOO_SLOW)
+        self._watch = self.loop.call_later(STALL_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         self._stop_clock()
+        if self._watch is not None:
+            self._watch.cancel()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """The client has taken some of what waits for it."""
+        self._taken += 1
+        super().resume_writing()
+
+    def _look(self) -> None:
+        """Hang up on a client that has taken nothing since the last look, also after the connection was to close."""
+        unsent = (self.transport.get_write_buffer_size(), self._taken)
+        if unsent[0] and unsent == self._unsent:
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._watch = self.loop.call_later(STALL_SECONDS, self._look)
 
     def data_received(self, data: bytes) -> None:
         """Hand bytes to the parser; those of a head in pieces that end where it would be too long."""

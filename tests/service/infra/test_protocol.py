@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +16,17 @@ Connect = Callable[[], socket.socket]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+_MUCH = 32 * 1024 * 1024
+
+
 async def _app(scope: Any, receive: Any, send: Any) -> None:
-    """Read the body of a POST and tell how many headers there are; answer everything else at once."""
+    """Read the body of a POST and tell how many headers there are; answer everything else at once, /much with a lot."""
     if scope["type"] != "http":
+        return
+    if scope["path"] == "/much":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % _MUCH)]})
+        for left in range(_MUCH, 0, -65_536):
+            await send({"type": "http.response.body", "body": bytes(65_536), "more_body": left > 65_536})
         return
     more = scope["method"] == "POST"
     while more:
@@ -32,6 +41,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 1.0)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(_app, http=protocol.BoundedHttp, ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
@@ -129,3 +139,30 @@ def test_a_body_that_comes_after_its_answer_and_ends_leaves_the_connection_open(
         link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
         assert _answer(link).endswith(b"headers 2")
         link.sendall(b"abc")
+
+
+def test_a_client_that_reads_nothing_is_hung_up_on(connect: Connect) -> None:
+    link = connect()
+    link.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
+    time.sleep(4)
+    assert _received(link) < _MUCH
+
+
+def test_a_client_that_reads_slowly_gets_all_of_it(connect: Connect) -> None:
+    """Longer than a silent one may take, and in pieces that leave the service's buffer as it is for a while."""
+    link = connect()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    link.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert _received(link, pause=0.1) > _MUCH
+
+
+def _received(link: socket.socket, pause: float = 0.0) -> int:
+    """Return how many bytes come, read a mebibyte at a time with pauses."""
+    seen = 0
+    try:
+        while piece := link.recv(1 << 20, socket.MSG_WAITALL):
+            seen += len(piece)
+            time.sleep(pause)
+    except ConnectionResetError:
+        pass
+    return seen
