@@ -44,13 +44,18 @@ def get_principal(request: Request, parts: Services, credentials: Credentials) -
         raise
     if token is not None:
         guard.succeeded(parts, address, token)
-    announced = request.headers.get("content-length", "")
-    guard.spend(parts, principal, request.scope, int(announced) if announced.isdecimal() else 0)
+    guard.spend(parts, principal, request.scope, _announced(request))
     if principal.unsettled and token is not None:
         with contextlib.suppress(OperationalError), parts.store.write() as session:  # another use will do as well
             tokens.settle(session, keys, token)
     audit.acting().principal = principal
     return principal
+
+
+def _announced(request: Request) -> int:
+    """Return how many bytes a request says that it brings; one, at least, of a body without a length."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else int("transfer-encoding" in request.headers)
 
 
 Anyone = Annotated[Principal, Depends(get_principal)]

@@ -63,15 +63,26 @@ def spend(services: Services, caller: Principal, scope: Scope, announced: int) -
             limit=budget.limit,
         )
     scope[SPENT] = caller.id
-    if announced > 0:
-        left, seconds = rates.left(rates.bytes, caller.id)
-        if announced > left:
-            raise DomainError(
-                "too-many-requests",
-                f"this token may send {rates.bytes.amount} bytes a day, {left} are left; the rest in {seconds} seconds",
-                retry_after=seconds,
-                limit=rates.bytes.amount,
-            )
+    check_bytes(services, caller.id, announced)
+
+
+def check_bytes(services: Services, caller_id: str, announced: int) -> None:
+    """Hold so many bytes that are about to come against what is left of the day's.
+
+    Raises:
+        DomainError: too-many-requests.
+    """
+    rates = services.rates
+    if announced <= 0:
+        return
+    left, seconds = rates.left(rates.bytes, caller_id)
+    if announced > left:
+        raise DomainError(
+            "too-many-requests",
+            f"this token may send {rates.bytes.amount} bytes a day, {left} are left; the rest in {seconds} seconds",
+            retry_after=seconds,
+            limit=rates.bytes.amount,
+        )
 
 
 def headers(budget: Budget | None) -> dict[str, str]:
@@ -84,8 +95,22 @@ def headers(budget: Budget | None) -> dict[str, str]:
     }
 
 
-def count_bytes(services: Services, scope: Scope, received: int) -> None:
-    """Count what a request's body took of the day's bytes."""
+def count_bytes(services: Services, scope: Scope, received: int, *, more: bool = False) -> None:
+    """Count what came of a request's body against the day's bytes.
+
+    Args:
+        services: the counts.
+        scope: the request.
+        received: bytes since the last call.
+        more: the body goes on, unless the day's bytes are used up: it may have no length, or be one of many at once.
+
+    Raises:
+        DomainError: too-many-requests, with `more`.
+    """
     caller: Any = scope.get(SPENT)
-    if caller is not None and received:
+    if caller is None:
+        return
+    if received:
         services.rates.spend(services.rates.bytes, caller, received)
+    if more:
+        check_bytes(services, caller, 1)

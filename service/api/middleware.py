@@ -24,7 +24,8 @@ _UPLOADS = re.compile(
 )
 _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_JSON_IDLE_SECONDS = 30.0
+JSON_SECONDS = 60.0  # for all of a small body: it is read before anybody knows who sends it
+COUNTED_EVERY = 4 * 1024 * 1024
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")
 _OPEN = ("/healthz", "/readyz")  # what an orchestrator asks, without a token
 _CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " + (
@@ -82,6 +83,9 @@ class Frame:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
+            if received >= COUNTED_EVERY and guard.SPENT in scope:
+                some, received = received, 0
+                await asyncio.to_thread(guard.count_bytes, self.services, scope, some, more=not status)
             return message
 
         async def framed(message: Message) -> None:
@@ -143,14 +147,15 @@ class Frame:
         """Read a small body within its limit before anything else sees it."""
         announced = headers.get("content-length", "0")
         over = announced.isdecimal() and int(announced) > self.max_json_bytes
-        body, more = bytearray(), True
+        body, more, end = bytearray(), True, asyncio.get_running_loop().time() + JSON_SECONDS
         while more and not over:
             try:
-                async with asyncio.timeout(_JSON_IDLE_SECONDS):
+                async with asyncio.timeout_at(end):
                     message: MutableMapping[str, Any] = await receive()
             except TimeoutError:
                 scope[UNREAD] = True
-                await problem(scope, "incomplete-body", "the body did not come; send it again")(scope, receive, send)
+                detail = f"the body did not come within {JSON_SECONDS:g} seconds; send it again"
+                await problem(scope, "incomplete-body", detail)(scope, receive, send)
                 return
             if message["type"] == "http.disconnect":
                 return

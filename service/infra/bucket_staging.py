@@ -32,7 +32,8 @@ class BucketStaging:
         """
         lying = sum(1 for _ in self._bucket.listing(f"staging/{owner}/"))
         if lying >= MOST_FILES:
-            raise DomainError("too-many-requests", f"{lying} files lie there unused; name one of them, or wait an hour")
+            detail = f"{lying} files lie there unused; name one of them, or wait an hour"
+            raise DomainError("too-many-requests", detail, retry_after=60)
         name = uuid.uuid4().hex
         checksum = base64.b64encode(bytes.fromhex(hex_of(digest))).decode()
         url = self._bucket.sign(

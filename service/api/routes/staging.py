@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter
 
 from contract.wire.staging import StagedFile, StagingRequest
+from service.api import guard
 from service.api.deps import Device, Services
 from service.api.problems import documented
 from service.domain.errors import DomainError
@@ -30,5 +31,7 @@ def stage_file(body: StagingRequest, services: Services, caller: Device) -> Stag
         raise DomainError("not-found", "there are no direct uploads here: send the file as the body of the delivery")
     if body.size > limit:
         raise DomainError("too-large", f"the file may have {limit} bytes", expected=limit, actual=body.size)
+    guard.check_bytes(services, caller.id, body.size)
+    services.rates.spend(services.rates.bytes, caller.id, body.size)  # the service does not see them come
     name, url, headers, seconds = staging.open(caller.id, body.digest, body.size)
     return StagedFile(name=name, url=url, headers=headers, expires_at=datetime.now(UTC) + timedelta(seconds=seconds))

@@ -153,3 +153,16 @@ def test_what_was_committed_stands_though_the_store_went_away(world: Any, bucket
     data = world.dataset()
     bucket_server.door.down = True
     assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 204
+
+
+def test_direct_uploads_are_of_the_days_bytes(make_settings: Any, world_of: Any, values: dict[str, Any]) -> None:
+    """An address may be asked for and never used; the store is filled by those that are, without the service."""
+    world = world_of(make_settings(**values, presign=True, upload_bytes_per_day=5000))
+    try:
+        device = world.enrol(world.create(), "a")
+        wish = {"digest": "sha256-" + "0" * 64, "size": 2000}
+        answers = [world.site.request("POST", "/v1/staging", token=device.token, json=wish) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [201, 201, 429]
+        assert answers[-1].json()["limit"] == 5000
+    finally:
+        world.close()

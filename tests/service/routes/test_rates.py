@@ -1,5 +1,6 @@
 """Who asks too fast, sends too much, guesses tokens or keeps polls open is told to wait; nobody else notices."""
 
+import asyncio
 import shutil
 import subprocess
 import time
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.infra.rates import Familiar, Polls, Rates, network_of
+from service.infra.rates import Familiar, Rates, Slots, network_of
 from service.infra.refusals import Refusals
 
 
@@ -61,6 +62,42 @@ def test_the_days_bytes_are_counted_as_they_come(strict: Any) -> None:
     assert (refused.status_code, refused.json()["limit"]) == (429, 6000)
     assert int(refused.headers["retry-after"]) > 60
     assert world.op("GET", "/v1/federations").status_code == 200
+
+
+def test_a_body_without_a_length_does_not_pass_the_days_bytes_by(strict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.middleware.COUNTED_EVERY", 1000)
+    world = strict(upload_bytes_per_day=6000, max_upload_bytes=50_000)
+    header = world.forge.raw({"inputs": {"dtype": "F32", "shape": [5000, 2], "data_offsets": [0, 40_000]}})
+
+    def send(name: str, pieces: int) -> Any:
+        body, headers = [header, *[bytes(1000)] * pieces], {"Transfer-Encoding": "chunked"}
+        return world.op("POST", f"/v1/datasets?name={name}", body=body, headers=headers)
+
+    cut = send("a", 40)  # no Content-Length says that this will be too much
+    assert (cut.status_code, cut.json()["limit"]) == (429, 6000)
+    refused = send("b", 0)
+    assert (refused.status_code, "0 are left" in refused.json()["detail"]) == (429, True)
+    assert world.op("GET", "/v1/federations").status_code == 200
+
+
+def test_a_small_body_that_trickles_is_ended(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read before its token is looked at: strangers could hold every connection with a byte now and then."""
+    monkeypatch.setattr("service.api.middleware.JSON_SECONDS", 0.5)
+    heard: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b" ", "more_body": not heard}
+
+    async def send(message: dict[str, Any]) -> None:
+        heard.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/federations", "query_string": b"", "headers": []}
+    began = time.monotonic()
+    shared.site.call(shared.app(scope | {"asgi": {"version": "3.0"}, "http_version": "1.1"}, receive, send))
+    assert time.monotonic() - began < 10
+    assert heard[0]["status"] == 400
+    assert b"did not come within 0.5 seconds" in heard[1]["body"]
 
 
 def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: Any) -> None:
@@ -124,14 +161,19 @@ def test_long_polls_are_counted(strict: Any) -> None:
     assert world.site.request("GET", url, token=device.token).status_code == 200
 
 
-def test_polls_of_all_together() -> None:
-    polls = Polls(each=2, together=3)
+def test_slots_of_all_together() -> None:
+    polls = Slots("polls", each=2, together=3)
     assert [polls.enter(caller) is None for caller in "aabbc"] == [True, True, True, False, False]
     polls.leave("a")
     assert polls.enter("c") is None
-    for caller in "abc":
+    assert polls.enter("d") == "the service holds 3 polls open, and 3 is its limit"
+    for caller in "ac":
         polls.leave(caller)
-    assert polls._open == {}
+    assert polls.enter("b") is None
+    assert polls.enter("b") == "this token has 2 polls open, and 2 is its limit"
+    for caller in "bb":
+        polls.leave(caller)
+    assert [polls.enter(caller) for caller in "abc"] == [None] * 3
 
 
 def test_failures_are_counted_by_network() -> None:
