@@ -20,6 +20,7 @@ from client_sdk.errors import (
     JoinTokenSpent,
     NameTaken,
     StateError,
+    TransportError,
     Unauthorized,
     UsageError,
 )
@@ -123,7 +124,7 @@ def renew(client: Client, folder: StateFolder) -> bool:
         fresh = client.rotate_token()
     except Unauthorized:
         raise
-    except ApiError:  # the token still works, and the next turn asks again
+    except (ApiError, TransportError):  # the token still works, and the next turn asks again
         return False
     folder.remember(_noted(known.model_copy(update={"token": fresh.token}), fresh.expires_at))
     client.use_token(fresh.token)

@@ -45,7 +45,7 @@ from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
-from service.infra.rates import Polls, Rates
+from service.infra.rates import Rates, Slots
 from service.infra.wakeup import Wakeup
 from service.operations import audit
 from service.operations.events import Batch, head, read
@@ -105,14 +105,15 @@ def build_services(settings: config.Settings) -> Services:
             return running(session)
 
     changes = Changes(read_versions, settings.poll_seconds)
-    feed = Feed(read_events, read_running, settings.poll_seconds, settings.max_event_streams)
+    feed = Feed(read_events, read_running, settings.poll_seconds)
     parts = blobs.parts()
     store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
     gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
     metrics = Metrics(gauges, pages.program_version())
     rates = Rates(settings, metrics.rates_alone)
-    polls = Polls(settings.max_long_polls_per_token, settings.max_long_polls)
-    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls)
+    polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
+    streams = Slots("event streams", settings.max_event_streams_per_token, settings.max_event_streams)
+    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls, streams)
 
 
 def write_refusals(services: Services) -> None:

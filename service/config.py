@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     keep_events: int = Field(100_000, ge=100, description="the newest events that are kept")
     keep_events_days: float = Field(90.0, gt=0, description="events older than this are dropped")
     max_event_streams: int = Field(500, ge=1, description="open event streams of one API process")
+    max_event_streams_per_token: int = Field(32, ge=1, description="open event streams of one token in one API process")
     metrics_open: bool = Field(False, description="callers on this machine may read /metrics without a token")
     max_federations: int = Field(1000, ge=1, description="federations that are not over")
     max_clients: int = Field(10_000, ge=1, description="enrolled devices of one federation")

@@ -8,7 +8,7 @@ from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Metrics
 from service.infra.parts import Parts
-from service.infra.rates import Familiar, Polls, Rates
+from service.infra.rates import Familiar, Rates, Slots
 from service.infra.refusals import Refusals
 from service.infra.seldom import Seldom
 from service.infra.wakeup import Wakeup
@@ -30,7 +30,8 @@ class Services:
     wakeup: Wakeup
     metrics: Metrics
     rates: Rates
-    polls: Polls
+    polls: Slots
+    streams: Slots
     refusals: Refusals = field(default_factory=Refusals)
     familiar: Familiar = field(default_factory=Familiar)
     seldom: Seldom = field(default_factory=Seldom)

@@ -39,17 +39,10 @@ class Feed:
         read: returns up to so many events after a position; None asks for the newest position only. Runs in a thread.
         running: returns the jobs that run now; runs in a thread, once a second while somebody looks.
         poll_seconds: how often `read` is called while somebody looks.
-        most: viewers at a time.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int | None, int], Batch],
-        running: Callable[[], list[Job]],
-        poll_seconds: float,
-        most: int,
-    ):
-        self._read, self._running, self._poll, self.most = read, running, poll_seconds, most
+    def __init__(self, read: Callable[[int | None, int], Batch], running: Callable[[], list[Job]], poll_seconds: float):
+        self._read, self._running, self._poll = read, running, poll_seconds
         self._recent: deque[Event] = deque(maxlen=KEPT)
         self._floor = self._head = -1  # what is recent covers (floor, head]; nothing is known at first
         self._looked_at_jobs = 0.0

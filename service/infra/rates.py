@@ -120,32 +120,40 @@ class Familiar:
         return seen is not None and time.monotonic() - seen < self._seconds
 
 
-class Polls:
-    """Open long polls of this process, by caller."""
+class Slots:
+    """What callers hold open in this process, such as long polls: so many each, so many together.
 
-    def __init__(self, each: int, together: int):
-        self._each, self._together = each, together
+    Args:
+        what: its name in the plural.
+        each: slots of one caller.
+        together: slots of all.
+    """
+
+    def __init__(self, what: str, each: int, together: int):
+        self._what, self._each, self._together = what, each, together
         self._open: dict[str, int] = {}
+        self._taken = 0
         self._lock = threading.Lock()
 
     def enter(self, caller: str) -> str | None:
-        """Count one more; return why not, or None."""
+        """Take one; return why there is none, or None."""
         with self._lock:
-            if sum(self._open.values()) >= self._together:
-                return "the service holds as many long polls as it may"
-            if self._open.get(caller, 0) >= self._each:
-                return f"this token has {self._each} long polls open"
-            self._open[caller] = self._open.get(caller, 0) + 1
+            mine = self._open.get(caller, 0)
+            if mine >= self._each:
+                return f"this token has {mine} {self._what} open, and {self._each} is its limit"
+            if self._taken >= self._together:
+                return f"the service holds {self._taken} {self._what} open, and {self._together} is its limit"
+            self._open[caller] = mine + 1
+            self._taken += 1
         return None
 
     def leave(self, caller: str) -> None:
-        """Count one less."""
+        """Give one back."""
         with self._lock:
-            left = self._open.get(caller, 1) - 1
-            if left > 0:
-                self._open[caller] = left
-            else:
-                self._open.pop(caller, None)
+            self._taken -= 1
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]
 
 
 def network_of(address: str) -> str:

@@ -51,7 +51,11 @@ def authenticate(session: Session, keys: Keys, token: str | None) -> Principal:
         row = _row(session, kind, candidates)
         if row is not None:
             return _principal(row, candidates)
-    raise DomainError(
+    raise _replaced()
+
+
+def _replaced() -> DomainError:
+    return DomainError(
         "unauthorized", "the token is unknown or was replaced; ask the operator for a new one", reason="unknown"
     )
 
@@ -75,7 +79,8 @@ def _is_next(row: Row, candidates: list[str]) -> bool:
 
 
 def _principal(row: Row, candidates: list[str]) -> Principal:
-    ends = row.next_expires_at if _is_next(row, candidates) else row.expires_at
+    is_next = _is_next(row, candidates)
+    ends, nonce = (row.next_expires_at, row.next_nonce or "") if is_next else (row.expires_at, row.nonce)
     if row.revoked_at is not None:
         raise DomainError("unauthorized", "the token was revoked; ask the operator for a new one", reason="revoked")
     if ends is not None and ends <= now():
@@ -87,11 +92,25 @@ def _principal(row: Row, candidates: list[str]) -> Principal:
     unsettled = not tokens.same(row.token_hash, candidates[:1])
     if isinstance(row, ClientRow):
         return Principal(
-            "device", row.id, row.name, row.federation_id, nonce=row.nonce, expires_at=ends, unsettled=unsettled
+            "device", row.id, row.name, row.federation_id, nonce=nonce, expires_at=ends, unsettled=unsettled
         )
     unsettled = unsettled or row.last_used_at is None or now() - row.last_used_at > USED_EVERY
     role: Any = row.role
-    return Principal(role, row.id, row.name, nonce=row.nonce, expires_at=ends, unsettled=unsettled)
+    return Principal(role, row.id, row.name, nonce=nonce, expires_at=ends, unsettled=unsettled)
+
+
+def check_still_good(session: Session, caller: Principal) -> None:
+    """Refuse a caller whose token ended since it was let in: a stream or a poll may be open for minutes.
+
+    Raises:
+        DomainError: unauthorized.
+    """
+    table: Any = ClientRow if caller.role == "device" else TokenRow
+    row: Row | None = session.get(table, caller.id)
+    if row is None or row.revoked_at is not None or caller.nonce not in (row.nonce, row.next_nonce):
+        raise DomainError("unauthorized", "the token was revoked or replaced meanwhile", reason="revoked")
+    if _over(caller.expires_at):
+        raise DomainError("unauthorized", "the token expired meanwhile", reason="expired")
 
 
 def settle(session: Session, keys: Keys, token: str) -> None:
@@ -171,11 +190,17 @@ def secret_of(keys: Keys, row: Row, kind: str | None = None) -> str:
 def rotate(session: Session, keys: Keys, caller: Principal, settings: Settings) -> tuple[str, datetime | None]:
     """Return the token that replaces the caller's at its first use, and its end. Until then the caller's stays good,
     so whoever crashes before the new one is stored asks again and gets the same one.
+
+    Raises:
+        DomainError: unauthorized, when the token was revoked, replaced or given anew since the caller was let in: it
+            must not fetch itself a successor.
     """
     table: Any = ClientRow if caller.role == "device" else TokenRow
     row: Row = session.get_one(table, caller.id, with_for_update=True, populate_existing=True)
     if row.revoked_at is not None:
         raise DomainError("unauthorized", "the token was revoked; ask the operator for a new one", reason="revoked")
+    if caller.nonce not in (row.nonce, row.next_nonce):
+        raise _replaced()
     kind = caller.role
     known = None if row.next_nonce is None else _pending(keys, kind, row)
     if known is None:

@@ -23,7 +23,7 @@ class Tokens:
 
     def __init__(self, life: timedelta = timedelta(days=90)):
         self.good, self.next, self.life, self.made = "pst_dev_0", None, life, 0
-        self.fails = False
+        self.fails = self.is_away = False
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         token = request.headers["Authorization"].removeprefix("Bearer ")
@@ -35,6 +35,8 @@ class Tokens:
             return httpx.Response(status, json=body)
         if self.fails:
             return httpx.Response(500)
+        if self.is_away:
+            raise httpx.ConnectError("away", request=request)
         ends = (datetime.now(UTC) + self.life).isoformat()
         if request.url.path == "/v1/token":
             return httpx.Response(200, json={"id": "cli_1", "name": "a", "role": "device", "expires_at": ends})
@@ -137,6 +139,8 @@ def test_a_refusal_ends_the_device_and_a_fault_does_not(folder: StateFolder) -> 
         service.fails = True
         client.use_token("pst_dev_0")
         assert not identity.renew(client, folder)  # the token that it has still works
+        service.fails, service.is_away = False, True
+        assert not identity.renew(client, folder)
     known = folder.identity()
     assert known is not None
     assert known.token == "pst_dev_void"

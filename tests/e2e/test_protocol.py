@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .conftest import Deployment
+from .conftest import Deployment, wait_for
 
 
 @pytest.fixture
@@ -48,3 +48,28 @@ def test_requests_on_one_connection_after_a_large_body(api: Deployment) -> None:
             refused = client.post("/v1/datasets?name=x", content=b"{}" * 100_000)
             assert refused.status_code == 422
             assert client.get("/healthz", headers={"X-Long": "a" * 30_000}).status_code == 200
+
+
+def test_a_viewer_that_hangs_up_gives_its_stream_back(tmp_path: Path) -> None:
+    made = Deployment(tmp_path / "home", POTSTILL_MAX_EVENT_STREAMS_PER_TOKEN="2")
+    bearer = {"Authorization": f"Bearer {made.token}"}
+    head = f"GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer['Authorization']}\r\n\r\n".encode()
+
+    def nobody_looks() -> bool:
+        return "potstill_event_streams 0.0" in httpx.get(f"{made.url}/metrics", headers=bearer).text
+
+    try:
+        made.start_api()
+        place = (urlsplit(made.url).hostname, urlsplit(made.url).port)
+        for _ in range(5):
+            links = [socket.create_connection(place, timeout=20) for _ in range(2)]
+            for link in links:
+                link.sendall(head)
+            assert [link.recv(4096)[:12] for link in links] == [b"HTTP/1.1 200"] * 2
+            refused = httpx.get(f"{made.url}/v1/events", headers=bearer)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+            for link in links:
+                link.close()
+            wait_for(nobody_looks, 20)
+    finally:
+        made.close()

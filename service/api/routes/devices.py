@@ -27,14 +27,15 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, updates
+from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, tokens, updates
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
 
-def _read(services: Parts, client_id: str) -> tuple[Assignment, int]:
+def _read(services: Parts, caller: Principal) -> tuple[Assignment, int]:
     with services.store.read() as session:
-        return assignments.read(session, client_id)
+        tokens.check_still_good(session, caller)
+        return assignments.read(session, caller.id)
 
 
 def _seen(services: Parts, client_id: str) -> None:
@@ -74,7 +75,7 @@ async def get_assignment(
 
 async def _poll(request: Request, services: Parts, caller: Principal, end: float) -> Assignment:
     while True:
-        assignment, version = await run_in_threadpool(_read, services, caller.id)
+        assignment, version = await run_in_threadpool(_read, services, caller)
         if isinstance(assignment, TrainAssignment):
             await run_in_threadpool(_fetched, services, assignment.round.id, caller.id)
         left = end - time.monotonic()

@@ -3,12 +3,14 @@
 import json
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from contract.wire.events import Event, EventPage
 from contract.wire.rounds import Job
@@ -16,7 +18,8 @@ from service.api.deps import Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
-from service.operations import events, federations
+from service.domain.principal import Principal
+from service.operations import events, federations, tokens
 
 router = APIRouter(prefix="/v1", tags=["events"])
 HEARTBEAT_SECONDS = 15.0
@@ -96,14 +99,44 @@ async def _news(services: Parts, federation_id: str | None, position: int) -> tu
     return page.items, page.next, True
 
 
-async def _stream(services: Parts, federation_id: str | None, position: int) -> AsyncIterator[str]:
+def _is_good(services: Parts, caller: Principal) -> bool:
+    with services.store.read() as session:
+        try:
+            tokens.check_still_good(session, caller)
+        except DomainError:
+            return False
+    return True
+
+
+class _Stream(StreamingResponse):
+    """A stream that holds one of its token's slots until it has ended, whoever ends it."""
+
+    def __init__(self, services: Parts, caller: Principal, lines: AsyncIterator[str]):
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._leave = partial(services.streams.leave, caller.id)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
+async def _lines(services: Parts, caller: Principal, federation_id: str | None, position: int) -> AsyncIterator[str]:
     feed, end, told, spoke = services.feed, time.monotonic() + STREAM_SECONDS, "", time.monotonic()
+    looked = spoke
     with feed.viewer():
         yield "retry: 2000\n\n"
         first = await run_in_threadpool(_page, services, federation_id, position, 1)
         if first.missed:
             yield _passing("missed", {"after": position})
         while not feed.closing and time.monotonic() < end:
+            if time.monotonic() - looked >= HEARTBEAT_SECONDS:
+                looked = time.monotonic()
+                if not await run_in_threadpool(_is_good, services, caller):
+                    break
             bell = feed.bell
             found, ahead, by_itself = await _news(services, federation_id, position)
             lines = [_frame(event) for event in found]
@@ -124,18 +157,22 @@ async def _stream(services: Parts, federation_id: str | None, position: int) -> 
 
 
 async def _answer(
-    services: Parts, federation_id: str | None, position: int, limit: int, format_: str | None, accept: str
+    services: Parts,
+    caller: Principal,
+    federation_id: str | None,
+    position: int,
+    limit: int,
+    format_: str | None,
+    accept: str,
 ) -> Response:
     only_json = "application/json" in accept and "text/event-stream" not in accept and "*/*" not in accept
     if format_ == "json" or (format_ is None and only_json):
         page = await run_in_threadpool(_page, services, federation_id, position, limit)
         return Response(page.model_dump_json(), media_type="application/json", headers={"Cache-Control": "no-store"})
-    if services.feed.viewers >= services.feed.most:
-        raise DomainError("too-many-requests", "too many event streams are open; poll with ?format=json", retry_after=5)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _stream(services, federation_id, position), media_type="text/event-stream", headers=headers
-    )
+    full = services.streams.enter(caller.id)
+    if full is not None:
+        raise DomainError("too-many-requests", f"{full}; close one, or poll with ?format=json", retry_after=5)
+    return _Stream(services, caller, _lines(services, caller, federation_id, position))
 
 
 @router.get(
@@ -157,11 +194,11 @@ async def federation_events(
     say.
 
     A line `progress` without an id tells how far running jobs are; a comment every 15 seconds shows that the line is
-    alive; a stream ends after five minutes, and the next one goes on. With `?format=json` a page comes at once: pass
-    its `next` as `after`.
+    alive; a stream ends after five minutes, and the next one goes on. It ends within half a minute of its token's
+    end. With `?format=json` a page comes at once: pass its `next` as `after`.
     """
     position = await run_in_threadpool(_begin, services, federation_id, after, last_event_id, newest)
-    return await _answer(services, federation_id, position, limit, format, accept)
+    return await _answer(services, caller, federation_id, position, limit, format, accept)
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_ALL)
@@ -177,4 +214,4 @@ async def all_events(
 ) -> Response:
     """Look on at the whole service: events of all federations, of workers and data sets. As for one federation."""
     position = await run_in_threadpool(_begin, services, None, after, last_event_id, newest)
-    return await _answer(services, None, position, limit, format, accept)
+    return await _answer(services, caller, None, position, limit, format, accept)

@@ -48,7 +48,7 @@ def run(scenario: Callable[[Feed, Table], Awaitable[None]], poll: float = 0.01) 
     table = Table()
 
     async def main() -> None:
-        feed = Feed(table.read, list, poll, 10)
+        feed = Feed(table.read, list, poll)
         feed.start()
         try:
             await asyncio.wait_for(scenario(feed, table), 20)

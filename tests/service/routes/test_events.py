@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -18,10 +19,10 @@ from ..conftest import Fed, World
 class Stream:
     """An open stream and what it has said so far."""
 
-    def __init__(self, world: World, path: str, **headers: str):
+    def __init__(self, world: World, path: str, token: str | None = None, **headers: str):
         self._text = ""
         self.future: Future[httpx.Response] = world.site.begin(
-            "GET", path, token=world.operator, headers=headers, heard=self._hear
+            "GET", path, token=token or world.operator, headers=headers, heard=self._hear
         )
 
     def _hear(self, piece: bytes) -> None:
@@ -30,6 +31,10 @@ class Stream:
     @property
     def said(self) -> list[Message]:
         return list(messages(self._text.rpartition("\n\n")[0].splitlines() + [""]))
+
+    @property
+    def is_open(self) -> bool:
+        return self._text.startswith("retry: ")
 
     @property
     def kinds(self) -> list[str]:
@@ -102,8 +107,8 @@ def test_a_stream_replays_goes_on_and_ends_with_the_service(world: World) -> Non
 def test_a_stream_shows_what_another_replica_did(world: World, twin: World) -> None:
     fed = world.create()
     mine, theirs = Stream(world, "/v1/events?newest=0"), Stream(twin, "/v1/events?newest=0")
-    mine.until(lambda s: bool(s.said))
-    theirs.until(lambda s: bool(s.said))
+    mine.until(lambda s: s.is_open)
+    theirs.until(lambda s: s.is_open)
     world.enrol(fed, "a")
     twin.enrol(fed, "b")
     world.ok("POST", f"/v1/federations/{fed.id}/start")
@@ -161,11 +166,49 @@ def test_heartbeats_and_a_bounded_life(world: World, monkeypatch: pytest.MonkeyP
     assert response.text.endswith(": bye\n\n")
 
 
-def test_too_many_viewers_are_told_to_poll(world: World) -> None:
-    world.services.feed.most = 1
-    stream = Stream(world, "/v1/events")
-    stream.until(lambda s: bool(s.said))
-    refused = world.op("GET", "/v1/events")
+@pytest.fixture
+def narrow(make_settings: Any, world_of: Any) -> Iterator[World]:
+    """Three streams, two of them for a token."""
+    made = world_of(make_settings(max_event_streams=3, max_event_streams_per_token=2))
+    yield made
+    made.close()
+
+
+def _opened(world: World, token: str | None = None) -> Stream:
+    stream = Stream(world, "/v1/events", token)
+    stream.until(lambda s: s.is_open)
+    return stream
+
+
+def test_a_token_that_takes_many_streams_leaves_some_for_others(narrow: World) -> None:
+    viewer, other = (
+        narrow.ok("POST", "/v1/tokens", json={"name": name, "role": "viewer"})["token"] for name in ("a", "b")
+    )
+    greedy = [narrow.site.begin("GET", "/v1/events", token=viewer) for _ in range(10)]  # all at the same moment
+    _opened(narrow)
+    refused = narrow.site.request("GET", "/v1/events", token=viewer)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
-    assert "format=json" in refused.json()["detail"]
-    assert world.op("GET", "/v1/events?format=json").status_code == 200
+    assert refused.json()["detail"].startswith("this token has 2 event streams open, and 2 is its limit")
+    full = narrow.site.request("GET", "/v1/events", token=other)
+    assert full.json()["detail"].startswith("the service holds 3 event streams open, and 3 is its limit")
+    assert "format=json" in full.json()["detail"]
+    assert narrow.site.request("GET", "/v1/events?format=json", token=other).status_code == 200
+    narrow.services.feed.close()
+    assert sorted(future.result(10).status_code for future in greedy) == [200] * 2 + [429] * 8
+
+
+@pytest.mark.parametrize("ended", ["revoked", "rotated", "expired"])
+def test_a_stream_ends_with_its_token(world: World, monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
+    monkeypatch.setattr("service.api.routes.events.HEARTBEAT_SECONDS", 0.05)
+    made = world.ok("POST", "/v1/tokens", json={"name": "a", "role": "viewer", "valid_seconds": 60})
+    stream, stays = _opened(world, made["token"]), _opened(world)
+    if ended == "revoked":
+        assert world.op("DELETE", f"/v1/tokens/{made['id']}").status_code == 204
+    elif ended == "rotated":
+        fresh = world.site.request("POST", "/v1/token/rotate", token=made["token"]).json()["token"]
+        assert not stream.future.done()  # the one before works until the new one is first used
+        assert world.site.request("GET", "/v1/token", token=fresh).status_code == 200
+    else:
+        monkeypatch.setattr("service.operations.tokens.now", lambda: datetime.now(UTC) + timedelta(seconds=61))
+    assert stream.future.result(10).text.endswith(": bye\n\n")
+    assert not stays.future.done()

@@ -1,5 +1,6 @@
 """Tokens end, are replaced, are taken back; and what that costs in writes."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 from sqlalchemy import event
 
 from service.config import Settings
+from service.domain.errors import DomainError
 from service.infra import tokens as forge
+from service.operations import tokens
 from service.persistence.tables import ClientRow, TokenRow
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -107,6 +110,45 @@ def test_revoking_ends_both_tokens_of_a_rotation(world: Any) -> None:
     for token in (made["token"], pending):
         response = world.site.request("GET", "/v1/token", token=token)
         assert (response.status_code, response.json()["reason"]) == (401, "revoked")
+
+
+def _given_anew(world: Any, fed: Any, device: Any) -> str:
+    return str(world.ok("POST", f"/v1/federations/{fed.id}/clients/{device.id}/token")["token"])
+
+
+def _replaced(world: Any, fed: Any, device: Any) -> str:
+    fresh = str(rotate(world, device.token)["token"])
+    assert use(world, fresh) == 200
+    return fresh
+
+
+@pytest.mark.parametrize("change_hands", [_given_anew, _replaced])
+def test_a_token_that_ends_while_it_is_replaced_fetches_no_successor(world: Any, change_hands: Any) -> None:
+    """Else whoever stole a token would hold the next one too, and the owner's would end at its first use."""
+    fed = world.create()
+    device = world.enrol(fed, "a")
+    with world.store.read() as session:
+        let_in = tokens.authenticate(session, world.settings.keys, device.token)
+    fresh = change_hands(world, fed, device)
+    with world.store.write() as session, pytest.raises(DomainError) as refused:
+        tokens.rotate(session, world.settings.keys, let_in, world.settings)
+    assert (refused.value.kind, refused.value.members["reason"]) == ("unauthorized", "unknown")
+    assert use(world, fresh) == 200
+    assert rotate(world, fresh)["token"] != fresh
+
+
+@pytest.mark.parametrize("change_hands", [_given_anew, _replaced])
+def test_a_long_poll_ends_with_its_token(world: Any, change_hands: Any) -> None:
+    fed = world.create()
+    device = world.enrol(fed, "a")
+    poll = world.site.begin("GET", "/v1/assignment?wait=20", token=device.token)
+    while not world.services.changes.waiting:
+        time.sleep(0.01)
+    change_hands(world, fed, device)
+    world.enrol(fed, "b")
+    world.ok("POST", f"/v1/federations/{fed.id}/cancel")
+    answer = poll.result(10)
+    assert (answer.status_code, answer.json().get("reason")) == (401, "revoked")
 
 
 def statements(world: Any, act: Any) -> list[str]:
