@@ -163,6 +163,7 @@ class Job(Response):
     queue: str = Field("gpu", description="the workers that may do it: cpu or gpu")
     federation_id: str
     round_id: str | None
+    round: int | None = Field(None, description="index of the round that it fuses; null for other kinds of job")
     attempt: int
     max_attempts: int
     progress: JobProgress | None = None

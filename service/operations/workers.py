@@ -13,7 +13,7 @@ from contract.wire import rounds as wire
 from service.operations import notices
 from service.operations.clock import now
 from service.operations.paging import page
-from service.persistence.tables import JobRow, WorkerRow
+from service.persistence.tables import JobRow, RoundRow, WorkerRow
 
 SILENT = timedelta(seconds=20)
 FORGOTTEN = timedelta(days=1)
@@ -108,8 +108,20 @@ def _progress(row: JobRow) -> wire.JobProgress | None:
     return wire.JobProgress(phase=seen.get("phase", ""), step=step, of=of, rate=rate, eta=eta)
 
 
-def describe_job(row: JobRow) -> wire.Job:
+def describe_job(session: Session, row: JobRow) -> wire.Job:
     """Return what is shown of a job."""
+    return _describe_jobs(session, [row])[0]
+
+
+def _describe_jobs(session: Session, rows: Sequence[JobRow]) -> list[wire.Job]:
+    """Return what is shown of jobs; the indices of their rounds come by one query, however many they are."""
+    ids = {row.round_id for row in rows if row.round_id is not None}
+    found = session.execute(select(RoundRow.id, RoundRow.index.label("number")).where(RoundRow.id.in_(ids)))
+    indices: dict[str | None, int] = {row.id: row.number for row in found}
+    return [_describe_job(row, indices.get(row.round_id)) for row in rows]
+
+
+def _describe_job(row: JobRow, round_index: int | None) -> wire.Job:
     return wire.Job(
         id=row.id,
         kind=row.kind,
@@ -117,6 +129,7 @@ def describe_job(row: JobRow) -> wire.Job:
         queue=row.queue,
         federation_id=row.federation_id,
         round_id=row.round_id,
+        round=round_index,
         attempt=row.attempt,
         max_attempts=row.max_attempts,
         progress=_progress(row),
@@ -142,10 +155,10 @@ def list_jobs(
     if state is not None:
         query = query.where(JobRow.state == state)
     rows, following = page(session, query, JobRow.id, limit, after)
-    return [describe_job(row) for row in rows], following
+    return _describe_jobs(session, rows), following
 
 
 def running(session: Session) -> list[wire.Job]:
     """Return the jobs that workers have now, with how far they are."""
     rows = session.scalars(select(JobRow).where(JobRow.state == "running").order_by(JobRow.id).limit(1000))
-    return [describe_job(row) for row in rows]
+    return _describe_jobs(session, list(rows))

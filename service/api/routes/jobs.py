@@ -39,7 +39,7 @@ def list_jobs(
 def show_job(job_id: JobId, services: Services, caller: Viewer) -> Job:
     """Show a job: its state, attempt and, while it runs, how far it is."""
     with services.store.read() as session:
-        return workers.describe_job(jobs.get(session, job_id))
+        return workers.describe_job(session, jobs.get(session, job_id))
 
 
 @router.get("/jobs/{job_id}/provenance", responses=_ONE)
@@ -55,7 +55,7 @@ def cancel_job(job_id: JobId, services: Services, caller: Operator) -> Job:
     with services.store.write() as session:
         job = jobs.get(session, job_id)
         publishing.request_cancel(session, job)
-        return workers.describe_job(job)
+        return workers.describe_job(session, job)
 
 
 @router.post(
@@ -75,7 +75,7 @@ def retry_job(
     with services.store.write() as session:
         job = jobs.get(session, job_id)
         publishing.revive(session, job, wish.exclude, wish.force)
-        return workers.describe_job(job)
+        return workers.describe_job(session, job)
 
 
 @router.get("/workers", responses=documented("unauthorized", "forbidden"))

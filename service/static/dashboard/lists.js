@@ -46,6 +46,7 @@ export function jobs(page, items) {
   if (!items.length) return [];
   return panel("Jobs", table([
     ["job", (j) => words(j.kind), "name"],
+    ["round", (j) => j.round ?? NONE, "number"],
     ["state", (j) => badge(j.state)],
     ["", what, "why"],
     ["attempt", (j) => `${j.attempt} of ${j.max_attempts}`, "number"],
