@@ -12,13 +12,18 @@ from potstill.commands import (
     config,
     dataset,
     demo,
+    federation,
+    job,
     keeping,
+    model,
     replay,
     simulate,
+    status,
     steer,
     storage,
     token,
 )
+from potstill.commands import round as rounds
 from potstill.console import Group
 
 app = typer.Typer(
@@ -28,14 +33,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Distil many devices' models into one. `potstill demo` shows it, `potstill up` starts it.",
 )
-app.add_typer(keeping.app, name="federation")
-app.add_typer(replay.round_app, name="round")
-app.add_typer(steer.model_app, name="model")
-app.add_typer(steer.job_app, name="job")
+for verb in (
+    steer.start,
+    steer.pause,
+    steer.resume,
+    steer.cancel,
+    steer.rollback,
+    keeping.retention,
+    keeping.delete,
+):
+    federation.app.command()(verb)
+client.app.command()(keeping.forget)
+rounds.app.command()(replay.export)
+app.add_typer(federation.app, name="federation")
+app.add_typer(rounds.app, name="round")
+app.add_typer(model.app, name="model")
+app.add_typer(job.app, name="job")
+app.add_typer(job.worker_app, name="worker")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(client.app, name="client")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
+app.command("status")(status.status)
 app.command("replay")(replay.replay)
 app.command("gc")(storage.gc)
 app.command("verify")(storage.verify)

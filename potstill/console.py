@@ -3,9 +3,9 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+Item = TypeVar("Item")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -69,6 +70,22 @@ def print_json(value: Any) -> None:
     print(text)
 
 
+def show_one(found: Item, as_json: bool, tell: Callable[[Item], None]) -> None:
+    """Print one thing: its body for programs, for people what `tell` prints of it."""
+    if as_json:
+        print_json(found)
+    else:
+        tell(found)
+
+
+def show_list(items: list[Item], as_json: bool, columns: Sequence[str], row: Callable[[Item], Sequence[Any]]) -> None:
+    """Print a list: the bodies for programs, for people a table with a `row` for each."""
+    if as_json:
+        print_json(items)
+    else:
+        print_table(columns, [row(item) for item in items])
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """Print rows for people; numbers stand right."""
     table = Table(
@@ -104,6 +121,16 @@ def _cell(value: Any) -> str:
 def percent(value: float | None) -> str:
     """Return 0.9014 as '90.1 %'."""
     return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def size(count: int) -> str:
+    """Return bytes as people read them."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{count} B"
 
 
 def parse_options(pairs: Iterable[str], what: str = "--option") -> dict[str, Any]:

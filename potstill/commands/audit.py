@@ -7,7 +7,7 @@ import typer
 
 from contract.audit import first_break
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Group, Json, out, print_json, print_table
+from potstill.console import CliError, Group, Json, out, print_json, show_list
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="The audit log: who did what, when and from where.")
 
@@ -41,15 +41,11 @@ def list_(
             items.append(item)
             if len(items) >= last:
                 break
-    if as_json:
-        print_json(items)
-        return
-    print_table(
+    show_list(
+        items,
+        as_json,
         ["#", "when", "who", "role", "from", "what", "on", "outcome", "more"],
-        [
-            [i.seq, i.at, i.actor_name, i.role, i.address, i.action, i.target, i.outcome, _short(i.detail)]
-            for i in items
-        ],
+        lambda i: [i.seq, i.at, i.actor_name, i.role, i.address, i.action, i.target, i.outcome, _short(i.detail)],
     )
 
 

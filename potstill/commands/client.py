@@ -1,4 +1,4 @@
-"""`potstill client`: be a device."""
+"""`potstill client`: be a device; and what operators do to devices."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, find_url, operator
-from potstill.console import CliError, Group, Json, out, percent, print_json, print_table
+from potstill.console import CliError, Group, Json, out, percent, print_json, show_list, show_one
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient, RunReport
@@ -97,16 +97,14 @@ def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json =
     """List a federation's devices: when they were last seen, whether their tokens work."""
     with operator(url, token) as client:
         items = list(client.each(client.clients, resolve(client, federation)))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
+    show_list(
+        items,
+        as_json,
         ["name", "id", "prototype", "samples", "updates", "token", "expires", "last seen"],
-        [
-            [i.name, i.id, i.prototype, i.num_samples, i.updates, i.token_state, i.token_expires_at, i.last_seen_at]
-            for i in items
+        lambda c: [
+            c.name, c.id, c.prototype, c.num_samples, c.updates, c.token_state, c.token_expires_at, c.last_seen_at
         ],
-    )
+    )  # fmt: skip
 
 
 def _client_id(client: "OperatorClient", federation_id: str, ref: str) -> str:
@@ -134,7 +132,20 @@ def reissue(federation: Ref, device: DeviceRef, url: Url = None, token: Token = 
     with operator(url, token) as client:
         found = resolve(client, federation)
         made = client.reissue_token(found, _client_id(client, found, device))
-    if as_json:
-        print_json(made)
-    else:
-        out().print(f"token for {device} (shown this once): {made.token}")
+    show_one(made, as_json, lambda made: out().print(f"token for {device} (shown this once): {made.token}"))
+
+
+@app.command()
+def assign(
+    federation: Ref,
+    device: DeviceRef,
+    prototype: Annotated[str, typer.Argument(help="Name of one of the federation's prototypes.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Give a device another prototype to train, from the next round on."""
+    with operator(url, token) as client:
+        found = resolve(client, federation)
+        made = client.assign_prototype(found, _client_id(client, found, device), prototype)
+    show_one(made, as_json, lambda made: out().print(f"{device} trains {made.prototype} from the next round on"))

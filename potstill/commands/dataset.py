@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.wire.rounds import Dataset
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Group, Json, out, print_json, print_table
+from potstill.console import CliError, Group, Json, out, show_list, show_one
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -75,11 +76,12 @@ def add(
     """Upload a data set to the service."""
     with tempfile.TemporaryDirectory() as folder, operator(url, token) as client:
         made = client.add_dataset(name, as_safetensors(file, Path(folder)))
-    if as_json:
-        print_json(made)
-    else:
-        kind = "labelled" if made.labeled else "unlabelled"
-        out().print(f"added {made.name}  {made.id}  ({made.num_samples} {kind} samples of {made.shape} {made.dtype})")
+    show_one(made, as_json, _tell)
+
+
+def _tell(made: Dataset) -> None:
+    kind = "labelled" if made.labeled else "unlabelled"
+    out().print(f"added {made.name}  {made.id}  ({made.num_samples} {kind} samples of {made.shape} {made.dtype})")
 
 
 @app.command("list")
@@ -87,12 +89,11 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List data sets."""
     with operator(url, token) as client:
         items = list(client.each(client.datasets))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
+    show_list(
+        items,
+        as_json,
         ["name", "id", "samples", "shape", "dtype", "labelled", "bytes"],
-        [[i.name, i.id, i.num_samples, i.shape, i.dtype, i.labeled, i.size] for i in items],
+        lambda d: [d.name, d.id, d.num_samples, d.shape, d.dtype, d.labeled, d.size],
     )
 
 

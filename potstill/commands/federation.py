@@ -1,4 +1,4 @@
-"""`potstill federation`: create, list, show, watch, start, cancel."""
+"""`potstill federation`: create, list, show, watch."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
 from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate, FederationCreated
+from contract.wire.rounds import Job
 from potstill.commands.token import seconds
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import (
@@ -23,6 +24,8 @@ from potstill.console import (
     print_json,
     print_table,
     printable,
+    show_list,
+    show_one,
 )
 
 if TYPE_CHECKING:
@@ -190,10 +193,7 @@ def create(
         if start:
             begun = client.start_federation(made.id)
             made = made.model_copy(update={name: getattr(begun, name) for name in type(begun).model_fields})
-    if as_json:
-        print_json(made)
-    else:
-        _welcome(made, find_url(url), start)
+    show_one(made, as_json, lambda made: _welcome(made, find_url(url), start))
 
 
 def _welcome(made: FederationCreated, url: str, started: bool) -> None:
@@ -214,15 +214,11 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List federations."""
     with operator(url, token) as client:
         items = list(client.each(client.federations))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
+    show_list(
+        items,
+        as_json,
         ["name", "id", "recipe", "state", "round", "clients", "accuracy"],
-        [
-            [i.name, i.id, i.recipe, i.state, f"{i.round}/{i.rounds_total}", i.clients, percent(i.accuracy)]
-            for i in items
-        ],
+        lambda f: [f.name, f.id, f.recipe, f.state, f"{f.round}/{f.rounds_total}", f.clients, percent(f.accuracy)],
     )
 
 
@@ -250,17 +246,22 @@ def _show(federation: Federation) -> None:
         print_table(["round", "test accuracy", ""], rows)
 
 
+def how_far(job: Job) -> str | None:
+    """Say how far a running job is, once it has told."""
+    at = job.progress
+    if at is None:
+        return None
+    left = "" if at.eta is None else f", about {at.eta:.0f} s left"
+    return f"{at.phase}, {at.step} of {at.of}{left}"
+
+
 def _work(client: "OperatorClient", federation_id: str) -> str | None:
     """Say what the worker does for a federation, or what it waits for."""
     running = list(client.each(client.jobs, state="running"))
     queued = list(client.each(client.jobs, state="queued"))
     for job in running:
         if job.federation_id == federation_id:
-            progress = job.progress
-            if progress is None:
-                return f"now: {job.kind}"
-            left = "" if progress.eta is None else f", about {progress.eta:.0f} s left"
-            return f"now: {progress.phase}, {progress.step} of {progress.of}{left}"
+            return f"now: {how_far(job) or job.kind}"
     if any(job.federation_id == federation_id for job in queued):
         if running:
             return f"waiting for a worker: {len(running)} job(s) of other federations run"
@@ -280,30 +281,6 @@ def show(federation: Ref, url: Url = None, token: Token = None, as_json: Json = 
     _show(found)
     if work:
         out().print(work)
-
-
-def show_state(found: Federation, as_json: bool) -> None:
-    """Print how a federation stands after something was done to it."""
-    if as_json:
-        print_json(found)
-    else:
-        out().print(f"{found.name}: {found.state}, round {found.round} of {found.rounds_total}")
-
-
-@app.command()
-def start(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Start a federation: models are initialised, then rounds begin."""
-    with operator(url, token) as client:
-        found = client.start_federation(resolve(client, federation))
-    show_state(found, as_json)
-
-
-@app.command()
-def cancel(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Cancel a federation; its devices are told that it is over."""
-    with operator(url, token) as client:
-        found = client.cancel_federation(resolve(client, federation))
-    show_state(found, as_json)
 
 
 @app.command()

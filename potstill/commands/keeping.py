@@ -1,16 +1,16 @@
 """`potstill federation retention|delete`, `potstill client forget`: what is kept of a federation, and what is not."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from contract.wire.forgetting import Forgotten
 from contract.wire.retention import Retention
-from potstill.commands import client as devices
-from potstill.commands.federation import Ref, app, resolve
+from potstill.commands.client import DeviceRef
+from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Json, out, print_json, print_table
-
-__all__ = ["app"]
+from potstill.console import CliError, Json, out, print_json, print_table, show_one
 
 
 def _count(text: str | None, option: str) -> int | str | None:
@@ -21,7 +21,6 @@ def _count(text: str | None, option: str) -> int | str | None:
     return int(text)
 
 
-@app.command()
 def retention(
     federation: Ref,
     updates: Annotated[str | None, typer.Option(help="Published rounds whose updates stay: a count, or all.")] = None,
@@ -48,7 +47,6 @@ def retention(
         print_table(["what", "kept"], [[name, value] for name, value in plan.model_dump().items()])
 
 
-@app.command()
 def delete(
     federation: Ref,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -64,10 +62,9 @@ def delete(
     out().print(f"deleted {federation}")
 
 
-@devices.app.command()
 def forget(
     federation: Ref,
-    device: devices.DeviceRef,
+    device: DeviceRef,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -79,9 +76,10 @@ def forget(
         if not ids:
             raise CliError(f"there is no device {device!r} in {federation}; potstill client list shows them")
         told = [service.forget_client(id_, each) for each in sorted(ids)]
-    if as_json:
-        print_json(told)
-        return
+    show_one(told, as_json, _tell)
+
+
+def _tell(told: Sequence[Forgotten]) -> None:
     for each in told:
         gone = each.deleted
         out().print(

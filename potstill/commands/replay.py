@@ -6,14 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from potstill.commands.config import load_settings
-from potstill.commands.steer import round_app
 from potstill.console import CliError, Json, out, print_json, print_table
 
 DIFFERS, MISSING = 3, 4
-__all__ = ["export", "replay", "round_app"]
 
 
-@round_app.command("export")
 def export(
     reference: Annotated[str, typer.Argument(metavar="ROUND", help="Round id, or federation:index.")],
     file: Annotated[Path, typer.Argument(help="The bundle to write, a tar file. It holds the clients' updates.")],

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from potstill.commands.config import load_settings
-from potstill.console import CliError, Json, out, print_json, print_table
+from potstill.console import CliError, Json, out, print_json, print_table, size
 
 WRONG = 3
 
@@ -45,16 +45,6 @@ def _bar(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=out(), transient=True, disable=hidden) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, of: progress.update(task, completed=done, total=of)
-
-
-def size(count: int) -> str:
-    """Return bytes as people read them."""
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.1f} {unit}" if unit != "B" else f"{count} B"
 
 
 def gc(

@@ -8,7 +8,7 @@ import typer
 from contract.wire.catalogue import TokenCreated, TokenRole
 from potstill.commands.config import load_settings
 from potstill.connection import Token, Url, operator
-from potstill.console import Group, Json, out, print_json, print_table
+from potstill.console import Group, Json, out, show_list, show_one
 from potstill.home import Home
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Tokens for operators and viewers.")
@@ -32,10 +32,11 @@ def create(
     else:
         with operator(url, token) as client:
             made = client.create_token(name, role, valid_seconds=seconds(days))
-    if as_json:
-        print_json(made)
-    else:
-        out().print(f"{made.role} token for {made.name} (shown this once): {made.token}")
+    show_one(made, as_json, _tell)
+
+
+def _tell(made: TokenCreated) -> None:
+    out().print(f"{made.role} token for {made.name} (shown this once): {made.token}")
 
 
 def seconds(days: float | None) -> int | None:
@@ -65,12 +66,11 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List tokens, without their secrets."""
     with operator(url, token) as client:
         items = list(client.each(client.tokens))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
+    show_list(
+        items,
+        as_json,
         ["name", "id", "role", "state", "created", "last used", "expires"],
-        [[i.name, i.id, i.role, i.state, i.created_at, i.last_used_at, i.expires_at] for i in items],
+        lambda t: [t.name, t.id, t.role, t.state, t.created_at, t.last_used_at, t.expires_at],
     )
 
 
@@ -82,10 +82,7 @@ def rotate(url: Url = None, token: Token = None, as_json: Json = False) -> None:
         fresh = client.rotate_token()
     if token is None and "POTSTILL_TOKEN" not in os.environ and home.read(home.token_file):
         home.write(home.token_file, fresh.token)
-    if as_json:
-        print_json(fresh)
-    else:
-        out().print(f"new token (shown this once): {fresh.token}")
+    show_one(fresh, as_json, lambda fresh: out().print(f"new token (shown this once): {fresh.token}"))
 
 
 @app.command()

@@ -1,91 +1,57 @@
 """The command line against a service that answers what a real one would."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from client_sdk import OperatorClient, RunReport
+from client_sdk import RunReport
 from contract.wire.federations import FederationCreate
 from potstill import connection
 from potstill.cli import app
 from potstill.commands.client import summary
-from potstill.console import CliError, nest, parse_options
+from potstill.console import CliError, nest, parse_options, size
 
-FEDERATION: dict[str, Any] = {
-    "id": "fed_1",
-    "name": "digits",
-    "state": "running",
-    "recipe": "fedgo",
-    "round": 2,
-    "rounds_total": 10,
-    "clients": 4,
-    "accuracy": 0.9014,
-    "created_at": "2026-01-01T00:00:00Z",
-    "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
-    "prototypes": [{"architecture": "cnn-digits"}],
-    "composition": {"name": "fedgo"},
-    "local": {},
-    "rounds": {},
-    "datasets": {},
-    "seed": 0,
-    "accuracies": [[1, 0.5], [2, 0.9014]],
-}
-Answer = Callable[[httpx.Request], httpx.Response]
+from .command_line import FEDERATION, Service, call
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-class Service:
-    """Answers by method and path; keeps what was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[httpx.Request] = []
-        self.answers: dict[tuple[str, str], Answer] = {}
-
-    def on(self, method: str, path: str, body: Any, status: int = 200) -> None:
-        media = "application/problem+json" if status >= 400 else "application/json"
-        self.answers[method, path] = lambda request: httpx.Response(status, json=body, headers={"content-type": media})
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        request.read()
-        self.asked.append(request)
-        return self.answers[request.method, request.url.path](request)
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Service:
-    fake = Service()
-
-    def operator(url: str | None = None, token: str | None = None) -> OperatorClient:
-        return OperatorClient("http://service", token or "pst_op_1", transport=httpx.MockTransport(fake), retries=0)
-
-    for group in ("federation", "dataset", "token", "steer"):
-        monkeypatch.setattr(f"potstill.commands.{group}.operator", operator)
-    return fake
+COMMANDS = """
+    audit: list verify
+    client: assign forget list reissue revoke run
+    dataset: add list remove
+    federation: cancel create delete join-token list pause resume retention rollback show start watch
+    job: cancel list retry show
+    model: import list promote
+    round: close export list show
+    token: create list revoke rotate
+    worker: list
+    : backup bench config demo evidence gc migrate replay restore simulate status up verify worker-health
+"""
+NAMED = [f"{group.strip()} {name}".strip() for line in COMMANDS.strip().splitlines()
+         for group, names in [line.split(":")] for name in names.split()]  # fmt: skip
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+def commands(group: TyperGroup, *path: str) -> list[str]:
+    """Every command below a group."""
+    found = []
+    for name, each in group.commands.items():
+        found += commands(each, *path, name) if isinstance(each, TyperGroup) else [" ".join([*path, name])]
+    return found
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("POTSTILL_HOME", "POTSTILL_URL", "POTSTILL_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+def test_the_commands_are_these() -> None:
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    assert sorted(commands(root)) == sorted(NAMED)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["", "up", "demo", "evidence", "bench", "config", "migrate"]
-    + ["federation create", "federation list", "federation show", "federation start", "federation cancel"]
-    + ["federation pause", "federation resume", "round list", "federation rollback", "round show", "round close"]
-    + ["model list", "model promote", "job list", "job retry", "job cancel"]
-    + ["dataset add", "dataset list", "dataset remove", "client run", "token create", "token list", "token revoke"],
-)
+@pytest.mark.parametrize("command", ["", *sorted(NAMED)])
 def test_every_command_explains_itself(command: str) -> None:
     result = call(*command.split(), "--help")
     assert result.exit_code == 0
@@ -280,17 +246,21 @@ def test_home_folder_gives_url_and_token(tmp_path: Any) -> None:
         assert client.url.rstrip("/") == "http://127.0.0.1:9999"
 
 
-def test_nobody_there_says_how_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(url: str | None = None, token: str | None = None) -> OperatorClient:
-        def refuse(request: httpx.Request) -> httpx.Response:
-            raise httpx.ConnectError("refused", request=request)
+def test_nobody_there_says_how_to_start(service: Service) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
 
-        return OperatorClient("http://service", "t", transport=httpx.MockTransport(refuse), retries=0)
-
-    monkeypatch.setattr("potstill.commands.federation.operator", unreachable)
+    service.answers["GET", "/v1/federations"] = refuse
     result = call("federation", "list")
     assert result.exit_code == 1
     assert "potstill up" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")]
+)
+def test_sizes_as_people_read_them(count: int, text: str) -> None:
+    assert size(count) == text
 
 
 def test_options_are_json_or_text() -> None:
@@ -303,67 +273,6 @@ def test_dotted_keys_nest() -> None:
     assert nest({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
     with pytest.raises(CliError, match="has a value of its own"):
         nest({"a": 1, "a.b": 2})
-
-
-# ------------------------------------------------------------------------------------------------------------- steering
-ROUND: dict[str, Any] = {
-    "id": "rnd_2",
-    "federation_id": "fed_1",
-    "index": 2,
-    "state": "skipped",
-    "asked": 3,
-    "answered": 1,
-    "lost": 1,
-    "needed": 3,
-    "min_updates": 2,
-    "opened_at": "2026-01-01T00:00:00Z",
-    "deadline_at": "2026-01-01T00:00:00Z",
-    "reason": "got 1 of 2 updates by the deadline",
-}
-PERSON = {
-    "client_id": "cli_1",
-    "name": "ward-7",
-    "prototype": "main",
-    "state": "lost",
-    "heard_at": "2026-01-01T00:00:00Z",
-    "progress": {"epoch": 1, "step": 20, "of": 60},
-}
-
-
-def test_rounds_show_why_they_published_nothing(service: Service) -> None:
-    service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
-    output = call("round", "list", "fed_1").output
-    assert "skipped" in output and "1/3" in output and "got 1 of 2 updates" in output
-    service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
-    output = call("round", "show", "rnd_2").output
-    assert "ward-7" in output and "lost" in output and "step 20 of 60" in output
-
-
-def test_steering_sends_what_was_said(service: Service) -> None:
-    summary = {"items": [FEDERATION], "next": None}
-    service.on("GET", "/v1/federations", summary)
-    for verb in ("pause", "resume", "rollback"):
-        service.on("POST", f"/v1/federations/fed_1/{verb}", FEDERATION)
-    model = {
-        "id": "mdl_1", "federation_id": "fed_1", "round_id": None, "round": 1, "prototype": "main", "role": "global",
-        "digest": "sha256-" + "0" * 64, "size": 1, "architecture": "mlp", "created_at": "2026-11-28T00:00:00Z",
-        "url": "/v1/models/mdl_1/weights",
-    }  # fmt: skip
-    service.on("POST", "/v1/models/mdl_1/promote", model)
-    job = {
-        "id": "job_1", "kind": "round", "state": "queued", "federation_id": "fed_1", "round_id": "rnd_1",
-        "attempt": 0, "max_attempts": 5, "created_at": "2026-11-28T00:00:00Z",
-    }  # fmt: skip
-    service.on("POST", "/v1/jobs/job_1/retry", job)
-    assert call("federation", "pause", "digits").output == "digits: running, round 2 of 10\n"
-    assert call("federation", "resume", "digits").exit_code == 0
-    assert call("federation", "rollback", "digits", "--round", "0").exit_code == 0
-    assert call("model", "promote", "mdl_1").output == "mdl_1: current model of main\n"
-    assert call("job", "retry", "job_1", "--exclude", "ward-7").output == "job_1: queued\n"
-    bodies = [json.loads(request.content or "null") for request in service.asked if request.method == "POST"]
-    assert bodies == [None, None, {"round": 0}, {}, {"exclude": ["ward-7"], "force": False}]
-    wrong = call("federation", "rollback", "digits")
-    assert (wrong.exit_code, "one of the two" in wrong.stderr) == (1, True)
 
 
 def test_any_field_of_rounds_can_be_given(service: Service) -> None:

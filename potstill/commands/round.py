@@ -1,0 +1,66 @@
+"""`potstill round`: look at rounds and close them."""
+
+from typing import Annotated
+
+import typer
+
+from contract.wire.rounds import Participant, RoundDetail
+from potstill.commands.federation import Ref, resolve
+from potstill.connection import Token, Url, operator
+from potstill.console import Group, Json, out, percent, print_table, show_list, show_one
+
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at rounds and close them.")
+
+
+def _progress(person: Participant) -> str | None:
+    told = person.progress or {}
+    if "step" in told and "of" in told:
+        return f"step {told['step']} of {told['of']}"
+    return f"epoch {told['epoch']}" if "epoch" in told else None
+
+
+def _tell(found: RoundDetail) -> None:
+    out().print(f"round {found.index}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    out().print(f"{found.answered} of {found.asked} answered, {found.needed} wanted, {found.min_updates} needed")
+    print_table(
+        ["client", "state", "seconds", "bytes", "samples", "weight", "teacher", "last heard", "progress"],
+        [
+            [p.name, p.state, p.seconds, p.size, p.num_samples, p.weight, p.teacher_weight, p.heard_at, _progress(p)]
+            for p in found.participants
+        ],
+    )
+
+
+@app.command("list")
+def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List a federation's rounds with the reasons of those that published nothing."""
+    with operator(url, token) as client:
+        items = list(client.each(client.rounds, resolve(client, federation)))
+    show_list(
+        items,
+        as_json,
+        ["round", "id", "state", "answered", "lost", "accuracy", "reason"],
+        lambda r: [
+            r.index, r.id, r.state, f"{r.answered}/{r.asked}", r.lost, percent(r.metrics.get("accuracy")), r.reason
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def show(round_id: str, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Show a round: who was asked, who answered, each client's weight."""
+    with operator(url, token) as client:
+        show_one(client.round(round_id), as_json, _tell)
+
+
+@app.command()
+def close(
+    round_id: str,
+    force: Annotated[bool, typer.Option("--force", help="Also with fewer than min_updates.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Fuse a round now with the updates that are here."""
+    with operator(url, token) as client:
+        show_one(client.close_round(round_id, force=force), as_json, _tell)
