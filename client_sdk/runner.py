@@ -65,6 +65,7 @@ def train_and_push(
     capabilities: Mapping[str, Capability] | None = None,
     http_client: httpx.Client | None = None,
     resumable_bytes: int = RESUMABLE_BYTES,
+    direct: bool = False,
     ca_file: str | Path | None = None,
     insecure_http: bool | None = None,
 ) -> RunReport:
@@ -96,6 +97,8 @@ def train_and_push(
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
         http_client: an `httpx.Client` of yours, for proxies and certificates.
         resumable_bytes: updates of this size or more are uploaded in pieces; smaller ones when an upload broke off.
+        direct: put updates straight into the service's bucket, where it offers that (POTSTILL_PRESIGN); elsewhere they
+            go the usual way.
         ca_file, insecure_http: see `client_sdk.transport.Transport`.
 
     Raises:
@@ -125,7 +128,7 @@ def train_and_push(
             capabilities=capabilities,
             check=samples.check,
         )
-        worker = DeviceRun(client, folder, samples, choose_device(device), shown, model, on_round)
+        worker = DeviceRun(client, folder, samples, choose_device(device), shown, model, on_round, direct=direct)
         return worker.run(rounds, who.client_id)
 
 
@@ -161,10 +164,13 @@ class DeviceRun:
         progress: Progress,
         model: models.UserModel | None,
         on_round: Callable[[RoundReport], None] | None,
+        *,
+        direct: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.client, self.folder, self.samples, self.device = client, folder, samples, device
-        self.progress, self.model, self.on_round, self._sleep = progress, model, on_round, sleep
+        self.progress, self.model, self.on_round = progress, model, on_round
+        self._direct, self._sleep = direct, sleep
         self.reports: list[RoundReport] = []
         self._module: nn.Module | None = None
         self._network: tuple[str, str] | None = None
@@ -215,13 +221,7 @@ class DeviceRun:
             seconds = time.monotonic() - started
         reason = self._deliver(
             f"{assignment.round.id} from {assignment.model.id}",  # a round may begin again from another model
-            lambda on_bytes: self.client.push_update(
-                assignment.round.id,
-                self.folder.pending_file,
-                url=assignment.upload_url,
-                memory=self.folder,
-                on_bytes=on_bytes,
-            ),
+            self._push_update(assignment.round.id, assignment.upload_url),
         )
         if reason:
             self.progress.say(f"round {assignment.round.index}: the update is no longer wanted: {reason}")
@@ -241,6 +241,12 @@ class DeviceRun:
         if self.on_round is not None:
             self.on_round(report)
 
+    def _push_update(self, round_id: str, url: str | None = None) -> Push:
+        """Return what uploads the pending file as the update of a round."""
+        return lambda on_bytes: self.client.push_update(
+            round_id, self.folder.pending_file, url=url, direct=self._direct, memory=self.folder, on_bytes=on_bytes
+        )
+
     def _settled(self, assignment: TrainAssignment) -> Pending | None:
         """Return the update that is pending for this very round, if there is one.
 
@@ -255,11 +261,7 @@ class DeviceRun:
         proposal, earlier = self.folder.memory.proposal(), pending.purpose
         if proposal is not None and proposal.round == earlier != assignment.round.id:
             try:
-                file = self.folder.pending_file
-                self._deliver(
-                    earlier,
-                    lambda on_bytes: self.client.push_update(earlier, file, memory=self.folder, on_bytes=on_bytes),
-                )
+                self._deliver(earlier, self._push_update(earlier))
             except NotFound:
                 self.folder.forget_pending()
         return None

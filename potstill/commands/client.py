@@ -39,6 +39,9 @@ def run(
     insecure_http: Annotated[
         bool, typer.Option("--insecure-http", help="Allow plain HTTP to another machine: the token can be read.")
     ] = False,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Upload straight into the service's bucket, where it offers that.")
+    ] = False,
     classes: Annotated[
         str | None,
         typer.Option(help="Your classes in the order of your labels, such as cat,dog,fox; if the task has names."),
@@ -66,6 +69,7 @@ def run(
         state_dir=state_dir,
         progress=not as_json,
         label_counts=_counts(label_counts),
+        direct=direct,
         ca_file=ca_file,
         insecure_http=insecure_http or None,
         classes=None if classes is None else [name.strip() for name in classes.split(",")],

@@ -51,6 +51,49 @@ def test_the_uploaded_file_says_what_the_contract_asks_for_and_no_times(service:
     assert set(metrics) == {"loss", "accuracy", "steps"} and metrics["steps"] == 2 * 5
 
 
+class Bucket:
+    """A store beside the service: takes a file by a presigned address, and has it when a delivery names it."""
+
+    def __init__(self, service: Any, *, open: bool = True):
+        self.service, self.open = service, open
+        self.files: dict[str, bytes] = {}
+        self.named = 0
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        if request.url.host == "bucket.test":
+            assert "Authorization" not in request.headers, "the device's token is not the store's"
+            assert request.headers["x-checksum"] == "of the bytes"
+            self.files[request.url.path.strip("/")] = request.content
+            return httpx.Response(200 if self.open else 503)
+        if request.url.path == "/v1/staging":
+            place = {"name": "one", "url": "http://bucket.test/one", "headers": {"x-checksum": "of the bytes"}}
+            return httpx.Response(201, json=place | {"expires_at": "2026-01-01T00:00:00Z"})
+        if "staged" in request.url.params:
+            assert not request.content
+            body = self.files.pop(request.url.params["staged"])
+            headers = {"Authorization": request.headers["Authorization"]}
+            request = httpx.Request("PUT", request.url.copy_with(query=None), headers=headers, content=body)
+            self.named += 1
+        return self.service.handle(request)
+
+
+@pytest.mark.parametrize("open", [True, False], ids=["open", "away"])
+def test_an_update_goes_straight_into_the_bucket_or_the_usual_way(service: Any, take_part: Run, open: bool) -> None:
+    bucket = Bucket(service, open=open)
+    with httpx.Client(transport=httpx.MockTransport(bucket.handle)) as http:
+        report = take_part(rounds=1, direct=True, http_client=http)
+    assert report.rounds_trained == 1 and len(service.updates) == 1
+    assert bucket.named == (1 if open else 0)
+
+
+def test_without_being_asked_nothing_goes_into_a_bucket(service: Any, take_part: Run) -> None:
+    bucket = Bucket(service)
+    with httpx.Client(transport=httpx.MockTransport(bucket.handle)) as http:
+        take_part(rounds=1, http_client=http)
+    assert (len(service.updates), bucket.named) == (1, 0)
+
+
 def test_the_same_device_uploads_the_same_bytes(service: Any, take_part: Run, tmp_path: Path) -> None:
     take_part(rounds=1)
     first = service.updates.pop()
@@ -83,7 +126,7 @@ def test_a_device_token_replaces_enrolment(service: Any, take_part: Run) -> None
 
 def test_waiting_asks_again_without_a_hot_loop(service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(runner.DeviceRun.__init__, "__defaults__", (naps.append,))
+    monkeypatch.setitem(runner.DeviceRun.__init__.__kwdefaults__, "sleep", naps.append)
     for _ in range(3):
         service.fault("GET", "/v1/assignment", lambda request: waiting(service))
     assert take_part().state == "finished"
