@@ -159,6 +159,14 @@ def integers(values: Sequence[Array]) -> Array:
     return best
 
 
+def largest_but(values: Sequence[Array], cut: int) -> Array:
+    """Return the largest integers when the `cut` largest are left out, so that as many liars cannot set them.
+
+    Exact in their own type; of bools, whether more than `cut` are true.
+    """
+    return np.asarray(np.sort(np.stack(values), axis=0)[len(values) - 1 - cut])
+
+
 def model_writer(path: Path, base: Header) -> TensorWriter:
     """Return a writer of a model with the tensors and buffers of `base`."""
     metadata = {key: value for key, value in base.metadata.items() if key in MODEL_KEYS}
@@ -169,14 +177,21 @@ Rule = Callable[[Block, Float], Float]
 """(block, the files' values [m, count]) -> values [count] of the result."""
 
 
-def reduce_files(files: Sequence[tuple[str, Path]], output: Path, rule: Rule, base: Header | None = None) -> None:
-    """Write the model whose floats are `rule` of the files' floats and whose integers are their maximum.
+def reduce_files(
+    files: Sequence[tuple[str, Path]],
+    output: Path,
+    rule: Rule,
+    base: Header | None = None,
+    of_integers: Callable[[Sequence[Array]], Array] = integers,
+) -> None:
+    """Write the model whose floats are `rule` of the files' floats, and whose integers are `of_integers` of theirs.
 
     Args:
         files: (name, path), one at least.
         output: the file to make.
         rule: called block by block, in file order.
         base: the tensors; those of the first file by default.
+        of_integers: the files' values, each [count] -> [count]; their maximum by default.
 
     Raises:
         PartError: no_participants, schema_mismatch, non_finite, and what the rule raises.
@@ -189,7 +204,7 @@ def reduce_files(files: Sequence[tuple[str, Path]], output: Path, rule: Rule, ba
             if block.floating:
                 writer.write(block.name, narrow(block.name, rule(block, readers.floats(block)), block.dtype))
             else:
-                writer.write(block.name, integers(readers.raw(block)))
+                writer.write(block.name, of_integers(readers.raw(block)))
 
 
 def like(header: Header, names: Mapping[str, str], dtype: str | None = None) -> dict[str, tuple[str, tuple[int, ...]]]:

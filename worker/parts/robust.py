@@ -10,30 +10,37 @@ n_k is what a client says of itself, so rules that are to withstand liars do not
 | norm clipping | bounds each client's pull, does not remove it | Sun et al. 2019, section 4 |
 
 All assume that honest clients' models are alike; with very different private data an honest outlier is left out too.
+
+Buffers are no part of any distance, and a liar whose parameters look honest could put anything there; so Krum and
+clipping take the median of float buffers. Integers, counters mostly, take an order statistic: the lower median, or the
+largest that trimming leaves.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from contract.tensors import Header
+from contract.tensors import Array, Header
 from worker.parts.arrays import Float, finite, floats, option, stacked
 from worker.parts.blocks import (
+    Block,
     Readers,
     blocks,
     header_of,
-    integers,
     is_parameter,
+    largest_but,
     model_writer,
     narrow,
     reduce_files,
 )
 from worker.parts.errors import PartError
-from worker.parts.fuse import Source, average_files, contributors, shares
+from worker.parts.fuse import Source, contributors, shares
+from worker.parts.norms import Norms
 
 
 # ------------------------------------------------------------------------------------------------- arrays [m, ...] in
@@ -49,7 +56,7 @@ def coordinate_median(models: Sequence[ArrayLike]) -> Float:
 def _median(values: Float) -> Float:
     ordered = np.sort(values, axis=0)
     low, high = ordered[(len(values) - 1) // 2], ordered[len(values) // 2]
-    return np.asarray(low + (high - low) / 2)
+    return np.asarray(low + (high / 2 - low / 2))
 
 
 def trimmed_count(clients: int, trim: float) -> int:
@@ -142,7 +149,7 @@ def clip_factors(norms: ArrayLike, max_norm: float) -> Float:
         PartError: bad_option (max_norm not positive), non_finite.
     """
     option("the largest norm", max_norm, open_low=True)
-    sizes = finite("norms", floats("norms", norms, 1))
+    sizes = finite("distances from the round's model", floats("norms", norms, 1))
     return np.asarray(max_norm / np.maximum(sizes, max_norm))
 
 
@@ -161,7 +168,9 @@ def clipped_mean(
     if values.shape[1:] != start.shape:
         raise PartError("schema_mismatch", f"models {values.shape[1:]} but the previous one is {start.shape}")
     moves = values - start
-    factors = clip_factors(np.sqrt((moves.reshape(len(moves), -1) ** 2).sum(axis=1)), max_norm)
+    norms = Norms(len(moves))
+    norms.add(moves.reshape(len(moves), -1))
+    factors = clip_factors(norms.values(), max_norm)
     return np.asarray(start + np.tensordot(factors * np.asarray(shares([num_samples[i] for i in kept])), moves, axes=1))
 
 
@@ -175,28 +184,33 @@ def _named(sources: Sequence[Source]) -> list[tuple[str, Path]]:
     return [(f"update of {source.name}", source.path) for source in sources]
 
 
+def _lower_median(values: Sequence[Array]) -> Array:
+    return largest_but(values, len(values) // 2)
+
+
 def median_files(sources: Sequence[Source], output: Path, base: Header | None = None) -> list[str]:
-    """Write the coordinate median of the sources with n_k > 0 and return who they are; integers take the maximum.
+    """Write the coordinate median of the sources with n_k > 0 and return who they are; integers take the lower median.
 
     Raises:
         PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite.
     """
     ordered = _ordered(sources)
-    reduce_files(_named(ordered), output, lambda block, values: _median(values), base)
+    reduce_files(_named(ordered), output, lambda block, values: _median(values), base, _lower_median)
     return [source.name for source in ordered]
 
 
 def trimmed_mean_files(
     sources: Sequence[Source], output: Path, trim: float = 0.1, base: Header | None = None
 ) -> list[str]:
-    """Write the trimmed mean of the sources with n_k > 0 and return who they are; integers take the maximum.
+    """Write the trimmed mean of the sources with n_k > 0 and return who they are; of integers the largest that is left.
 
     Raises:
         PartError: as `median_files`; bad_option.
     """
     ordered = _ordered(sources)
     cut = trimmed_count(len(ordered), trim)
-    reduce_files(_named(ordered), output, lambda block, values: _trimmed(values, cut), base)
+    left = partial(largest_but, cut=cut)
+    reduce_files(_named(ordered), output, lambda block, values: _trimmed(values, cut), base, left)
     return [source.name for source in ordered]
 
 
@@ -211,7 +225,7 @@ class Chosen:
 def krum_files(
     sources: Sequence[Source], output: Path, byzantine: int = 1, keep: int = 1, base: Header | None = None
 ) -> Chosen:
-    """Write the plain mean of the `keep` best models by Krum; distances are over parameters only.
+    """Write the plain mean of the `keep` best models by Krum, and the median of everybody's buffers.
 
     Args:
         sources: those with n_k = 0 are not read.
@@ -227,7 +241,12 @@ def krum_files(
     header = header_of(ordered[0].path) if base is None else base
     order = krum_order(squared_distances(_gram(ordered, header)), byzantine)
     kept = [ordered[index] for index in _best(order, keep)]
-    average_files([replace(source, weight=1.0) for source in kept], output, base=base)
+    best = [index for index, source in enumerate(ordered) if source in kept]
+
+    def rule(block: Block, values: Float) -> Float:
+        return np.asarray(values[best].mean(axis=0)) if block.parameter else _median(values)
+
+    reduce_files(_named(ordered), output, rule, header, _lower_median)
     return Chosen([source.name for source in kept], [ordered[index].name for index in order])
 
 
@@ -244,7 +263,7 @@ def _gram(sources: Sequence[Source], header: Header) -> Float:
 def clipped_mean_files(sources: Sequence[Source], previous: Path, output: Path, max_norm: float) -> dict[str, float]:
     """Write the n_k mean of updates clipped to a norm and return the clients' norms ||w_k - w|| over the parameters.
 
-    Buffers are averaged without clipping; integers take the maximum.
+    Buffers take the median.
 
     Args:
         sources: files and n_k.
@@ -258,21 +277,25 @@ def clipped_mean_files(sources: Sequence[Source], previous: Path, output: Path, 
     option("the largest norm", max_norm, open_low=True)
     ordered, base = _ordered(sources), header_of(previous)
     parts = np.asarray(shares([source.weight for source in ordered]))
-    squares = np.zeros(len(ordered))
+    norms = Norms(len(ordered))
     with (
         Readers(_named(ordered), base) as updates,
         Readers([("the model", previous)], base) as old,
         model_writer(output, base) as writer,
     ):
-        for block in blocks(base, len(ordered) + 1, lambda name: is_parameter(base, name)):
-            squares += ((updates.floats(block) - old.floats(block)[0]) ** 2).sum(axis=1)
-        norms = np.sqrt(squares)
-        clipped = parts * clip_factors(norms, max_norm)
+        with np.errstate(over="ignore"):  # a distance that is no number is refused below
+            for block in blocks(base, len(ordered) + 1, lambda name: is_parameter(base, name)):
+                norms.add(updates.floats(block) - old.floats(block)[0])
+        clipped = parts * clip_factors(norms.values(), max_norm)
         for block in blocks(base, len(ordered) + 1):
             if not block.floating:
-                writer.write(block.name, integers(updates.raw(block)))
+                writer.write(block.name, _lower_median(updates.raw(block)))
                 continue
-            values, start = updates.floats(block), old.floats(block)[0]
-            mean = start + np.tensordot(clipped if block.parameter else parts, values - start, axes=1)
-            writer.write(block.name, narrow(block.name, mean, block.dtype))
-    return {source.name: float(norm) for source, norm in zip(ordered, norms, strict=True)}
+            values = updates.floats(block)
+            if block.parameter:
+                start = old.floats(block)[0]
+                result = start + np.tensordot(clipped, values - start, axes=1)
+            else:
+                result = _median(values)
+            writer.write(block.name, narrow(block.name, result, block.dtype))
+    return {source.name: float(norm) for source, norm in zip(ordered, norms.values(), strict=True)}

@@ -102,7 +102,7 @@ def test_median_and_trimmed_files(make_state: Any, read_state: Any, sources: Any
         made = read_state(tmp_path / path)
         for name in ("conv.weight", "bn.weight", "bn.running_var"):
             np.testing.assert_allclose(made[name], rule([state[name] for state in states[:5]]), rtol=1e-6)
-        assert made["bn.num_batches_tracked"] == 13
+        assert made["bn.num_batches_tracked"] == {"median": 7, "trimmed": 10}[path]  # of 1, 4, 7, 10, 13
 
 
 def test_krum_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
@@ -121,7 +121,68 @@ def test_krum_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Pa
     assert chosen.order[-1] == "client-1"
     kept = [states[int(name[-1])] for name in chosen.kept]
     made = read_state(tmp_path / "out")
-    np.testing.assert_allclose(made["bn.running_mean"], np.mean([state["bn.running_mean"] for state in kept], axis=0))
+    np.testing.assert_allclose(
+        made["conv.weight"], np.mean([state["conv.weight"] for state in kept], axis=0, dtype=np.float64), rtol=1e-6
+    )
+    np.testing.assert_array_equal(made["bn.running_mean"], states[2]["bn.running_mean"])
+
+
+MANY = 2**63 - 1
+BY_RULE: dict[str, Any] = {
+    "median": lambda given, base, out: robust.median_files(given, out),
+    "trimmed": lambda given, base, out: robust.trimmed_mean_files(given, out, 0.4),
+    "krum": lambda given, base, out: robust.krum_files(given, out, byzantine=2),
+    "clipped": lambda given, base, out: robust.clipped_mean_files(given, base, out, 1.0),
+}
+
+
+@pytest.mark.parametrize("rule", BY_RULE)
+@pytest.mark.parametrize("lie", [1e30, -1e30])
+def test_liars_with_honest_parameters_set_no_buffer(
+    rule: str, lie: float, make_state: Any, read_state: Any, write: Any, sources: Any, tmp_path: Path
+) -> None:
+    """Two of seven; their parameters are those that Krum takes."""
+    base, states = make_state(0), [make_state(1) for _ in range(7)]
+    for index, state in enumerate(states):
+        state["conv.weight"] += np.float32(0.001 * abs(index - 3))
+        state["bn.num_batches_tracked"] = np.array(100 + index)
+    honest = [states[index] for index in (0, 1, 5, 6, 2)]
+    for liar in (states[3], states[4]):
+        liar["bn.running_mean"] = np.full(5, lie, np.float32)
+        liar["bn.running_var"] = np.full(5, abs(lie), np.float32)
+        liar["bn.num_batches_tracked"] = np.array(MANY if lie > 0 else -MANY)
+    BY_RULE[rule](sources(states), write("base", base), tmp_path / "out")
+    made = read_state(tmp_path / "out")
+    for name in ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"):
+        told = np.stack([state[name] for state in honest])
+        assert (told.min(0) <= made[name]).all(), name
+        assert (made[name] <= told.max(0)).all(), name
+        assert made[name].dtype == states[0][name].dtype
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200, 1e300])
+def test_clipping_of_values_whose_squares_are_no_numbers(
+    size: float, read_state: Any, write: Any, sources: Any, tmp_path: Path
+) -> None:
+    base = {"w": np.zeros(3000)}
+    given = [{"w": np.full(3000, size * factor)} for factor in (0.5, 0.75)]
+    norms = robust.clipped_mean_files(sources(given), write("base", base), tmp_path / "out", size)
+    lengths = [size * factor * np.sqrt(3000) for factor in (0.5, 0.75)]
+    assert list(norms.values()) == pytest.approx(lengths, rel=1e-12)
+    made = read_state(tmp_path / "out")["w"]
+    np.testing.assert_allclose(made, np.full(3000, size / np.sqrt(3000)), rtol=1e-12)  # both have the norm `size`
+    np.testing.assert_allclose(robust.clipped_mean([each["w"] for each in given], base["w"], [1, 1], size), made)
+
+
+def test_a_distance_that_is_no_number_is_refused(write: Any, sources: Any, tmp_path: Path) -> None:
+    base, given = {"w": np.full(4, 1.7e308)}, [{"w": np.full(4, -1.7e308)}]
+    with pytest.raises(PartError, match="distances from the round's model") as caught:
+        robust.clipped_mean_files(sources(given), write("base", base), tmp_path / "out", 1.0)
+    assert caught.value.code == "non_finite"
+
+
+def test_the_median_of_the_largest_numbers_there_are() -> None:
+    assert robust.coordinate_median([[1.7e308], [-1.7e308]]) == 0.0
 
 
 def test_clipped_files(make_state: Any, read_state: Any, write: Any, sources: Any, tmp_path: Path) -> None:
@@ -138,7 +199,7 @@ def test_clipped_files(make_state: Any, read_state: Any, write: Any, sources: An
     expected = robust.clipped_mean([flat(state) for state in states], flat(base), counts, 2.0)
     np.testing.assert_allclose(flat(made), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
-        made["bn.running_var"], np.average([state["bn.running_var"] for state in states], axis=0, weights=counts), 1e-6
+        made["bn.running_var"], np.median([state["bn.running_var"] for state in states], axis=0), 1e-6
     )
 
 
