@@ -18,7 +18,7 @@ class Enrolment(Request):
     name: Name = Field(description="unique in the federation; results are reproducible by names")
     num_samples: int = Field(ge=1, le=2**40, description="size of the local data set", examples=[120])
     label_counts: list[Count] | None = Field(
-        None, max_length=100_000, description="samples per class, if you share them"
+        None, max_length=100_000, description="samples per class, if you share them; they sum to `num_samples`"
     )
     classes: list[ClassName] | None = Field(
         None,

@@ -45,10 +45,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
     if request.num_samples > config.rounds.max_samples_per_client:
         limit = config.rounds.max_samples_per_client
         raise invalid_field("num_samples", f"{request.num_samples} is above this federation's {limit}")
-    if request.label_counts is not None and len(request.label_counts) != config.task.num_classes:
-        raise invalid_field(
-            "label_counts", f"has {len(request.label_counts)} entries, the task {config.task.num_classes} classes"
-        )
+    _check_label_counts(config.task.num_classes, request)
     if config.recipe.fuse.kind == "disco" and request.label_counts is None:
         raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
     taken = select(ClientRow.id).where(
@@ -114,6 +111,18 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
     effects.touch(session, federation)  # whoever polls with the old one is to notice
     audit.record(session, "client.reissue", row.id, federation=federation_id, name=row.name)
     return row, token
+
+
+def _check_label_counts(num_classes: int, request: wire.Enrolment) -> None:
+    """Hold the counts per class against the task and against each other: FedDisco weighs by both numbers."""
+    counts = request.label_counts
+    if counts is None:
+        return
+    if len(counts) != num_classes:
+        raise invalid_field("label_counts", f"has {len(counts)} entries, the task {num_classes} classes")
+    if sum(counts) != request.num_samples:
+        detail = f"sum to {sum(counts)}, and num_samples is {request.num_samples}; count each sample in its class"
+        raise invalid_field("label_counts", detail, expected=request.num_samples, actual=sum(counts))
 
 
 def _check_classes(expected: list[str] | None, declared: list[str] | None) -> None:

@@ -204,6 +204,9 @@ ENROL: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name"),
     ({"prototype": "no such"}, "prototype"),
     ({"label_counts": [1, 2]}, "label_counts"),
+    ({"label_counts": [3, 3, 3]}, "label_counts"),
+    ({"label_counts": [2**40, 0, 0]}, "label_counts"),
+    ({"label_counts": [0, 0, 0]}, "label_counts"),
     ({"capabilities": {str(i): 1 for i in range(33)}}, "capabilities"),
 ]
 
