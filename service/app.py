@@ -41,11 +41,13 @@ from service.api.routes import (
 from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.telemetry import LEFT, Telemetry
+from service.api.turns import InTurn
 from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
 from service.infra.rates import Rates, Slots
+from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
 from service.operations import audit
 from service.operations.events import Batch, head, read
@@ -113,7 +115,10 @@ def build_services(settings: config.Settings) -> Services:
     rates = Rates(settings, metrics.rates_alone)
     polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
     streams = Slots("event streams", settings.max_event_streams_per_token, settings.max_event_streams)
-    return Services(settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls, streams)
+    turns, uploads = Turns(settings.requests_at_once), Turns(4 * settings.requests_at_once)
+    return Services(
+        settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls, streams, turns, uploads
+    )
 
 
 def write_refusals(services: Services) -> None:
@@ -251,6 +256,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     _log_to_stderr(settings.log_level.upper())
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
+    app.add_middleware(InTurn, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics)
     problems.install(app)

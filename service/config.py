@@ -120,6 +120,11 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="its key, PEM")
     rate_per_second: float = Field(50.0, gt=0, description="requests a second that a token may make in the long run")
     rate_burst: int = Field(1000, ge=1, description="requests that it may make at once")
+    requests_at_once: int = Field(
+        8,
+        ge=1,
+        description="requests of a token that are worked on at a time, and four times as many uploads",
+    )
     upload_bytes_per_day: int = Field(256 * 1024 * MIB, ge=1024, description="bytes that a token may send in a day")
     auth_failures_per_minute: int = Field(100, ge=1, description="false tokens from one address before it must wait")
     max_long_polls: int = Field(5000, ge=1, description="open long polls of one API process")

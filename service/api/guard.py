@@ -9,8 +9,9 @@ from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.infra import tokens as forge
 from service.infra.rates import Budget, network_of
+from service.infra.turns import Turns
 
-RATE, SPENT = "potstill.rate", "potstill.spent"
+RATE, SPENT, TURN = "potstill.rate", "potstill.spent", "potstill.turn"
 
 
 def check_address(services: Services, address: str, token: str | None) -> None:
@@ -29,6 +30,27 @@ def check_address(services: Services, address: str, token: str | None) -> None:
     raise DomainError(
         "too-many-requests", "too many tokens from this address were refused; wait a minute", retry_after=60
     )
+
+
+def line_of(services: Services, address: str, authorization: str, *, sends: bool) -> tuple[Turns, str]:
+    """Return what a request takes its turn from, and by what name.
+
+    That is its token's, if it was good from there a short while ago, else its address's: nothing is looked up for it,
+    and made-up tokens get no turns of their own. Uploads, which may take hours, have turns of their own, by token
+    always: devices behind one address do not wait for each other's.
+    """
+    scheme, _, token = authorization.partition(" ")
+    known = forge.hash_token(services.settings.key, token) if scheme.lower() == "bearer" and token else ""
+    if known and (sends or services.familiar.has(address, known)):
+        return (services.uploads if sends else services.turns), known
+    return services.turns, network_of(address)
+
+
+def end_turn(scope: Scope) -> None:
+    """Let another request of the caller work: this one only waits from here on, or is over."""
+    give = scope.pop(TURN, None)
+    if give is not None:
+        give()
 
 
 def failed(services: Services, address: str, token: str | None, reason: str) -> None:

@@ -19,7 +19,7 @@ from service.api.services import Services
 from service.operations.audit import ACTING, Acting
 
 log = logging.getLogger("service.access")
-_UPLOADS = re.compile(
+UPLOADS = re.compile(
     r"/v1/(rounds/[^/]+/update|federations/[^/]+/(discriminator|gan)|datasets|models|uploads(/[^/]+)?)"
 )
 _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
@@ -134,11 +134,11 @@ class Frame:
             detail = f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is"
             scope[UNREAD] = True
             await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
-        elif scope["method"] in ("POST", "PUT") and not _UPLOADS.fullmatch(scope["path"]) and not _is_json(headers):
+        elif scope["method"] in ("POST", "PUT") and not UPLOADS.fullmatch(scope["path"]) and not _is_json(headers):
             detail = "send JSON with the header Content-Type: application/json"
             scope[UNREAD] = True
             await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
-        elif scope["method"] in ("GET", "HEAD") or _UPLOADS.fullmatch(scope["path"]):
+        elif scope["method"] in ("GET", "HEAD") or UPLOADS.fullmatch(scope["path"]):
             await self.app(scope, receive, send)
         else:
             await self._read_whole(scope, headers, receive, send)

@@ -11,6 +11,7 @@ from service.infra.parts import Parts
 from service.infra.rates import Familiar, Rates, Slots
 from service.infra.refusals import Refusals
 from service.infra.seldom import Seldom
+from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
 from service.operations.unit import Store
 from service.persistence.engine import Database
@@ -32,6 +33,8 @@ class Services:
     rates: Rates
     polls: Slots
     streams: Slots
+    turns: Turns
+    uploads: Turns
     refusals: Refusals = field(default_factory=Refusals)
     familiar: Familiar = field(default_factory=Familiar)
     seldom: Seldom = field(default_factory=Seldom)

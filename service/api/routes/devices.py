@@ -19,6 +19,7 @@ from contract.wire.devices import (
     UpdateMetadata,
     UpdateReceipt,
 )
+from service.api import guard
 from service.api.deps import Device, Services
 from service.api.intake import BODY, REFUSALS, Gone, Received, receive
 from service.api.problems import documented
@@ -81,6 +82,7 @@ async def _poll(request: Request, services: Parts, caller: Principal, end: float
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment
+        guard.end_turn(request.scope)
         waiting = services.changes.wait(caller.federation_id or "", version, left)
         if await _first(waiting, _hung_up(request)):
             raise Gone

@@ -3,14 +3,17 @@
 import asyncio
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.api import guard
 from service.infra.rates import Familiar, Rates, Slots, network_of
 from service.infra.refusals import Refusals
+from service.operations import federations
 
 
 @pytest.fixture
@@ -174,6 +177,83 @@ def test_slots_of_all_together() -> None:
     for caller in "bb":
         polls.leave(caller)
     assert [polls.enter(caller) for caller in "abc"] == [None] * 3
+
+
+def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = strict(threads=8, requests_at_once=4)
+    device = world.enrol(world.create(), "a")
+    viewer = world.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})["token"]
+    assert get(world, viewer).status_code == 200
+    assert get(world, device.token).status_code == 200
+    gate, listing, at_work = threading.Event(), federations.listing, []
+
+    def slow(*args: Any) -> Any:
+        at_work.append(1)
+        gate.wait(30)
+        return listing(*args)
+
+    monkeypatch.setattr(federations, "listing", slow)
+    crowd = [world.site.begin("GET", "/v1/federations", token=viewer) for _ in range(40)]
+    deadline = time.monotonic() + 10
+    while len(at_work) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    try:
+        assert get(world, world.operator).status_code == 200
+        assert world.assignment(device)["action"] == "wait"
+        assert len(at_work) == 4
+    finally:
+        gate.set()
+    assert {request.result(30).status_code for request in crowd} == {200}
+
+
+def test_polls_and_streams_take_no_turn_while_they_wait(strict: Any) -> None:
+    world = strict(requests_at_once=1)
+    fed = world.create()
+    device = world.enrol(fed, "a")
+    assert get(world, device.token).status_code == 200
+    polls = [world.site.begin("GET", "/v1/assignment?wait=20", token=device.token) for _ in range(3)]
+    streams = [world.site.begin("GET", "/v1/events", token=world.operator) for _ in range(3)]
+    deadline = time.monotonic() + 10
+    while (world.services.changes.waiting, world.services.feed.viewers) != (3, 3) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert get(world, device.token).status_code == 200
+    world.ok("POST", f"/v1/federations/{fed.id}/cancel")
+    assert [poll.result(20).json()["action"] for poll in polls] == ["done"] * 3
+    world.services.feed.close()
+    assert [stream.result(20).status_code for stream in streams] == [200] * 3
+
+
+def test_a_body_that_does_not_come_holds_no_turn(strict: Any) -> None:
+    """Strangers behind an address could keep its devices waiting."""
+    world = strict(requests_at_once=1)
+    fed = world.create()
+    slow = [world.site.begin("POST", "/v1/federations", body=[b"{"], stall=True) for _ in range(3)]
+    assert world.enrol(fed, "a").name == "a"
+    assert not any(request.done() for request in slow)
+
+
+def test_a_line_that_is_too_long_is_sent_back(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(caller: str) -> bool:
+        return False
+
+    monkeypatch.setattr(shared.services.turns, "take", full)
+    answer = get(shared, shared.operator)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert "wait already" in answer.json()["detail"]
+
+
+def test_turns_are_a_tokens_where_it_is_known_and_else_an_addresss(world: Any) -> None:
+    assert get(world, world.operator).status_code == 200
+
+    def line(token: str, sends: bool = False) -> Any:
+        return guard.line_of(world.services, "test", f"Bearer {token}", sends=sends)
+
+    known, unknown = line(world.operator), line("pst_op_made_up")
+    assert known[0] is unknown[0] is world.services.turns
+    assert unknown[1] == "test" != known[1]
+    assert line("pst_dev_slow", sends=True)[0] is world.services.uploads
+    assert line("pst_dev_slow", sends=True)[1] != line("pst_dev_other", sends=True)[1]
+    assert guard.line_of(world.services, "2001:db8::1", "", sends=True) == (world.services.turns, "2001:db8::/64")
 
 
 def test_failures_are_counted_by_network() -> None:

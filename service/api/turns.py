@@ -1,0 +1,54 @@
+"""Requests take turns, so that one caller's crowd does not keep others out. Plain ASGI, within `Frame`: a small body is
+there already, so that nobody holds a turn by sending slowly.
+"""
+
+from functools import partial
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api import guard
+from service.api.middleware import UPLOADS
+from service.api.problems import UNREAD, problem
+from service.api.services import Services
+from service.infra.turns import MOST_WAITING
+from service.operations.audit import acting
+
+_SENDING = ("POST", "PUT", "PATCH")
+
+
+class InTurn:
+    """Lets a request work when it is its caller's turn, until its answer begins or it only waits.
+
+    Args:
+        app: what it wraps.
+        services: which know the turns.
+    """
+
+    def __init__(self, app: ASGIApp, services: Services):
+        self.app, self.services = app, services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        sends = scope["method"] in _SENDING and UPLOADS.fullmatch(scope["path"]) is not None
+        authorization = Headers(scope=scope).get("authorization", "")
+        turns, caller = guard.line_of(self.services, acting().address, authorization, sends=sends)
+        if not await turns.take(caller):
+            scope[UNREAD] = True
+            detail = f"{MOST_WAITING} requests of yours wait already; send fewer at once"
+            await problem(scope, "too-many-requests", detail, {"Retry-After": "1"})(scope, receive, send)
+            return
+        scope[guard.TURN] = partial(turns.give, caller)
+
+        async def begun(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                guard.end_turn(scope)  # a download or a stream takes as long as its reader likes
+            await send(message)
+
+        try:
+            await self.app(scope, receive, begun)
+        finally:
+            guard.end_turn(scope)
