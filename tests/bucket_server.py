@@ -1,13 +1,15 @@
 """An S3 server for tests: moto behind a door that checks what moto does not, and that can be made to fail.
 
 moto stores whatever comes; a real store refuses bytes that are not those of `x-amz-checksum-sha256`, and so does the
-door.
+door. With POTSTILL_TEST_S3 (the address of a real store that knows the keys below) that store answers behind the door.
 `python -m tests.bucket_server PORT` serves one until it is ended.
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
+import http.client
 import io
 import os
 import socket
@@ -87,6 +89,44 @@ class Door:
         return answer
 
 
+class Behind:
+    """A real store as a WSGI application: requests go on as they came, for their signatures cover path and host."""
+
+    def __init__(self, url: str):
+        self._host = url.rstrip("/").rpartition("//")[2]
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterator[bytes]:
+        headers = {name[5:].replace("_", "-"): text for name, text in environ.items() if name.startswith("HTTP_")}
+        headers.pop("EXPECT", None)  # the body has been read
+        headers.pop("CONNECTION", None)
+        headers |= {name.replace("_", "-"): environ[name] for name in ("CONTENT_TYPE",) if environ.get(name)}
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        link = http.client.HTTPConnection(self._host)
+        link.putrequest(environ["REQUEST_METHOD"], environ["REQUEST_URI"], skip_host=True, skip_accept_encoding=True)
+        for name, text in {**headers, "CONTENT-LENGTH": str(len(body))}.items():
+            link.putheader(name, text)
+        link.endheaders(body)
+        answer = link.getresponse()
+        hop = {"connection", "transfer-encoding", "keep-alive"}
+        kept = [(name, text) for name, text in answer.getheaders() if name.lower() not in hop]
+        start(f"{answer.status} {answer.reason}", kept)
+        return self._stream(link, answer)
+
+    def _stream(self, link: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        with contextlib.closing(link):
+            while block := answer.read(1 << 20):
+                yield block
+
+
+def _inside() -> Application:
+    if url := os.environ.get("POTSTILL_TEST_S3"):
+        return Behind(url)
+    os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))
+    from moto.server import DomainDispatcherApplication, create_backend_app
+
+    return DomainDispatcherApplication(create_backend_app)
+
+
 def _refuse(start: Callable[..., Any], status: str, code: str) -> list[bytes]:
     body = f"<Error><Code>{code}</Code><Message>as the test wants</Message></Error>".encode()
     start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
@@ -137,8 +177,6 @@ def environment(settings: dict[str, Any]) -> dict[str, str]:
 @contextmanager
 def serve(port: int = 0) -> Iterator[BucketServer]:
     """Run a server for the length of the block, on a free port unless told otherwise."""
-    os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))
-    from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -147,7 +185,7 @@ def serve(port: int = 0) -> Iterator[BucketServer]:
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
 
-    door = Door(DomainDispatcherApplication(create_backend_app))
+    door = Door(_inside())
     server = make_server("127.0.0.1", port, door, threaded=True, request_handler=Quiet)
     thread = threading.Thread(target=server.serve_forever, name="bucket-server", daemon=True)
     thread.start()

@@ -5,6 +5,7 @@ is moto behind the door of `tests.bucket_server` (one a test run). What cannot b
 
     POTSTILL_TEST_POSTGRES   default postgresql://postgres@127.0.0.1:5432/test
     POTSTILL_TEST_REDIS      default redis://127.0.0.1:6379/9
+    POTSTILL_TEST_S3         a store instead of moto, such as Ceph's gateway; its user has the keys of `bucket_server`
 """
 
 import os

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from client_sdk import OperatorClient
+from tests.bucket_server import KEYS
 
 from .conftest import ROOT, Deployment, wait_for
 
@@ -69,7 +71,12 @@ class Composed(Deployment):
             for name, value in SERVICES["api"]["environment"].items()
         }
         env |= {"POTSTILL_BROKER_URL": REDIS, "POTSTILL_S3_ENDPOINT": store, **more}
+        if "POTSTILL_TEST_S3" in os.environ:  # a store that has its own keys, and keeps what earlier runs left
+            env["POTSTILL_BLOB_URL"] = f"s3://potstill-{uuid.uuid4().hex}"
+            for name, key in KEYS.items():
+                (secrets / name).write_text(f"{key}\n")
         env["POTSTILL_TRUSTED_PROXIES"] += ",127.0.0.1"  # the network of these containers is this machine
+        self.blob_url = env["POTSTILL_BLOB_URL"]
         self.secrets, self.ports = secrets, [free_port() for _ in range(SERVICES["api"]["deploy"]["replicas"])]
         with pytest.MonkeyPatch.context() as patch:
             for name, value in env.items():

@@ -90,7 +90,8 @@ def test_a_federation_over_tls_through_two_replicas_with_no_disk_in_common(
     assert kinds == {("initialize", "cpu"), ("round", "gpu")}
     for number in range(2):
         assert list((tmp_path / "home" / f"api-{number}").rglob("*.db")) == []
-    assert any("/potstill/blobs/" in line for line in bucket_server.door.seen)
+    bucket = composed.blob_url.removeprefix("s3://")
+    assert any(f"/{bucket}/blobs/" in line for line in bucket_server.door.seen)
 
 
 def test_the_chart_has_what_the_compose_file_has() -> None:

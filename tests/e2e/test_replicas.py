@@ -208,7 +208,7 @@ def test_kills_and_a_store_that_goes_away_change_no_bit(
     for number, model in enumerate(composed.operator.models(federation=storm.created.id).items):
         weights = composed.operator.download(model, tmp_path / f"model-{number}.safetensors")
         assert digest_of(weights)[0] == model.digest
-    bucket_keys = {key.split("/")[0] for key in bucket_server.keys({"blob_url": "s3://potstill"})}
+    bucket_keys = {key.split("/")[0] for key in bucket_server.keys({"blob_url": composed.blob_url})}
     assert bucket_keys == {"blobs"}, "something was left behind"
 
 
@@ -298,7 +298,7 @@ def test_one_upload_through_two_replicas_in_turn(composed: Composed, body: bytes
     made = upload.deliver(0, "in-turn")
     assert (made["digest"], made["size"]) == (f"sha256-{hashlib.sha256(body).hexdigest()}", len(body))
     wait_for(
-        lambda: not [key for key in bucket_server.keys({"blob_url": "s3://potstill"}) if key.startswith("uploads/")],
+        lambda: not [key for key in bucket_server.keys({"blob_url": composed.blob_url}) if key.startswith("uploads/")],
         why="pieces were left behind",
     )
 
