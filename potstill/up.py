@@ -16,6 +16,7 @@ from typing import Any
 from potstill.commands.config import load_settings
 from potstill.console import CliError, out
 from potstill.home import Home
+from potstill.storage.acts import bring_up
 from potstill.supervisor import ChildSpec, Supervisor
 
 READY_WITHIN = 60.0  # seconds after which the start is called slow
@@ -204,7 +205,6 @@ def run(options: UpOptions) -> int:
     try:
         from service import config
         from service.operations import tokens
-        from service.persistence import migrate
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; pip install '.[worker]' in the clone") from error
 
@@ -221,7 +221,7 @@ def run(options: UpOptions) -> int:
     os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
     settings = config.load()
 
-    migrate.upgrade(settings)
+    bring_up(settings)
     token = tokens.ensure_operator_token(settings)
     if token:
         home.write(home.token_file, token)

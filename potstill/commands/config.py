@@ -72,9 +72,9 @@ def migrate() -> None:
     settings = load_settings()
     if settings.bucket is not None:
         _make_bucket(settings)
-    from service.persistence import migrate as schema
+    from potstill.storage.acts import bring_up
 
-    schema.upgrade(settings)
+    bring_up(settings)
     out().print("the database is at the newest schema")
 
 

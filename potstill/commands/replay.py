@@ -30,6 +30,8 @@ def export(
             if gone:
                 raise CliError(f"{len(gone)} inputs were removed by retention; {_KEEP}")
             bundles.pack(publication, files, file)
+        whose = {"federation": document["federation"]["id"], "provenance": publication.digest}
+        source.note("round.export", (document["round"] or document["job"])["id"], file=file.absolute(), **whose)
     finally:
         source.close()
     out().print(f"{publication.title}: {len(files)} files in {file}")

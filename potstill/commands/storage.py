@@ -14,13 +14,12 @@ WRONG = 3
 
 
 @contextlib.contextmanager
-def _store() -> Iterator[tuple[Any, Any]]:
-    """Yield database and blobs of this environment's installation.
+def _store(settings: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield database and blobs of the installation of some settings.
 
     Raises:
         CliError: there is none, or its schema is another.
     """
-    settings = load_settings()
     from service.infra.blob_store import open_blobs
     from service.persistence import migrate
     from service.persistence.engine import Database
@@ -55,16 +54,19 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Remove files of weights that nothing names any more (the service does it by itself every ten minutes)."""
+    from potstill.storage.acts import note
     from potstill.storage.check import collect
 
     rows: list[list[Any]] = []
-    with _store() as (database, blobs), _bar("collect", as_json) as bar:
+    with _store(load_settings()) as (database, blobs), _bar("collect", as_json) as bar:
 
         def found(digest: str, count: int) -> None:
             rows.append([digest, count])
             bar(len(rows), 0)
 
         total = collect(database, blobs, older_than, dry_run, found)
+        if not dry_run:
+            note(database, "installation.gc", "blobs", files=len(rows), bytes=total)
     if as_json:
         print_json({"removed": not dry_run, "bytes": total, "blobs": [{"digest": d, "size": n} for d, n in rows]})
         return
@@ -77,7 +79,7 @@ def verify(as_json: Json = False) -> None:
     """Read all weights and data sets and compare them with their digests: exit code 3 if any is missing or damaged."""
     from potstill.storage.check import verify as check
 
-    with _store() as (database, blobs), _bar("verify", as_json) as bar:
+    with _store(load_settings()) as (database, blobs), _bar("verify", as_json) as bar:
         count, findings = check(database, blobs, bar)
     if as_json:
         print_json({"checked": count, "findings": [vars(finding) for finding in findings]})
@@ -101,12 +103,15 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Back up the embedded installation, while it runs: database, weights, data sets."""
+    from potstill.storage.acts import note
     from potstill.storage.backup import to_file, to_folder
 
     settings = load_settings()
     write = to_file if target.suffix == ".tar" and not target.is_dir() else to_folder
     with _bar("backup", as_json) as bar:
         made, new = write(settings, target.absolute(), with_secret, bar)
+    with _store(settings) as (database, _):
+        note(database, "installation.backup", str(target.absolute()), with_secret=with_secret, bytes=made.total)
     if as_json:
         print_json({"target": str(target), "blobs": len(made.blobs), "bytes": made.total, "new_bytes": new})
         return

@@ -52,10 +52,8 @@ def _create_local(name: str, role: TokenRole, valid_seconds: int | None) -> Toke
 
     database = Database(settings)
     try:
-        with database.write() as session:
-            audit.act_as(session, audit.COMMAND_LINE)
+        with audit.by_command(database) as session:
             row = tokens.create(session, settings.key, name, role, valid_seconds)
-            audit.write(session)
             return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.keys, row))
     finally:
         database.close()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from potstill.console import CliError
 from potstill.replay import bundles
 from potstill.replay.publication import Publication
+from potstill.storage.acts import note
 
 
 class Source(Protocol):
@@ -25,7 +26,7 @@ class Source(Protocol):
 
 
 class Installation:
-    """The database and the blobs that this environment's settings name; only read."""
+    """The database and the blobs that this environment's settings name; only read, but for rows of the audit log."""
 
     def __init__(self, settings: Any):
         from service.infra.blob_store import open_blobs
@@ -74,6 +75,10 @@ class Installation:
                 return Publication(history.title(session, row), row.document, row.digest)
         except DomainError as error:
             raise CliError(f"{error.detail}; name an id of a round, model or job, or federation:index") from None
+
+    def note(self, action: str, target: str, **detail: Any) -> None:
+        """Write a row of the audit log about something that was just done with a publication."""
+        note(self._database, action, target, **detail)
 
     def all_of(self, federation: str) -> list[Publication]:
         """Return all publications of a federation, by its name or id, in the order they were made.

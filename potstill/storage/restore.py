@@ -124,11 +124,15 @@ def _entry(
 
 # ------------------------------------------------------------------------------------------------------ an installation
 def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
-    """Bring the schema to the newest version; forget uploads that were half done, whose bytes are in no backup."""
+    """Bring the schema to the newest version; forget uploads that were half done, whose bytes are in no backup.
+
+    The audit log goes on where the backup's ends, with a row that says so.
+    """
     from alembic.util.exc import CommandError
     from sqlalchemy import text
 
     from service.config import Settings
+    from service.operations import audit
     from service.persistence import migrate
 
     settings: Any = Settings(home=folder, database_url=None, blob_dir=None, blob_url=None)
@@ -139,6 +143,9 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
     with snapshot.opened(folder / "potstill.db") as session:
         session.execute(text("DELETE FROM uploads WHERE answer IS NULL"))
         session.execute(text("DELETE FROM workers"))
+        audit.act_as(session, audit.COMMAND_LINE)
+        audit.record(session, "installation.restore", str(source), made_at=made.made_at, revision=made.revision)
+        audit.write(session)
 
 
 def _settle(folder: Path, home: Path) -> None:

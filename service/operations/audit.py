@@ -4,6 +4,8 @@ An operation calls `record`; the unit of work writes what was recorded as its la
 orders the chain is held for a moment only and always taken last.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +20,7 @@ from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.infra.refusals import Refusal
 from service.operations.clock import now
+from service.persistence.engine import Database
 from service.persistence.tables import AuditRow
 
 _NOTES, _ACTOR = "potstill.audit", "potstill.actor"
@@ -45,6 +48,15 @@ def acting() -> Acting:
 def act_as(session: Session, who: Acting) -> None:
     """Say who acts in a transaction that no request opened."""
     session.info[_ACTOR] = who
+
+
+@contextmanager
+def by_command(database: Database) -> Iterator[Session]:
+    """One transaction of a command on the machine itself, with the rights of whoever may write the database."""
+    with database.write() as session:
+        act_as(session, COMMAND_LINE)
+        yield session
+        write(session)
 
 
 def record(

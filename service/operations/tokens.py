@@ -271,13 +271,11 @@ def ensure_operator_token(settings: Settings) -> str | None:
     """Make the first operator token of an empty service; None when there is one already."""
     database = Database(settings)
     try:
-        with database.write() as session:
+        with audit.by_command(database) as session:
             held = select(TokenRow).where(TokenRow.role == "operator", TokenRow.revoked_at.is_(None))
             if any(state_of(row) == "active" for row in session.scalars(held)):
                 return None
-            audit.act_as(session, audit.COMMAND_LINE)
             row = create(session, settings.key, "first operator", "operator")
-            audit.write(session)
             return secret_of(settings.keys, row)
     finally:
         database.close()

@@ -43,9 +43,9 @@ def _alone(settings: Settings, connection: Connection) -> Iterator[None]:
         yield
 
 
-def upgrade(settings: Settings, revision: str = "head") -> None:
-    """Upgrade the schema; does nothing when it is the newest."""
-    _run(settings, lambda config: command.upgrade(config, revision))
+def upgrade(settings: Settings, revision: str = "head") -> tuple[str | None, str | None]:
+    """Upgrade the schema, if it is not the newest; return its revisions before (None: no tables) and after."""
+    return _run(settings, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(settings: Settings, revision: str) -> None:
@@ -53,15 +53,24 @@ def downgrade(settings: Settings, revision: str) -> None:
     _run(settings, lambda config: command.downgrade(config, revision))
 
 
-def _run(settings: Settings, act: Callable[[Config], None]) -> None:
+def _run(settings: Settings, act: Callable[[Config], None]) -> tuple[str | None, str | None]:
     if settings.is_sqlite:
         settings.home.mkdir(parents=True, exist_ok=True)
     engine = create_engine(settings.resolved_database_url)
     try:
         with engine.connect() as connection, _alone(settings, connection):
+            before = _current(connection)
             act(alembic_config(settings, connection))
+            return before, _current(connection)
     finally:
         engine.dispose()
+
+
+def _current(connection: Connection) -> str | None:
+    """Return the revision that a database is at, and leave no transaction open: Alembic would not commit its own."""
+    found = MigrationContext.configure(connection).get_current_revision()
+    connection.rollback()
+    return found
 
 
 class SchemaError(Exception):
@@ -78,7 +87,7 @@ def check(settings: Settings) -> None:
     engine = create_engine(settings.resolved_database_url)
     try:
         with engine.connect() as connection:
-            current = MigrationContext.configure(connection).get_current_revision()
+            current = _current(connection)
     finally:
         engine.dispose()
     if current != head:

@@ -1,13 +1,17 @@
-"""Commands away from any installation, and with a service that is told what to answer."""
+"""Commands away from any installation, with a service that is told what to answer, and on an installation's files."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from client_sdk import OperatorClient
+from potstill.cli import app
 
 from .command_line import Service
+from .installation import House
 
 
 @pytest.fixture
@@ -29,3 +33,23 @@ def service(elsewhere: None, monkeypatch: pytest.MonkeyPatch) -> Service:
     monkeypatch.setattr("client_sdk.OperatorClient", client)
     monkeypatch.setenv("POTSTILL_TOKEN", "pst_op_1")
     return fake
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path / "home")
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def potstill(house: House, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run the command line in this process, on the house."""
+    monkeypatch.setenv("POTSTILL_HOME", str(house.home))
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, list(words))
+        assert result.exit_code == code, (result.output, result.stderr, result.exception)
+        return result.output + result.stderr
+
+    return run

@@ -10,84 +10,24 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from contract.ids import new_id
 from contract.tensors import write_file
 from potstill.cli import app
 from potstill.console import CliError
 from potstill.storage.backup import to_folder
 from service.config import Settings
-from service.infra.blob_folder import BlobFolder
 from service.infra.blobs import digest_of
-from service.operations import effects
 from service.operations.clock import now
-from service.operations.unit import Store
 from service.persistence import migrate
-from service.persistence.engine import Database
 from service.persistence.tables import DatasetRow, ModelRow
 
+from .installation import House
+
 ROOT = Path(__file__).parents[2]
-
-
-class House:
-    """An installation without a service: a database, blobs, and models in them."""
-
-    def __init__(self, home: Path):
-        self.home = home
-        self.settings = Settings(home=home, database_url=None, blob_dir=None)
-        migrate.upgrade(self.settings)
-        self.database = Database(self.settings)
-        self.blobs = BlobFolder(self.settings.resolved_blob_dir)
-        self.store = Store(self.database, self.blobs)
-
-    def model(self, seed: int, size: int = 100) -> str:
-        """Add a model; return its digest."""
-        path = self.blobs.temp()
-        write_file(path, {"w": np.full(size, seed, np.float32)})
-        digest, length = digest_of(path)
-        with self.store.write() as session:
-            self.blobs.keep(path, digest)
-            session.add(
-                ModelRow(
-                    id=new_id("model"), role="imported", digest=digest, size=length, options={}, parents=[],
-                    metrics={}, created_at=now(),
-                )
-            )  # fmt: skip
-        return digest
-
-    def drop(self, digest: str) -> None:
-        """Remove a model and let go of its blob."""
-        with self.store.write() as session:
-            session.query(ModelRow).filter(ModelRow.digest == digest).delete()
-            effects.release_blobs(session, {digest})
-
-    def path(self, digest: str) -> Path:
-        return self.blobs.path(digest)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Any:
-    made = House(tmp_path / "home")
-    yield made
-    made.database.close()
-
-
-@pytest.fixture
-def potstill(house: House, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run the command line in this process, on the house."""
-    monkeypatch.setenv("POTSTILL_HOME", str(house.home))
-
-    def run(*words: str, code: int = 0) -> str:
-        result = CliRunner().invoke(app, list(words))
-        assert result.exit_code == code, (result.output, result.stderr, result.exception)
-        return result.output + result.stderr
-
-    return run
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -71,9 +71,9 @@ def contents(engine: Engine) -> dict[str, list[Any]]:
 
 
 def test_up_down_and_up_again(settings: Settings, engine: Engine) -> None:
-    migrate.upgrade(settings)
-    assert tables(engine) == TABLES
-    migrate.upgrade(settings)  # again does nothing
+    before, head = migrate.upgrade(settings)
+    assert (before, tables(engine)) == (None, TABLES)
+    assert migrate.upgrade(settings) == (head, head), "again does nothing"
     migrate.downgrade(settings, "base")
     assert tables(engine) == set()
     migrate.upgrade(settings)

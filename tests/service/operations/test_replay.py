@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,15 @@ def test_a_document_that_was_changed_alone_is_no_difference_but_damage(
         )
     told = command("replay", reference)
     assert (told.exit_code, "document is damaged" in " ".join(told.stderr.split())) == (1, True)
+
+
+def test_an_exported_round_is_in_the_audit_log(plant: Plant, command: Callable[..., Any], tmp_path: Path) -> None:
+    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    plant.go_on(fed)
+    told = command("round", "export", f"{fed.id}:1", str(tmp_path / "round.tar"))
+    assert told.exit_code == 0, told.output
+    (row,) = plant.world.ok("GET", "/v1/audit?limit=1")["items"]
+    assert (row["action"], row["role"], row["federation_id"]) == ("round.export", "command-line", fed.id)
+    round_ = plant.world.round(fed)["id"]
+    digest = plant.world.ok("GET", f"/v1/rounds/{round_}/provenance")["digest"]
+    assert (row["target"], row["detail"]) == (round_, {"file": str(tmp_path / "round.tar"), "provenance": digest})
