@@ -9,7 +9,7 @@ from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.domain.federation import FederationConfig
-from service.operations import clients, gan, lifecycle, models, updates
+from service.operations import clients, gan, models, reading, updates
 from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
@@ -27,7 +27,7 @@ def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
     """Return a client's assignment, and the federation's version that it is true for."""
     client = clients.still_enrolled(session, client_id)
     federation = session.get_one(FederationRow, client.federation_id)
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     common: dict[str, Any] = {
         "federation_id": federation.id,
         "federation_name": federation.name,
@@ -43,10 +43,10 @@ def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
 def _decide(
     session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
 ) -> wire.Assignment:
-    current = lifecycle.current_models(session, federation.id)
+    current = reading.current_models(session, federation.id)
     if federation.state in TERMINAL_STATES:
-        return _done(session, federation, current.get(lifecycle.prototype_key(client.prototype)), common)
-    generator = current.get(lifecycle.GENERATOR)
+        return _done(session, federation, current.get(reading.prototype_key(client.prototype)), common)
+    generator = current.get(reading.GENERATOR)
     if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
         delivered = discriminator_of(session, client.id)
         if delivered is None:
@@ -78,7 +78,7 @@ def _gan(
         return wire.WaitAssignment(**common, reason=f"the service averages the generators of round {index}")
     if gan.update_of(session, client.id, index) is not None:
         return wire.WaitAssignment(**common, reason=f"round {index} of the generator waits for other clients")
-    model = session.get_one(ModelRow, lifecycle.current_models(session, federation.id)[lifecycle.GAN])
+    model = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GAN])
     return wire.TrainGanAssignment(
         **common,
         model=models.reference(model),
@@ -110,7 +110,7 @@ def _discriminator(
 def _round(
     session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
 ) -> wire.Assignment:
-    round_ = lifecycle.newest_round(session, federation)
+    round_ = reading.newest_round(session, federation)
     if round_ is None:
         return wire.WaitAssignment(**common, reason=f"waiting until {config.rounds.quorum} clients are ready")
     if round_.state != "collecting":
@@ -145,7 +145,7 @@ def _round(
 def _extras(session: Session, federation: FederationRow, prototype: str) -> dict[str, ModelRef]:
     """Return what the recipe sends beside the model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
     found: dict[str, ModelRef] = {}
-    for name, id_ in lifecycle.kept_state(session, federation.id).items():
+    for name, id_ in reading.kept_state(session, federation.id).items():
         marker, _, rest = name.partition(".")
         what, _, owner = rest.partition(".")
         if marker == "send" and owner in ("", prototype):

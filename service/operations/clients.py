@@ -13,7 +13,7 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import check_not_over
 from service.domain.principal import Principal
 from service.infra import tokens
-from service.operations import audit, effects, joining, lifecycle, uploads
+from service.operations import audit, effects, joining, lifecycle, reading, uploads
 from service.operations.clock import now
 from service.operations.limits import check_room
 from service.operations.paging import page
@@ -36,10 +36,10 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
             replaced meanwhile; invalid-transition when the federation is over.
     """
     key, federation_id = settings.key, caller.federation_id or ""
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     check_not_over(federation.state)
     joining.check(federation, caller)
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     prototype = assign(config.prototypes, request.capabilities, request.prototype)
     _check_classes(config.task.classes, request.classes)
     if request.num_samples > config.rounds.max_samples_per_client:
@@ -99,7 +99,7 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
     row = session.get(ClientRow, client_id)
     if row is None or row.federation_id != federation_id:
         raise not_found("client", client_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     session.refresh(row, with_for_update=True)
     if row.revoked_at is not None:
         raise DomainError("invalid-transition", "the client was revoked; let it enrol anew", state="revoked")
@@ -145,7 +145,7 @@ def card(session: Session, federation_id: str, caller: Principal) -> wire.Federa
     federation = session.get_one(FederationRow, federation_id)
     if caller.role == "join":
         joining.check(federation, caller)
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     return wire.FederationCard(
         federation_id=federation.id,
         federation_name=federation.name,
@@ -165,8 +165,8 @@ def reassign(session: Session, federation_id: str, client_id: str, prototype: st
     row = session.get(ClientRow, client_id)
     if row is None or row.federation_id != federation_id:
         raise not_found("client", client_id)
-    federation = lifecycle.locked(session, federation_id)
-    names = [each.name for each in lifecycle.config_of(federation).prototypes]
+    federation = reading.locked(session, federation_id)
+    names = [each.name for each in reading.config_of(federation).prototypes]
     if prototype not in names:
         raise invalid_field("prototype", f"this federation has {', '.join(names)}")
     row.prototype = prototype
@@ -180,7 +180,7 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
     row = session.get(ClientRow, client_id)
     if row is None or row.federation_id != federation_id:
         raise not_found("client", client_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     if row.revoked_at is None:
         row.revoked_at = now()
         audit.record(session, "client.revoke", row.id, federation=federation_id, name=row.name)

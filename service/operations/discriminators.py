@@ -7,7 +7,7 @@ from contract.ids import new_id
 from contract.wire.devices import DiscriminatorReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import clients, effects, federations, lifecycle
+from service.operations import clients, effects, federations, lifecycle, reading
 from service.operations.clock import now
 from service.persistence.tables import DiscriminatorRow, FederationRow, ModelRow
 
@@ -25,10 +25,10 @@ def admit(session: Session, federation_id: str, principal: Principal) -> str:
     """
     principal.need_federation(federation_id)
     federation = federations.get(session, federation_id)
-    if lifecycle.config_of(federation).recipe.discriminators is None:
+    if reading.config_of(federation).recipe.discriminators is None:
         raise DomainError("invalid-transition", "this federation's recipe reads no discriminators")
     check_takes_discriminators(federation)
-    template = lifecycle.current_models(session, federation.id)[lifecycle.DISCRIMINATOR]
+    template = reading.current_models(session, federation.id)[reading.DISCRIMINATOR]
     return session.get_one(ModelRow, template).digest
 
 
@@ -49,7 +49,7 @@ def accept(
         DomainError: already-delivered, when another one is here.
     """
     effects.hold_blobs(session)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     known = discriminator_of(session, client_id)
     if known is not None:
         if known.digest != digest:

@@ -18,7 +18,7 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import FederationConfig
 from service.domain.states import LIVE, ROUND, advance
 from service.infra import tokens
-from service.operations import audit, datasets, jobs, joining, lifecycle, models, workers
+from service.operations import audit, datasets, jobs, joining, lifecycle, models, reading, workers
 from service.operations.clock import now
 from service.operations.limits import check_room
 from service.operations.paging import page
@@ -43,7 +43,7 @@ def get(session: Session, federation_id: str) -> FederationRow:
 
 def get_locked(session: Session, federation_id: str) -> FederationRow:
     """Return a federation, locked for this transaction, or refuse with not-found."""
-    return lifecycle.locked(session, get(session, federation_id).id)
+    return reading.locked(session, get(session, federation_id).id)
 
 
 def create(
@@ -168,7 +168,7 @@ def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, label
 
 def start(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
     """Begin: the first models are made, then rounds open as soon as enough clients are there."""
-    row = lifecycle.locked(session, get(session, federation_id).id)
+    row = reading.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "start")
     row.started_at = now()
     audit.record(session, "federation.start", row.id, federation=row.id)
@@ -178,7 +178,7 @@ def start(session: Session, federation_id: str, max_attempts: int) -> Federation
 
 def pause(session: Session, federation_id: str) -> FederationRow:
     """Hold: a round that is being fused is still published, but no round closes or opens. Deadlines go on."""
-    row = lifecycle.locked(session, get(session, federation_id).id)
+    row = reading.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "pause")
     audit.record(session, "federation.pause", row.id, federation=row.id)
     return row
@@ -190,12 +190,12 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
     Where groups ran ahead of the failed round, their round goes on, and the main model's clients start it from the
     main model that there is.
     """
-    row = lifecycle.locked(session, get(session, federation_id).id)
+    row = reading.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "resume")
     audit.record(session, "federation.resume", row.id, federation=row.id)
     row.error = row.detail = None
     row.skipped_rounds = 0
-    for round_ in lifecycle.open_rounds(session, row):
+    for round_ in reading.open_rounds(session, row):
         if round_.state == "failed":
             lifecycle.let_go(session, round_)
     lifecycle.proceed(session, row, max_attempts)
@@ -204,7 +204,7 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
 
 def cancel(session: Session, federation_id: str) -> FederationRow:
     """End a federation for good; its models stay."""
-    row = lifecycle.locked(session, get(session, federation_id).id)
+    row = reading.locked(session, get(session, federation_id).id)
     lifecycle.move(session, row, "cancel")
     audit.record(session, "federation.cancel", row.id, federation=row.id)
     row.finished_at = now()
@@ -213,7 +213,7 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
     ):
         jobs.withdraw(session, job)
     lifecycle.let_go_of_gan(session, row, row.gan_round)
-    for round_ in lifecycle.open_rounds(session, row):
+    for round_ in reading.open_rounds(session, row):
         lifecycle.let_go(session, round_)
         if round_.state in ("collecting", "aggregating"):
             round_.state = advance(ROUND, round_.state, "fail", "round")
@@ -257,9 +257,9 @@ def listing(session: Session, limit: int, after: str | None) -> tuple[list[wire.
 
 def describe(session: Session, row: FederationRow) -> wire.Federation:
     """Return a federation in full."""
-    config = lifecycle.config_of(row)
-    newest = lifecycle.newest_round(session, row)
-    current = lifecycle.current_models(session, row.id)
+    config = reading.config_of(row)
+    newest = reading.newest_round(session, row)
+    current = reading.current_models(session, row.id)
     accuracies = session.execute(
         select(RoundRow.index, RoundRow.metrics)
         .where(RoundRow.federation_id == row.id, RoundRow.state == "published")
@@ -267,7 +267,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
     )
     refs = {}
     for prototype in config.published:
-        id_ = current.get(lifecycle.prototype_key(prototype.name))
+        id_ = current.get(reading.prototype_key(prototype.name))
         if id_ is not None:
             refs[prototype.name] = models.reference(session.get_one(ModelRow, id_))
     return wire.Federation.model_validate(
@@ -286,7 +286,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "current_round": newest.id if newest else None,
             "waiting_for": _waiting_for(session, row, newest),
             "gan_round": row.gan_round,
-            "discriminators": lifecycle.discriminator_count(session, row.id),
+            "discriminators": reading.discriminator_count(session, row.id),
             "models": refs,
             "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
         }
@@ -300,8 +300,8 @@ def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) 
         return "; ".join(f"a worker of the queue {queue!r}: none is alive" for queue in unserved)
     if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
         return None
-    wanted = lifecycle.clients_wanted(lifecycle.config_of(row).rounds, newest)
-    return f"{wanted} clients to open a round; {lifecycle.eligible_count(session, row)} are ready"
+    wanted = lifecycle.clients_wanted(reading.config_of(row).rounds, newest)
+    return f"{wanted} clients to open a round; {reading.eligible_count(session, row)} are ready"
 
 
 def versions(session: Session, ids: list[str]) -> dict[str, int]:
@@ -343,4 +343,4 @@ def due(session: Session) -> list[str]:
 
 def proceed(session: Session, federation_id: str, max_attempts: int) -> None:
     """Let a federation do what has become due."""
-    lifecycle.proceed(session, lifecycle.locked(session, federation_id), max_attempts)
+    lifecycle.proceed(session, reading.locked(session, federation_id), max_attempts)

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 from contract.wire import forgetting as wire
 from contract.wire.federations import TERMINAL_STATES
 from service.domain.errors import DomainError, not_found
-from service.operations import audit, clients, effects, lifecycle, release, retention
+from service.operations import audit, clients, effects, reading, release, retention
 from service.persistence.tables import (
     Base,
     ClientRow,
@@ -34,7 +34,7 @@ def forget_client(session: Session, federation_id: str, client_id: str, max_atte
     row = session.get(ClientRow, client_id)
     if row is None or row.federation_id != federation_id:
         raise not_found("client", client_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     _refuse_while_working(session, federation)
     updates, unfused = _updates(session, federation, client_id)
     generators = list(session.scalars(select(GanUpdateRow).where(GanUpdateRow.client_id == client_id)))
@@ -114,7 +114,7 @@ def delete_federation(session: Session, federation_id: str) -> None:
     """
     if session.get(FederationRow, federation_id) is None:
         raise not_found("federation", federation_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     if federation.state not in TERMINAL_STATES:
         detail = f"the federation is {federation.state}; cancel it first, or wait until it has finished"
         raise DomainError("invalid-transition", detail, state=federation.state)

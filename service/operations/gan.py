@@ -10,7 +10,7 @@ from contract.recipes.parts import GeneratorFedGan
 from contract.wire.devices import GanReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import clients, effects, federations, lifecycle, updates
+from service.operations import clients, effects, federations, lifecycle, reading, updates
 from service.operations.clock import now
 from service.persistence.tables import FederationRow, GanUpdateRow, ModelRow
 
@@ -48,11 +48,11 @@ def admit(session: Session, federation_id: str, principal: Principal) -> Ticket:
     """
     principal.need_federation(federation_id)
     federation = federations.get(session, federation_id)
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     stage = config.recipe.discriminators
     if stage is None or not isinstance(stage.generator, GeneratorFedGan):
         raise DomainError("invalid-transition", "this federation's clients train no generator")
-    current = lifecycle.current_models(session, federation.id).get(lifecycle.GAN)
+    current = reading.current_models(session, federation.id).get(reading.GAN)
     if current is None:
         detail = f"a federation that is {federation.state} takes no generator"
         raise DomainError("invalid-transition", detail, state=federation.state)
@@ -68,8 +68,8 @@ def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) ->
     """
     parsed = updates.parse_metadata(metadata, ticket.max_samples)
     base = session.get(ModelRow, parsed.base_model)
-    if base is None or base.federation_id != ticket.federation_id or base.role != lifecycle.GAN:
-        current = lifecycle.current_models(session, ticket.federation_id)[lifecycle.GAN]
+    if base is None or base.federation_id != ticket.federation_id or base.role != reading.GAN:
+        current = reading.current_models(session, ticket.federation_id)[reading.GAN]
         raise updates.stale(current, parsed.base_model)
     assert base.round_index is not None
     if update_of(session, ticket.client_id, base.round_index) is None:
@@ -98,7 +98,7 @@ def accept(
         DomainError: round-closed, already-delivered.
     """
     effects.hold_blobs(session)
-    federation = lifecycle.locked(session, ticket.federation_id)
+    federation = reading.locked(session, ticket.federation_id)
     known = update_of(session, ticket.client_id, sent.gan_round)
     if known is not None:
         return updates.replayed(known, digest), False

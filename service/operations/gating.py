@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from service.domain import gate as rule
 from service.domain import kept
 from service.domain.states import ROUND, advance
-from service.operations import lifecycle, lineage
+from service.operations import lifecycle, lineage, reading
 from service.operations.clock import now
 from service.persistence.tables import FederationRow, ModelRow, RoundRow
 
@@ -18,7 +18,7 @@ _GLOBAL = ("initial", "global", "imported")
 
 def judge(session: Session, federation: FederationRow, round_: RoundRow, metrics: dict[str, Any]) -> dict[str, str]:
     """Return the models that are not to be published, with the reason; note in the figures who passed."""
-    gate = lifecycle.config_of(federation).rounds.gate
+    gate = reading.config_of(federation).rounds.gate
     figures = metrics.get("gate", {}).get("models", {})
     if gate is None or not figures:
         return {}
@@ -38,7 +38,7 @@ def turn_away(
 
     A round that published nothing is skipped: the next one opens from the current models.
     """
-    gate = lifecycle.config_of(federation).rounds.gate
+    gate = reading.config_of(federation).rounds.gate
     assert gate is not None
     reason = f"{rule.CODE}: {'; '.join(rejected.values())}"[:2000]
     round_.metrics = {name: value for name, value in round_.metrics.items() if name != "accuracy"}
@@ -71,7 +71,7 @@ def _turn_back(session: Session, federation: FederationRow, name: str, metric: s
     )
     known = [row for row in rows if row.metrics.get(metric) is not None]
     best = max(known, key=lambda row: (row.metrics[metric], row.id), default=None)
-    current = lifecycle.current_models(session, federation.id)[lifecycle.prototype_key(name)]
+    current = reading.current_models(session, federation.id)[reading.prototype_key(name)]
     if best is None or best.id == current:
         return None
     if best.metrics[metric] <= session.get_one(ModelRow, current).metrics.get(metric, -1.0):

@@ -13,27 +13,18 @@ from service.domain import rounds as rules
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations import effects, hearing, jobs, release
 from service.operations.clock import now
-from service.operations.reading import DISCRIMINATOR as DISCRIMINATOR
-from service.operations.reading import GAN as GAN
-from service.operations.reading import GENERATOR as GENERATOR
-from service.operations.reading import SAMPLES as SAMPLES
-from service.operations.reading import config_of as config_of
-from service.operations.reading import current_models as current_models
-from service.operations.reading import delivered_count as delivered_count
-from service.operations.reading import discriminator_count as discriminator_count
-from service.operations.reading import discriminators_of as discriminators_of
-from service.operations.reading import eligible_clients as eligible_clients
-from service.operations.reading import eligible_count as eligible_count
-from service.operations.reading import gan_updates as gan_updates
-from service.operations.reading import kept_state as kept_state
-from service.operations.reading import live_clients as live_clients
-from service.operations.reading import live_count as live_count
-from service.operations.reading import locked as locked
-from service.operations.reading import newest_round as newest_round
-from service.operations.reading import open_rounds as open_rounds
-from service.operations.reading import prototype_key as prototype_key
-from service.operations.reading import state_key as state_key
-from service.operations.reading import unscored as unscored
+from service.operations.reading import (
+    config_of,
+    current_models,
+    delivered_count,
+    eligible_clients,
+    eligible_count,
+    gan_updates,
+    live_count,
+    newest_round,
+    prototype_key,
+    unscored,
+)
 from service.persistence.tables import (
     ClientRow,
     FederationRow,

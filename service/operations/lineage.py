@@ -12,7 +12,7 @@ from contract.wire.federations import Rollback
 from contract.wire.rounds import Promotion
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field, not_found
-from service.operations import audit, effects, jobs, lifecycle, models, release
+from service.operations import audit, effects, jobs, lifecycle, models, reading, release
 from service.operations.clock import now
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -42,11 +42,11 @@ def promote(session: Session, model_id: str, request: Promotion, header_of: Call
     if model.federation_id is None:
         _check_fit(header_of(model.digest), header_of(current.digest))
         model = _adopt(session, federation, model, current)
-    dropped = kept.of_another_path(lifecycle.kept_state(session, federation.id).keys(), name)
+    dropped = kept.of_another_path(reading.kept_state(session, federation.id).keys(), name)
     _switch(session, federation, {name: model.id}, dropped, f"model {model.id} was promoted")
     audit.record(session, "model.promote", model.id, federation=federation.id, prototype=name, instead_of=current.id)
     accuracy = model.metrics.get("accuracy")
-    if accuracy is not None and len(lifecycle.config_of(federation).published) == 1:
+    if accuracy is not None and len(reading.config_of(federation).published) == 1:
         federation.accuracy = accuracy
     return model
 
@@ -64,7 +64,7 @@ def _federation_of(model: ModelRow, request: Promotion) -> str:
 
 
 def _prototype_of(federation: FederationRow, model: ModelRow, request: Promotion) -> str:
-    names = [each.name for each in lifecycle.config_of(federation).published]
+    names = [each.name for each in reading.config_of(federation).published]
     if model.federation_id is not None:
         name = model.prototype
         if request.prototype not in (None, name):
@@ -162,7 +162,7 @@ def _after(session: Session, federation: FederationRow, index: int) -> Targets:
     Raises:
         DomainError: invalid-field, when one of them is gone.
     """
-    names = [each.name for each in lifecycle.config_of(federation).published]
+    names = [each.name for each in reading.config_of(federation).published]
     if index == 0:
         rows = session.scalars(
             select(ModelRow).where(ModelRow.federation_id == federation.id, ModelRow.role == "initial")
@@ -180,7 +180,7 @@ def _after(session: Session, federation: FederationRow, index: int) -> Targets:
 
 def made_in(session: Session, federation: FederationRow) -> dict[str, int]:
     """Return name -> round in which it was made, of what the recipe has kept."""
-    state = lifecycle.kept_state(session, federation.id)
+    state = reading.kept_state(session, federation.id)
     return {name: session.get_one(ModelRow, id_).round_index or 0 for name, id_ in state.items()}
 
 
@@ -203,7 +203,7 @@ def _changeable(session: Session, federation_id: str) -> FederationRow:
     """
     if session.get(FederationRow, federation_id) is None:
         raise not_found("federation", federation_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     if federation.state not in _STATES:
         detail = f"the models of a federation that is {federation.state} cannot be changed"
         raise DomainError("invalid-transition", detail, state=federation.state)
@@ -219,15 +219,15 @@ def _changeable(session: Session, federation_id: str) -> FederationRow:
 
 
 def _current(session: Session, federation: FederationRow) -> Targets:
-    current = lifecycle.current_models(session, federation.id)
-    names = [each.name for each in lifecycle.config_of(federation).published]
-    return {name: current[lifecycle.prototype_key(name)] for name in names}
+    current = reading.current_models(session, federation.id)
+    names = [each.name for each in reading.config_of(federation).published]
+    return {name: current[reading.prototype_key(name)] for name in names}
 
 
 def make_current(session: Session, federation: FederationRow, targets: Mapping[str, str]) -> None:
     """Make models what devices get next."""
     for name, id_ in targets.items():
-        key = lifecycle.prototype_key(name)
+        key = reading.prototype_key(name)
         session.merge(CurrentModelRow(federation_id=federation.id, key=key, model_id=id_))
     session.flush()
 
@@ -237,7 +237,7 @@ def drop_state(session: Session, federation: FederationRow, names: set[str]) -> 
     for name in names:
         session.execute(
             delete(CurrentModelRow).where(
-                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
+                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == reading.state_key(name)
             )
         )
     session.flush()
@@ -249,7 +249,7 @@ def _switch(
     """Change current models and begin the round that collects again: what was trained from the others cannot count."""
     make_current(session, federation, targets)
     drop_state(session, federation, dropped)
-    newest = lifecycle.newest_round(session, federation)
+    newest = reading.newest_round(session, federation)
     if newest is not None and newest.state == "collecting":
         _restart(session, federation, newest, why)
     effects.touch(session, federation)
@@ -266,7 +266,7 @@ def _restart(session: Session, federation: FederationRow, round_: RoundRow, why:
         row.asked_at = now()
         row.fetched_at = row.heard_at = row.silent_at = row.lost_at = row.progress = None
     round_.base_models = lifecycle.bases(session, federation, ahead=round_.waits_for is not None)
-    round_.deadline_at = jobs.later(lifecycle.config_of(federation).rounds.deadline_seconds)
+    round_.deadline_at = jobs.later(reading.config_of(federation).rounds.deadline_seconds)
     round_.extensions, round_.restarts = 0, round_.restarts + 1
     round_.reason = f"restarted: {why}"
 
@@ -285,7 +285,7 @@ def take_back(session: Session, federation: FederationRow, round_: RoundRow, cli
     old = [session.get_one(ModelRow, id_) for id_ in round_.models.values()]
     make_current(session, federation, {name: round_.base_models[name] for name in round_.models})
     round_.models, round_.groups_published_at = {}, None
-    follower = lifecycle.newest_round(session, federation)
+    follower = reading.newest_round(session, federation)
     if follower is not None and follower.waits_for == round_.id:
         _restart(session, federation, follower, f"clients were left out of round {round_.index}")
         follower.base_models = {}

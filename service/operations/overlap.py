@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from contract.wire.federations import TERMINAL_STATES
-from service.operations import effects, jobs, lifecycle, provenance, publishing
+from service.operations import effects, jobs, lifecycle, provenance, publishing, reading
 from service.operations.clock import now
 from service.operations.outcome import Outcome
 from service.persistence.tables import ModelRow, RoundRow
@@ -31,7 +31,7 @@ def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, 
     """
     effects.hold_blobs(session)
     job = jobs.held(session, job_id, fence)
-    federation = lifecycle.locked(session, job.federation_id)
+    federation = reading.locked(session, job.federation_id)
     round_ = session.get_one(RoundRow, job.round_id)
     effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
     if federation.state in TERMINAL_STATES:
@@ -42,7 +42,7 @@ def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, 
     outcome = replace(outcome, manifest_id=provenance.record(session, federation, job, outcome, part="groups"))
     publishing.add_round_models(session, federation, round_, outcome.files, outcome)
     round_.groups_published_at = now()
-    follower = lifecycle.newest_round(session, federation)
+    follower = reading.newest_round(session, federation)
     if follower is not None and follower.waits_for == round_.id:  # what it went ahead with was taken back
         follower.base_models = lifecycle.bases(session, federation, ahead=True)
     effects.touch(session, federation)

@@ -14,7 +14,18 @@ from contract.wire.retention import Retention
 from service.domain import kept
 from service.domain.errors import DomainError, invalid_field
 from service.domain.states import ROUND, advance
-from service.operations import audit, effects, exclusions, gating, jobs, lifecycle, lineage, provenance, retention
+from service.operations import (
+    audit,
+    effects,
+    exclusions,
+    gating,
+    jobs,
+    lifecycle,
+    lineage,
+    provenance,
+    reading,
+    retention,
+)
 from service.operations.clock import now
 from service.operations.outcome import Outcome
 from service.persistence.tables import (
@@ -39,7 +50,7 @@ def publish(
     """
     effects.hold_blobs(session)
     job = jobs.held(session, job_id, fence)
-    federation = lifecycle.locked(session, job.federation_id)
+    federation = reading.locked(session, job.federation_id)
     if job.cancel_requested:  # the wish came first: nothing of the result is kept
         effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
         cancelled(session, job)
@@ -90,7 +101,7 @@ def _add_prototype_model(
     return _add_model(
         session,
         federation,
-        lifecycle.prototype_key(prototype.name),
+        reading.prototype_key(prototype.name),
         file,
         role,
         prototype=prototype.name,
@@ -109,7 +120,7 @@ def _figures(outcome: Outcome, prototype: str) -> dict[str, Any]:
 
 
 def _initialized(session: Session, federation: FederationRow, outcome: Outcome, max_attempts: int) -> None:
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     for prototype in config.published:
         _add_prototype_model(
             session,
@@ -131,28 +142,28 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
 
 def _averaged(session: Session, federation: FederationRow) -> list[str]:
     """End the round of the federated generator whose average is here; return the digests that it was made of."""
-    parents = [row.digest for _, row in lifecycle.gan_updates(session, federation, federation.gan_round)]
+    parents = [row.digest for _, row in reading.gan_updates(session, federation, federation.gan_round)]
     federation.gan_round += 1
     return parents
 
 
 def _generated(session: Session, federation: FederationRow, outcome: Outcome) -> None:
-    discriminators = lifecycle.config_of(federation).recipe.discriminators
+    discriminators = reading.config_of(federation).recipe.discriminators
     assert discriminators is not None
     generator, plan = discriminators.generator, discriminators.plan
     parents: list[str] = []
     if isinstance(generator, GeneratorFedGan):
         parents = _averaged(session, federation)
-        if lifecycle.GAN in outcome.files:
-            key, upcoming = lifecycle.GAN, federation.gan_round
+        if reading.GAN in outcome.files:
+            key, upcoming = reading.GAN, federation.gan_round
             made: dict[str, Any] = {"round_index": upcoming, "parents": parents, "manifest_id": outcome.manifest_id}
             _add_model(session, federation, key, outcome.files[key], key, **made)
             lifecycle.open_gan_round(session, federation, upcoming, generator.deadline_seconds)
             return
     networks = {
-        lifecycle.GENERATOR: (generator.architecture, generator.options, outcome.metrics),
-        lifecycle.DISCRIMINATOR: (plan.architecture, plan.options, {}),
-        lifecycle.SAMPLES: (None, {}, {}),
+        reading.GENERATOR: (generator.architecture, generator.options, outcome.metrics),
+        reading.DISCRIMINATOR: (plan.architecture, plan.options, {}),
+        reading.SAMPLES: (None, {}, {}),
     }
     for name, file in outcome.files.items():
         architecture, options, metrics = networks[name]
@@ -165,7 +176,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
             architecture=architecture,
             options=options,
             metrics=metrics,
-            parents=parents if name == lifecycle.GENERATOR else [],
+            parents=parents if name == reading.GENERATOR else [],
             manifest_id=outcome.manifest_id,
         )
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
@@ -174,7 +185,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
 
 def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> None:
     rejected = outcome.metrics.get("rejected", {})
-    for client, row in lifecycle.unscored(session, federation.id):
+    for client, row in reading.unscored(session, federation.id):
         if client.name in outcome.files:
             row.scores_digest = outcome.files[client.name][0]
             row.manifest_id = outcome.manifest_id
@@ -216,7 +227,7 @@ def _gated_state(
     if outcome.state is None or not rejected:
         return outcome
     effects.release_blobs(session, {digest for digest, _ in outcome.state.values()})
-    rows = {n: session.get_one(ModelRow, id_) for n, id_ in lifecycle.kept_state(session, federation.id).items()}
+    rows = {n: session.get_one(ModelRow, id_) for n, id_ in reading.kept_state(session, federation.id).items()}
     old = {name: (row.digest, row.size) for name, row in rows.items()}
     return replace(outcome, state=kept.after_gate(old, outcome.state, rejected.keys(), nothing_left))
 
@@ -229,7 +240,7 @@ def add_round_models(
     outcome: Outcome,
 ) -> None:
     """Add models that a round made, and let devices have them."""
-    config = lifecycle.config_of(federation)
+    config = reading.config_of(federation)
     query = select(UpdateRow.digest).where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
     updates = sorted(set(session.scalars(query)))
     made = {}
@@ -257,17 +268,17 @@ def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | 
     """Replace what the recipe hands from round to round; what it no longer names stays as long as retention has it."""
     if outcome.state is None:
         return
-    for name, id_ in lifecycle.kept_state(session, federation.id).items():
+    for name, id_ in reading.kept_state(session, federation.id).items():
         old = session.get_one(ModelRow, id_)
         if outcome.state.get(name, ("", 0))[0] == old.digest:
             continue
         session.execute(
             delete(CurrentModelRow).where(
-                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == lifecycle.state_key(name)
+                CurrentModelRow.federation_id == federation.id, CurrentModelRow.key == reading.state_key(name)
             )
         )
     session.flush()
-    kept = lifecycle.kept_state(session, federation.id)
+    kept = reading.kept_state(session, federation.id)
     made = {
         "round_id": round_.id if round_ else None,
         "round_index": round_.index if round_ else 0,
@@ -275,7 +286,7 @@ def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | 
     }
     for name, file in outcome.state.items():
         if name not in kept:
-            _add_model(session, federation, lifecycle.state_key(name), file, "state", name=name, **made)
+            _add_model(session, federation, reading.state_key(name), file, "state", name=name, **made)
 
 
 def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
@@ -283,7 +294,7 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
 
     The current models stay as they are. `retry` of the job takes everything up again.
     """
-    federation = lifecycle.locked(session, job.federation_id)
+    federation = reading.locked(session, job.federation_id)
     job.error, job.detail = error, detail[:2000]
     if job.state == "running":
         jobs.end(job, "fail")
@@ -295,7 +306,7 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
         round_.reason = f"{error}: {detail}"[:2000]
     federation.error, federation.detail = error, detail[:2000]
     if job.kind == "score" and federation.state in ("running", "paused"):
-        for _, row in lifecycle.unscored(session, federation.id):  # or the next event would queue the same job again
+        for _, row in reading.unscored(session, federation.id):  # or the next event would queue the same job again
             row.rejected = f"{error}: {detail}"[:2000]
     elif federation.state == "running":
         lifecycle.move(session, federation, "pause")
@@ -308,7 +319,7 @@ def request_cancel(session: Session, job: JobRow) -> None:
 
     Asking twice is asking once.
     """
-    lifecycle.locked(session, job.federation_id)
+    reading.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
     audit.record(session, "job.cancel", job.id, federation=job.federation_id, kind=job.kind)
     if job.state == "running":
@@ -319,7 +330,7 @@ def request_cancel(session: Session, job: JobRow) -> None:
 
 def cancelled(session: Session, job: JobRow) -> None:
     """End a job that an operator does not want, in its worker's name. What it was for waits for a retry."""
-    lifecycle.locked(session, job.federation_id)
+    reading.locked(session, job.federation_id)
     jobs.end(job, "cancel")
     give_up(session, job, "cancelled", "cancelled by an operator; retry the job to go on")
 
@@ -335,11 +346,11 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
         DomainError: invalid-transition, when its federation is over or went on without it; invalid-field and
             too-few-updates, for what is to be left out.
     """
-    federation = lifecycle.locked(session, job.federation_id)
+    federation = reading.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
     if federation.state in ("cancelled", "finished"):
         raise DomainError("invalid-transition", f"its federation is {federation.state}", state=federation.state)
-    rounds = {round_.id: round_ for round_ in lifecycle.open_rounds(session, federation)}
+    rounds = {round_.id: round_ for round_ in reading.open_rounds(session, federation)}
     round_ = None if job.round_id is None else rounds.get(job.round_id)
     if job.round_id is not None and round_ is None:
         newest = max(each.index for each in rounds.values())
@@ -359,7 +370,7 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
         lifecycle.move(session, federation, _revival(federation, job))
         federation.finished_at = None
     elif job.kind == "score":
-        for row in lifecycle.discriminators_of(session, federation.id).values():
+        for row in reading.discriminators_of(session, federation.id).values():
             if row.scores_digest is None:
                 row.rejected = None
     federation.error = federation.detail = None

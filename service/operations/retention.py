@@ -10,7 +10,7 @@ from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import not_found
 from service.domain.states import LIVE
-from service.operations import audit, jobs, lifecycle, provenance, release
+from service.operations import audit, jobs, provenance, reading, release
 from service.persistence.tables import (
     CurrentModelRow,
     DiscriminatorRow,
@@ -38,7 +38,7 @@ def change(session: Session, federation_id: str, plan: Retention) -> None:
     """
     if session.get(FederationRow, federation_id) is None:
         raise not_found("federation", federation_id)
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     federation.retention = plan.model_dump(mode="json")
     audit.record(session, "federation.retention", federation_id, federation=federation_id, **federation.retention)
     apply(session, federation, plan)
@@ -194,4 +194,4 @@ def everyone(session: Session) -> list[str]:
 def tidy(session: Session, federation_id: str, default: Retention) -> None:
     """Apply the plan of one federation, if it is still there."""
     if session.get(FederationRow, federation_id) is not None:
-        apply(session, lifecycle.locked(session, federation_id), default)
+        apply(session, reading.locked(session, federation_id), default)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
-from service.operations import audit, hearing, lifecycle, lineage
+from service.operations import audit, hearing, lifecycle, lineage, reading
 from service.operations.paging import page
 from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -27,7 +27,7 @@ def close(session: Session, round_id: str, force: bool, max_attempts: int) -> Ro
         DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model.
     """
     round_ = get(session, round_id)
-    federation = lifecycle.locked(session, round_.federation_id)
+    federation = reading.locked(session, round_.federation_id)
     session.refresh(round_)
     view = hearing.round_view(session, round_)
     if view.waits:

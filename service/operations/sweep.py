@@ -18,8 +18,8 @@ from service.operations import (
     federations,
     idempotency,
     jobs,
-    lifecycle,
     publishing,
+    reading,
     retention,
     uploads,
     workers,
@@ -79,7 +79,7 @@ def _worn_out(session: Session) -> list[str]:
 
 
 def _give_up(session: Session, job_id: str) -> None:
-    lifecycle.locked(session, session.get_one(JobRow, job_id).federation_id)
+    reading.locked(session, session.get_one(JobRow, job_id).federation_id)
     job = jobs.fresh(session, session.get_one(JobRow, job_id))
     if job.state != "running" or job.lease_until is None or job.lease_until >= now():
         return

@@ -19,7 +19,7 @@ from contract.wire.devices import UpdateMetadata, UpdateReceipt
 from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
-from service.operations import clients, effects, hearing, lifecycle
+from service.operations import clients, effects, hearing, lifecycle, reading
 from service.operations.clock import now
 from service.persistence.tables import (
     ClientRow,
@@ -63,7 +63,7 @@ def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | No
 
 def _current(session: Session, federation_id: str) -> dict[str, Any]:
     """Return what every refusal of an update tells of the round that goes on now."""
-    newest = lifecycle.newest_round(session, session.get_one(FederationRow, federation_id))
+    newest = reading.newest_round(session, session.get_one(FederationRow, federation_id))
     return {"current_round": newest.index if newest else None, "current_round_id": newest.id if newest else None}
 
 
@@ -101,7 +101,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     if participant.prototype not in round_.base_models:
         raise _refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
-    config = lifecycle.config_of(session.get_one(FederationRow, round_.federation_id))
+    config = reading.config_of(session.get_one(FederationRow, round_.federation_id))
     return Ticket(
         round_id,
         client.id,
@@ -116,7 +116,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
 
 
 def _public_digest(session: Session, federation_id: str) -> str | None:
-    model = lifecycle.kept_state(session, federation_id).get(f"send.{PUBLIC}")
+    model = reading.kept_state(session, federation_id).get(f"send.{PUBLIC}")
     return None if model is None else session.get_one(ModelRow, model).digest
 
 
@@ -146,7 +146,7 @@ def closes_at(federation: FederationRow, round_: RoundRow, participant: Particip
     """Return when a round closes for a participant: the grace is for those that have said that they train."""
     if participant.heard_at is None:
         return round_.deadline_at
-    return rules.closes_at(round_.deadline_at, lifecycle.config_of(federation).rounds)
+    return rules.closes_at(round_.deadline_at, reading.config_of(federation).rounds)
 
 
 def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
@@ -241,7 +241,7 @@ def accept(
     """
     effects.hold_blobs(session)
     federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
-    federation = lifecycle.locked(session, federation_id)
+    federation = reading.locked(session, federation_id)
     round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
     known = update_of(session, ticket.round_id, ticket.client_id)
     if known is not None:

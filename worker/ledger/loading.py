@@ -10,7 +10,7 @@ from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.wire.federations import Prototype
 from service.domain.federation import SERVER, FederationConfig
 from service.infra.blobs import Blobs
-from service.operations import lifecycle
+from service.operations import reading
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -56,7 +56,7 @@ class Loader:
     def load(self, session: Session, job: Claimed, folder: Path) -> JobSpec:
         """Return everything the job needs; what it makes goes into `folder`."""
         federation = session.get_one(FederationRow, job.federation_id)
-        config = lifecycle.config_of(federation)
+        config = reading.config_of(federation)
         if job.kind == "initialize":
             return self._initialize(session, federation, config, folder)
         if job.kind == "generator":
@@ -107,7 +107,7 @@ class Loader:
         assert stage is not None
         imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
         federated = isinstance(stage.generator, GeneratorFedGan) and federation.gan_round > 0
-        current = lifecycle.current_models(session, federation.id)
+        current = reading.current_models(session, federation.id)
         return GeneratorSpec(
             seed=federation.seed,
             task=config.task,
@@ -117,7 +117,7 @@ class Loader:
             unlabeled=self._datasets(session, config).unlabeled,
             data=config.recipe.distil.data if config.recipe.distil else None,
             gan_round=federation.gan_round,
-            gan=self._weights(session, current[lifecycle.GAN]) if federated else None,
+            gan=self._weights(session, current[reading.GAN]) if federated else None,
             updates=self._gan_updates(session, federation) if federated else [],
             output_dir=folder,
         )
@@ -126,19 +126,19 @@ class Loader:
         return [
             UpdateSpec(
                 client=client.name,
-                prototype=lifecycle.GAN,
+                prototype=reading.GAN,
                 weights=self._blobs.path(row.digest),
                 num_samples=row.num_samples,
             )
-            for client, row in lifecycle.gan_updates(session, federation, federation.gan_round)
+            for client, row in reading.gan_updates(session, federation, federation.gan_round)
         ]
 
     def _score(self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path) -> ScoreSpec:
         stage = config.recipe.discriminators
         assert stage is not None
-        generator = session.get_one(ModelRow, lifecycle.current_models(session, federation.id)[lifecycle.GENERATOR])
+        generator = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GENERATOR])
         unscored = {
-            client.name: self._blobs.path(row.digest) for client, row in lifecycle.unscored(session, federation.id)
+            client.name: self._blobs.path(row.digest) for client, row in reading.unscored(session, federation.id)
         }
         return ScoreSpec(
             task=config.task,
@@ -153,7 +153,7 @@ class Loader:
     def _server_sets(self, session: Session, federation: FederationRow, config: FederationConfig) -> Datasets:
         """Return the server data of scores and rounds: drawn samples take the place of the unlabelled set."""
         sets = self._datasets(session, config)
-        samples = lifecycle.current_models(session, federation.id).get(lifecycle.SAMPLES)
+        samples = reading.current_models(session, federation.id).get(reading.SAMPLES)
         return sets if samples is None else sets.model_copy(update={"unlabeled": self._weights(session, samples)})
 
     def _round(
@@ -172,7 +172,7 @@ class Loader:
             min_updates=max(1, min(round_.min_updates, len(updates))),  # an operator may have closed it with fewer
             gate=config.rounds.gate,
             hand_over=config.runs_ahead and round_.index < config.rounds.total,
-            clients_total=len(lifecycle.live_clients(session, federation.id)),
+            clients_total=len(reading.live_clients(session, federation.id)),
             server_model=prototypes.pop(SERVER, None) if config.server_model else None,
             prototypes=list(prototypes.values()),
             updates=updates,
@@ -180,7 +180,7 @@ class Loader:
             scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
             state={
                 name: self._blobs.path(session.get_one(ModelRow, id_).digest)
-                for name, id_ in lifecycle.kept_state(session, federation.id).items()
+                for name, id_ in reading.kept_state(session, federation.id).items()
             },
             output_dir=folder,
         )

@@ -8,7 +8,7 @@ import pytest
 from contract.wire.problems import TYPE_PREFIX
 from service.config import Settings
 from service.infra.blobs import digest_of
-from service.operations import clock, federations, gan, jobs, lifecycle, publishing, sweep
+from service.operations import clock, federations, gan, jobs, lifecycle, publishing, reading, sweep
 from service.operations.release import collect
 from service.persistence.tables import GanUpdateRow
 from worker.ledger import Claimed, Ledger
@@ -286,7 +286,7 @@ def test_an_upload_that_ends_after_its_round_closed_does_not_count(world: Any, m
     accept = gan.accept
 
     def slow(session: Any, ticket: Any, *rest: Any) -> Any:
-        federation = lifecycle.locked(session, ticket.federation_id)
+        federation = reading.locked(session, ticket.federation_id)
         federation.collect_deadline_at = None  # another upload closed the round before the last byte of this one
         session.flush()
         return accept(session, ticket, *rest)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import TYPE_PREFIX
-from service.operations import lifecycle
+from service.operations import reading
 
 LABELS = np.arange(5, dtype=np.int64) % 3
 
@@ -98,7 +98,7 @@ def test_it_can_go_back_to_the_best(world: Any) -> None:
     assert world.round(fed)["base_models"]["main"] == best
     assert world.show(fed)["models"]["main"]["id"] == best
     with world.store.read() as session:
-        assert lifecycle.kept_state(session, fed.id) == {}
+        assert reading.kept_state(session, fed.id) == {}
     again = fuse(world, fed, 5, 0.8, 0.1)  # there is nothing better to go back to
     assert "rolled_back" not in again["metrics"]["gate"]
     assert world.round(fed)["base_models"]["main"] == best
@@ -144,4 +144,4 @@ def test_each_prototype_is_judged_alone(world: Any) -> None:
     following = world.round(fed)["base_models"]
     assert (following["large"], following["small"]) == (base["large"], round_["models"]["small"])
     with world.store.read() as session:
-        assert set(lifecycle.kept_state(session, fed.id)) == {"velocity.small", "control.large"}
+        assert set(reading.kept_state(session, fed.id)) == {"velocity.small", "control.large"}

@@ -12,7 +12,7 @@ from sqlalchemy import select, text, update
 
 from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
-from service.operations import clock, federations, health, jobs, lifecycle, publishing, sweep, workers
+from service.operations import clock, federations, health, jobs, lifecycle, publishing, reading, sweep, workers
 from service.operations.idempotency import once
 from service.operations.jobs import LostLease
 from service.persistence.tables import FederationRow, JobRow, ModelRow
@@ -134,7 +134,7 @@ def test_a_result_that_lost_its_lease_changes_nothing(both: Any, fed: str, move:
     with both.store.read() as session:
         row = session.get_one(FederationRow, fed)
         assert row.state == "preparing"
-        assert lifecycle.current_models(session, fed) == {}
+        assert reading.current_models(session, fed) == {}
 
 
 def test_renewing_keeps_the_lease_and_tells_the_progress(both: Any, fed: str, move: Any) -> None:
@@ -288,7 +288,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
 
     thread = threading.Thread(target=publish)
     with both.store.write() as session:
-        lifecycle.locked(session, fed)
+        reading.locked(session, fed)
         thread.start()
         waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
         while not session.execute(waiting).scalar():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import TYPE_PREFIX
-from service.operations import jobs, lifecycle, publishing
+from service.operations import jobs, publishing, reading
 
 
 def refused(response: Any) -> tuple[int, str]:
@@ -102,7 +102,7 @@ def test_kept_state_goes_back_with_the_models(world: Any) -> None:
     publish(world, fed, 2, state=kept | {"past.main.2": world.forge.arrays(2), "control.main": world.forge.arrays(9)})
     rolled(world, fed, round=1)
     with world.store.read() as session:
-        assert set(lifecycle.kept_state(session, fed.id)) == {"past.main.1", "control.main"}
+        assert set(reading.kept_state(session, fed.id)) == {"past.main.1", "control.main"}
 
 
 def test_the_models_of_a_finished_federation_can_be_chosen(world: Any) -> None:

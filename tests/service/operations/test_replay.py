@@ -18,7 +18,7 @@ from potstill.cli import app
 from potstill.replay.computing import Computers
 from potstill.replay.run import Report, replay
 from potstill.replay.sources import Installation
-from service.operations import lifecycle
+from service.operations import reading
 from service.operations.provenance import digest_of
 from service.persistence.tables import FederationRow, JobRow, ManifestRow, ModelRow, RoundRow
 from worker.ledger import Claimed, Ledger
@@ -74,7 +74,7 @@ class Plant:
         """Have everybody who is asked deliver: what they got with noise, and what the plan wants beside it."""
         world = self.world
         with world.store.read() as session:
-            config = lifecycle.config_of(session.get_one(FederationRow, fed.id))
+            config = reading.config_of(session.get_one(FederationRow, fed.id))
         for number, (name, device) in enumerate(sorted(fed.devices.items())):
             task = world.assignment(device)
             if task["action"] == "train_discriminator":

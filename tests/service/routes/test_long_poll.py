@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.operations import effects, lifecycle
+from service.operations import effects, reading
 from service.operations.unit import Store
 from service.persistence.engine import Database
 
@@ -44,7 +44,7 @@ def test_a_change_by_another_process_ends_the_wait(world: Any, waiting: threadin
     future = poll(world, fed, waiting)
     other = Store(Database(world.settings), world.blobs)  # knows nothing of the app: a worker's store
     with other.write() as session:
-        row = lifecycle.locked(session, fed.id)
+        row = reading.locked(session, fed.id)
         row.state = "finished"
         effects.touch(session, row)
     assert future.result(5).json()["action"] == "done"
