@@ -16,10 +16,11 @@ from contract.tensors import DTYPES, TensorFile, dtype_name
 from tests.cases.conftest import NETWORK, Party
 from tests.cases.wire import Answer, put
 from tests.conformance import files
+from tests.conformance.grid import CASES
 from tests.e2e.conftest import ROOT, Deployment
 
 SCHEMA = {name: (dtype_name(array), tuple(array.shape)) for name, array in NETWORK.items()}
-MAKERS = {case.name: case for case in files.CASES}
+MAKERS = {case.name: case for case in CASES}
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def _as_torch(array: np.ndarray) -> torch.Tensor:
 
 def test_a11_dtypes_that_are_not_wanted(fed: Party) -> None:
     """BF16, FP8, F64 and what does not exist: refused with tensor, what it is and what is wanted."""
-    dtypes = [case for case in files.CASES if case.group == "dtypes"]
+    dtypes = [case for case in CASES if case.group == "dtypes"]
     assert len(dtypes) >= 3
     for case in dtypes:
         answer = send(fed, case.name)

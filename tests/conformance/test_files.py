@@ -4,7 +4,9 @@ import httpx
 import pytest
 
 from tests.conformance.adapter import Adapter, Session
-from tests.conformance.files import CASES, Case, like, matrix, sound, vector
+from tests.conformance.case import Case
+from tests.conformance.files import like, matrix, sound, vector
+from tests.conformance.grid import CASES
 
 REFUSED = [case for case in CASES if 200 not in case.statuses]
 TAKEN = [case for case in CASES if case.statuses == (200,)]

@@ -15,7 +15,7 @@ from service.domain import states
 from service.operations import clock, events, notices, sweep, workers
 from service.persistence.tables import Base, DatasetRow, EventRow, FederationRow, JobRow, RoundRow, WorkerRow
 
-from ..conftest import Fed, World
+from ..world import Fed, World
 
 
 def kinds(world: World, fed: Fed | None = None) -> list[str]:

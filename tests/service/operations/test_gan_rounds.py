@@ -1,6 +1,5 @@
 """The federated generator: rounds in which every client trains it, deadlines, late files, revocation, failures."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,23 +7,13 @@ import pytest
 from contract.wire.problems import TYPE_PREFIX
 from service.config import Settings
 from service.infra.blobs import digest_of
-from service.operations import clock, federations, gan, jobs, lifecycle, publishing, reading, sweep
+from service.operations import gan, jobs, publishing, reading, sweep
 from service.operations.release import collect
 from service.persistence.tables import GanUpdateRow
 from worker.ledger import Claimed, Ledger
 from worker.specs import GeneratorSpec
 
 SMALL = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
-
-
-@pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def forward(seconds: float) -> None:
-        moment = clock.now() + timedelta(seconds=seconds)
-        for module in (jobs, sweep, federations, lifecycle, publishing, gan):
-            monkeypatch.setattr(module, "now", lambda: moment, raising=False)
-
-    return forward
 
 
 def refused(response: Any) -> tuple[int, str]:

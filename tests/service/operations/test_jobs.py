@@ -1,8 +1,6 @@
 """Jobs on SQLite and PostgreSQL: who gets one, who keeps it, and whose word no longer counts."""
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -12,8 +10,7 @@ from sqlalchemy import select, text, update
 
 from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
-from service.operations import clock, federations, health, jobs, lifecycle, publishing, reading, sweep, workers
-from service.operations.idempotency import once
+from service.operations import clock, federations, health, jobs, publishing, reading, sweep, workers
 from service.operations.jobs import LostLease
 from service.persistence.tables import FederationRow, JobRow, ModelRow
 
@@ -33,18 +30,6 @@ def fed(both: Any) -> str:
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
         return federations.start(session, row.id, 3).id
-
-
-@pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Move the clock of jobs and sweep forward."""
-
-    def forward(seconds: float) -> None:
-        moment = clock.now() + timedelta(seconds=seconds)
-        for module in (jobs, sweep, federations, lifecycle, publishing):
-            monkeypatch.setattr(module, "now", lambda: moment)
-
-    return forward
 
 
 def claim(both: Any, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
@@ -393,25 +378,3 @@ def test_a_queue_that_nobody_serves_is_told(both: Any, fed: str) -> None:
     with both.store.read() as session:
         found = health.checks(both.database, both.blobs, both.settings, True)
     assert "queue cpu" not in found
-
-
-def test_one_key_at_once_gets_one_answer_from_every_replica(both: Any) -> None:
-    """Two requests with one key, each in a transaction of its own: the second one waits, and is answered."""
-    inside, made = threading.Event(), []
-
-    def request(first: bool) -> dict[str, Any]:
-        def make() -> dict[str, Any]:
-            made.append(first)
-            inside.set()
-            time.sleep(0.3)  # the other one comes meanwhile
-            return {"by": first}
-
-        if not first:
-            assert inside.wait(10)
-        with both.store.write() as session:
-            return once(session, "tok_1", "key", "request", make)
-
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(request, [True, False]))
-    assert answers == [{"by": True}] * 2
-    assert made == [True]

@@ -1,24 +1,13 @@
 """How a federation goes on: rounds that are full, due, skipped or failed; stages; pause, cancel, retry."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from contract.wire.problems import TYPE_PREFIX
-from service.operations import clock, federations, jobs, lifecycle, publishing, sweep, updates
+from service.operations import federations, jobs, publishing, sweep
 from service.persistence.tables import JobRow, RoundRow
-
-
-@pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def forward(seconds: float) -> None:
-        moment = clock.now() + timedelta(seconds=seconds)
-        for module in (jobs, sweep, federations, lifecycle, publishing, updates):
-            monkeypatch.setattr(module, "now", lambda: moment)
-
-    return forward
 
 
 def sweep_now(world: Any) -> None:

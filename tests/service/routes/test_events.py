@@ -13,7 +13,7 @@ import pytest
 from client_sdk.events import Message, messages
 from service.operations import jobs
 
-from ..conftest import Fed, World
+from ..world import Fed, World
 
 
 class Stream:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.operations import workers
 
-from ..conftest import World
+from ..world import World
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,0 +1,22 @@
+"""What tests of operations share."""
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from service.operations import clock
+
+
+@pytest.fixture
+def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what puts the clock of all operations so many seconds ahead of the real one; there it stands still."""
+
+    def forward(seconds: float) -> None:
+        moment = clock.now() + timedelta(seconds=seconds)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("service.operations.") and module is not clock and hasattr(module, "now"):
+                monkeypatch.setattr(module, "now", lambda: moment)
+
+    return forward
