@@ -4,7 +4,11 @@ from contract.wire.federations import Task
 
 
 def require_float_input(name: str, task: Task) -> None:
-    """Refuse token ids, which a network that multiplies its input cannot read."""
+    """Refuse token ids, which a network that multiplies its input cannot read.
+
+    Raises:
+        ValueError: the task's input is not float32.
+    """
     if task.input.dtype != "float32":
         raise ValueError(
             f"architecture {name!r} reads float32 input, not {task.input.dtype} token ids; "

@@ -27,7 +27,7 @@ class GlobalMean(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mean of each channel."""
+        """Return the mean [B, c] of each channel of x [B, c, h, w]."""
         return x.mean(dim=(2, 3))
 
 

@@ -29,7 +29,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def straight_through(weight: Tensor) -> Tensor:
-    """Return `binarized(weight)`; the gradient with respect to `weight` is that with respect to the result."""
+    """Return `binarized(weight)` [out, ...]; the gradient by `weight` is that by the result."""
     return _StraightThrough.apply(weight)  # type: ignore[no-any-return, no-untyped-call]
 
 

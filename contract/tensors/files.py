@@ -89,6 +89,10 @@ class TensorFile:
             start: flat index of the first value.
             count: number of values.
             out: 1-d array of the tensor's dtype with at least `count` places; its first part is filled and returned.
+
+        Raises:
+            IndexError: the tensor has no such values.
+            TensorError: container: the file became shorter since it was opened.
         """
         info = self.info(name)
         dtype = DTYPES[info.dtype]

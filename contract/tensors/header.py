@@ -311,7 +311,11 @@ def parse_header(first: bytes, total_size: int | None = None) -> Header:
 
 
 def check_size(header: Header, total_size: int) -> None:
-    """Refuse a file of another size than its header describes."""
+    """Refuse a file of another size, in bytes, than its header describes.
+
+    Raises:
+        TensorError: container.
+    """
     if total_size != header.total_size:
         fate = "cut short" if total_size < header.total_size else "followed by bytes that belong to no tensor"
         raise _container(

@@ -102,6 +102,11 @@ def three(world: World) -> list[UpdateSpec]:
     return [world.update("ward-2", 5), world.update("ward-1", 10), world.update("ward-3", 3)]
 
 
+def state_of(path: Path) -> dict[str, np.ndarray]:
+    with TensorFile(path) as file:
+        return {name: file.read(name) for name in file.names}
+
+
 def bytes_of(result: JobResult) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in result.models.items()}
 
@@ -142,8 +147,7 @@ def test_fedavg_is_the_weighted_mean_with_the_integer_rule(world: World) -> None
     result = run(world.spec(RECIPES["fedavg"], "mean", three(world)), ignore)
     parts = {"ward-1": 10 / 18, "ward-2": 5 / 18, "ward-3": 3 / 18}
     assert result.metrics["weights"] == pytest.approx(parts)
-    with TensorFile(result.models["cnn"]) as made:
-        got = {name: made.read(name) for name in made.names}
+    got = state_of(result.models["cnn"])
     expected: dict[str, Any] = {}
     for client, part in parts.items():
         with TensorFile(world.root / f"cnn-{client}") as file:
@@ -160,8 +164,14 @@ def test_fedavg_is_the_weighted_mean_with_the_integer_rule(world: World) -> None
 
 def test_uniform_mean_counts_everybody_alike(world: World) -> None:
     recipe = presets.build("fedavg", {"fuse": {"kind": "uniform_mean"}})
-    result = run(world.spec(recipe, "uniform", three(world)), ignore)
+    updates = three(world)
+    result = run(world.spec(recipe, "uniform", updates), ignore)
     assert result.metrics["weights"] == pytest.approx(dict.fromkeys(("ward-1", "ward-2", "ward-3"), 1 / 3))
+    sent = [state_of(update.weights) for update in updates]
+    for name, values in state_of(result.models["cnn"]).items():
+        if values.dtype.kind == "f":
+            mean = np.mean([state[name].astype(np.float64) for state in sent], axis=0)
+            np.testing.assert_allclose(values, mean, rtol=1e-6, atol=1e-7)
 
 
 def test_one_client_comes_back_byte_for_byte(world: World) -> None:

@@ -31,7 +31,7 @@ def floats(name: str, values: ArrayLike, ndim: int | None = None) -> Float:
 
 
 def finite(name: str, array: Float) -> Float:
-    """Return the array.
+    """Return the array, of any shape; `name` is shown in the error.
 
     Raises:
         PartError: non_finite.

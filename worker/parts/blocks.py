@@ -139,7 +139,7 @@ def _check(name: str, header: Header, base: Header) -> None:
 
 
 def narrow(name: str, values: Float, dtype: str) -> Array:
-    """Return values in a file's dtype.
+    """Return values of any shape in a file's dtype.
 
     Raises:
         PartError: non_finite, when a value does not fit.

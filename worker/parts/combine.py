@@ -56,7 +56,7 @@ def average_logits(logits: ArrayLike, weights: ArrayLike | None = None, temperat
 
 
 def soften(values: Float, temperature: float) -> Float:
-    """Return softmax(values / T) over the last axis; a T near 0 gives one-hot rows, in which ties stay ties.
+    """Return softmax(values [..., C] / T) over the last axis; a T near 0 gives one-hot rows, in which ties stay ties.
 
     Raises:
         PartError: bad_option (T not positive).
@@ -140,7 +140,7 @@ def average_probs(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
 
 
 def sharpen(probs: ArrayLike, power: float = 2.0) -> Float:
-    """Return p^power / sum p^power over the last axis (FedBE section 5.1: power 2); ties stay ties.
+    """Return p^power / sum p^power over the last axis of p [..., C] (FedBE section 5.1: power 2); ties stay ties.
 
     Raises:
         PartError: bad_option (power not positive), out_of_range (a negative probability), non_finite,

@@ -4,16 +4,13 @@ The draw of the groups is in `contract.grouping`: the service makes it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from contract.tensors import Header
 from worker.parts.arrays import Float, finite, floats, stacked
 from worker.parts.errors import PartError
-from worker.parts.fuse import Source, average_files, contributors, shares
+from worker.parts.fuse import shares
 from worker.parts.posterior import weighted_mean
 
 
@@ -25,10 +22,10 @@ def group_means(
     A group without clients, or whose clients all have 0 samples, keeps the model it sent out.
 
     Args:
-        models: w_i, one array a client, all of the groups' shape.
+        models: w_i, one array [...] a client, all of one shape.
         num_samples: n_i; a client with 0 is not looked at.
         groups: the group of each client, 0 to K - 1.
-        previous: the K models that were sent out.
+        previous: the K models [...] that were sent out, of the same shape.
 
     Raises:
         PartError: schema_mismatch, out_of_range (no such group), bad_weight, non_finite, bad_option (K = 0).
@@ -56,7 +53,7 @@ def group_means(
 
 
 def plain_mean(models: Sequence[ArrayLike]) -> Float:
-    """Return the unweighted mean of arrays of one shape (Fed-ET step 1, Alg. 1 line 9: h_bar over all architectures).
+    """Return the unweighted mean [...] of arrays [...] (Fed-ET step 1, Alg. 1 line 9: h_bar over all architectures).
 
     Raises:
         PartError: no_participants, schema_mismatch, non_finite.
@@ -73,9 +70,9 @@ def small_average(
     Clients are drawn in proportion to n_k, so the mean is not weighted once more.
 
     Args:
-        models: one array a participant.
+        models: one array [...] a participant, of the shape of its architecture's model.
         model_ids: the architecture of each.
-        previous: the models that were sent out, by architecture.
+        previous: the models [...] that were sent out, by architecture.
 
     Raises:
         PartError: schema_mismatch, out_of_range (an id that `previous` does not have), non_finite.
@@ -93,14 +90,3 @@ def small_average(
         if result[name].shape != before.shape:
             raise PartError("schema_mismatch", f"model {name}: {result[name].shape}, sent was {before.shape}")
     return result
-
-
-# --------------------------------------------------------------------------------------------------------------- files
-def uniform_mean_files(sources: Sequence[Source], output: Path, base: Header | None = None) -> list[str]:
-    """Write the mean of the sources that count, each alike, and return who they are (n_k = 0 is still left out).
-
-    Raises:
-        PartError: as `average_files`.
-    """
-    kept = contributors([source.weight for source in sources])
-    return average_files([replace(sources[i], weight=1.0) for i in kept], output, base=base)

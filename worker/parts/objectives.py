@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contract.recipes import parts
 from worker.parts.errors import PartError
 
 
@@ -71,10 +70,3 @@ def require_probabilities(target: Tensor) -> None:
 def _same_shape(student: Tensor, other: Tensor) -> None:
     if student.shape != other.shape or student.ndim != 2:
         raise PartError("schema_mismatch", f"student {list(student.shape)} and teacher {list(other.shape)} must match")
-
-
-def distillation_loss(objective: parts.DistilObjective, student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """Return the loss of a recipe's objective, a scalar, for logits [B, C] of both sides."""
-    if isinstance(objective, parts.ObjectiveKl):
-        return kl(student_logits, teacher_logits, objective.temperature, objective.scale_t2)
-    return soft_cross_entropy(student_logits, torch.softmax(teacher_logits, dim=1))

@@ -58,7 +58,7 @@ def weighted_mean(parts: Float, values: Float) -> Float:
 
 
 def weighted_variance(parts: Float, values: Float, mean: Float) -> Float:
-    """Return sum_i p_i (w_i - mean)^2: the second pass."""
+    """Return sum_i p_i (w_i - mean)^2 [...] for parts [m], values [m, ...] and their mean [...]: the second pass."""
     return np.asarray(np.tensordot(parts, (values - mean) ** 2, axes=1))
 
 
@@ -66,8 +66,8 @@ def gaussian_posterior(models: Sequence[ArrayLike], num_samples: Sequence[float]
     """Return mu = sum p_i w_i and var = sum p_i (w_i - mu)^2, p_i = n_i / sum n, in two passes (FedBE eq. 5).
 
     Args:
-        models: w_i, one array a client, all of one shape.
-        num_samples: n_i; a client with 0 is not looked at. One client: the variance is 0.
+        models: w_i, one array [...] a client, all of one shape.
+        num_samples: n_i [m]; a client with 0 is not looked at. One client: the variance is 0.
 
     Raises:
         PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite (also when the variance overflows).
@@ -88,11 +88,11 @@ def gaussian_sample(
     """Return max(mu + scale sqrt(var) eps, floor) (FedBE eq. 5 with scale 1).
 
     Args:
-        mean: mu.
-        var: of the same shape, at least 0.
-        noise: eps, standard normal numbers of the same shape.
+        mean: mu [...].
+        var: [...], at least 0.
+        noise: eps [...], standard normal numbers.
         scale: at least 0; 0 gives the mean.
-        floor: least values, of the same shape or one number: a sampled running variance must not be negative. None: no
+        floor: least values, [...] or one number: a sampled running variance must not be negative. None: no
             floor.
 
     Raises:

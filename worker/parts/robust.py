@@ -98,6 +98,10 @@ def krum_order(distances: Float, byzantine: int) -> list[int]:
 
     Ties go to the lower index.
 
+    Args:
+        distances: squared distances [m, m] between the clients' models.
+        byzantine: f, how many may lie.
+
     Raises:
         PartError: no_participants, bad_option (f negative, or m below 2 f + 3).
     """
@@ -115,6 +119,11 @@ def krum_order(distances: Float, byzantine: int) -> list[int]:
 
 def krum(models: Sequence[ArrayLike], byzantine: int = 1, keep: int = 1) -> tuple[Float, list[int]]:
     """Return the mean of the `keep` models with the best Krum scores, and their indices; keep = 1 is Krum itself.
+
+    Args:
+        models: one array [...] a client, all of one shape.
+        byzantine: f, how many may lie.
+        keep: how many models count, 1 to m.
 
     Raises:
         PartError: no_participants, schema_mismatch, non_finite, bad_option (as `krum_order`; keep outside 1 to m).
@@ -143,7 +152,7 @@ def _best(order: list[int], keep: int) -> list[int]:
 
 
 def clip_factors(norms: ArrayLike, max_norm: float) -> Float:
-    """Return min(1, max_norm / norm) for each client's distance from the round's model; 1 for a distance of 0.
+    """Return min(1, max_norm / norm) [m] for the clients' distances [m] from the round's model; 1 for a distance of 0.
 
     Raises:
         PartError: bad_option (max_norm not positive), non_finite.
@@ -157,6 +166,12 @@ def clipped_mean(
     models: Sequence[ArrayLike], previous: ArrayLike, num_samples: Sequence[float], max_norm: float
 ) -> Float:
     """Return w + sum_k p_k min(1, max_norm / ||w_k - w||) (w_k - w), p_k = n_k / sum n.
+
+    Args:
+        models: w_k, one array [...] a client, all of the shape of `previous`.
+        previous: w [...], the round's model.
+        num_samples: n_k [m]; a client with 0 is not looked at.
+        max_norm: the largest move, in the L2 norm over all values; positive.
 
     Raises:
         PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite, bad_option.

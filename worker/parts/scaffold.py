@@ -43,10 +43,10 @@ def server_step(
     If every client started at c_i = 0, then c = (1/N) sum_i c_i after every round.
 
     Args:
-        x: values of any shape.
-        c: of the same shape.
-        delta_y: dy_i of each participant, of the same shape.
-        delta_c: dc_i of each participant.
+        x: [...].
+        c: [...].
+        delta_y: dy_i [...] of each participant.
+        delta_c: dc_i [...] of each participant.
         clients_total: N, all registered clients.
         lr: eta_g.
         num_samples: n_i, to weight dy by n_i as some public codes do; then a participant with n_i = 0 counts in neither

@@ -90,7 +90,7 @@ class Step:
 def update(
     optimizer: Optimizer, previous: Float, average: Float, momentum: Float | None, second: Float | None
 ) -> tuple[Float, Float, Float | None]:
-    """Return (theta_t, momentum, second moment) for values of one parameter; None stands for the start of a memory.
+    """Return (theta_t, momentum, second moment), each [n], for n values of one parameter; None starts a memory.
 
     FedAvgM's step is written (1 - eta g) theta + eta g avg - eta beta v, g the gain: in the first round with eta = 1
     and the form 'sum' that is the average exactly.

@@ -12,7 +12,7 @@ from worker.parts.posterior import weighted_mean
 
 
 def swa_average(snapshots: Sequence[ArrayLike]) -> Float:
-    """Return the mean of snapshots of one shape.
+    """Return the mean [...] of snapshots [...] of one shape.
 
     Raises:
         PartError: nothing_collected (no snapshot), schema_mismatch, non_finite.

@@ -35,13 +35,13 @@ def _finite(name: str, array: Float) -> Float:
 
 
 def log_softmax(logits: Float) -> Float:
-    """Return log softmax over the last axis, with the maximum taken off first."""
+    """Return log softmax over the last axis of logits [..., C], with the maximum taken off first."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def softmax(logits: Float) -> Float:
-    """Return softmax over the last axis."""
+    """Return softmax over the last axis of logits [..., C]."""
     return np.asarray(np.exp(log_softmax(logits)))
 
 
@@ -83,13 +83,13 @@ def log_variance(logits: Float, space: str = "probs") -> Float:
 
 
 def entropy(logits: ArrayLike) -> Float:
-    """Return the natural-log entropy of softmax(logits) over the last axis, between 0 and ln C."""
+    """Return the natural-log entropy [...] of softmax(logits [..., C]), between 0 and ln C."""
     logs = log_softmax(np.asarray(logits, dtype=np.float64))
     return np.asarray(-(np.exp(logs) * logs).sum(axis=-1) + 0.0)
 
 
 def log_entropy_weight(logits: Float, tau: float = 1.0) -> Float:
-    """Return -H(softmax f) / tau (FedHKT and FedDS as compared by FedGO; tau inside the exponential).
+    """Return -H(softmax f) / tau for logits f [..., C] (FedHKT and FedDS as compared by FedGO; tau in the exponential).
 
     Raises:
         PartError: bad_option (tau not positive).
@@ -125,12 +125,12 @@ def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
 
 
 def odds_of(score: ArrayLike, link: str = "double_sigmoid") -> Float:
-    """Return Phi = D / (1 - D): in (1, e) for 'double_sigmoid'. Arguments and errors as `log_odds`."""
+    """Return Phi = D / (1 - D), of the scores' shape: in (1, e) for 'double_sigmoid'. Else as `log_odds`."""
     return np.asarray(np.exp(log_odds(score, link)))
 
 
 def log_probability(score: ArrayLike) -> Float:
-    """Return ln sigmoid(a): the log of a single-sigmoid discriminator's probability (DaFKD).
+    """Return ln sigmoid(a) for scores of any shape: the log of a single-sigmoid discriminator's probability (DaFKD).
 
     Raises:
         PartError: non_finite.

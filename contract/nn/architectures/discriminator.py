@@ -28,7 +28,11 @@ def _drawn(network: nn.Module) -> nn.Module:
 
 @architecture("disc-cnn-4")
 def build_disc_cnn_4(options: DiscCnnOptions, task: Task) -> nn.Module:
-    """[B, c, 32, 32] -> scores a [B] or probabilities [B]."""
+    """[B, c, 32, 32] -> scores a [B] or probabilities [B].
+
+    Raises:
+        ValueError: another size of image.
+    """
     channels, height, width = image_shape("disc-cnn-4", task)
     if (height, width) != (32, 32):
         raise ValueError(

@@ -24,7 +24,7 @@ class Generator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return one image per row of z."""
+        """Return a sample [B, *input] for each row of z [B, latent]."""
         return self.layers(z)  # type: ignore[no-any-return]
 
 

@@ -47,7 +47,7 @@ class LstmEncoder(nn.Module):
         self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return one vector per text."""
+        """Return a vector [B, width] for texts of token ids [B, L], int64."""
         words = _checked(ids, self.length, self.vocab_size)
         states, _ = self.lstm(self.embedding(ids))
         return _mean_of_words(states, words)
@@ -114,7 +114,7 @@ class TransformerEncoder(nn.Module):
             self.embedding.weight[PADDING].zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return one vector per text."""
+        """Return a vector [B, width] for texts of token ids [B, L], int64."""
         words = _checked(ids, self.length, self.vocab_size)
         x = self.embedding(ids) + self.positions
         for layer in self.layers:

@@ -1,7 +1,5 @@
 """Means in groups, SWA, Fed-ET's and FedTGP's server parts, DS-FL's targets, the ring's ensemble."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,17 +41,6 @@ def test_absent_architecture_is_a_copy_of_what_it_was() -> None:
     assert made["b"].tolist() == [5.0]
     made["a"] += 1
     assert previous["a"].tolist() == [1.0, 2.0]
-
-
-def test_uniform_mean_of_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
-    states = [make_state(seed) for seed in range(3)]
-    given = sources(states, [1.0, 50.0, 7.0])
-    given.append(replace(given[0], name="nobody", path=tmp_path / "no such file", weight=0.0))
-    assert groups.uniform_mean_files(given, tmp_path / "out") == ["client-0", "client-1", "client-2"]
-    made = read_state(tmp_path / "out")
-    np.testing.assert_allclose(
-        made["conv.weight"], np.mean([s["conv.weight"] for s in states], axis=0), rtol=1e-5, atol=1e-7
-    )
 
 
 @given(SEEDS, st.integers(1, 8))
