@@ -22,7 +22,7 @@ from typing import IO, Any
 from pydantic import TypeAdapter, ValidationError
 
 from worker.checkpoints import Checkpoints, Stopped, key_of
-from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memory
+from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memory, out_of_memory
 from worker.origin import traced, traced_handover
 from worker.pipeline import run
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
@@ -196,7 +196,7 @@ def answer(line: str, report: Reporter) -> None:
             _fail(report, "disk_full", f"no room for the job's files: {error}; make room")
             return
         if is_out_of_memory(error):
-            _fail(report, "out_of_memory", f"not enough memory: {error}; use smaller models or batches")
+            _fail(report, "out_of_memory", out_of_memory(error))
             return
         _log.exception("job failed")
         _fail(report, "internal", f"{type(error).__name__}: {error}")

@@ -2,9 +2,13 @@
 
 import contextlib
 import errno
+import os
 import resource
 import sys
+import threading
+from collections import deque
 from pathlib import Path
+from typing import IO
 
 _COUNTERS = (
     (Path("/proc/vmstat"), "oom_kill"),  # the whole machine, and in a container its own where the kernel tells
@@ -13,12 +17,69 @@ _COUNTERS = (
 )
 
 
+_MEMORY = (
+    "out of memory",
+    "allocate memory",
+    "memory allocation failed",
+    "bad_alloc",
+    "MemoryError",
+    "failed to map segment from shared object",  # of a library that is loaded; without a reason after it, for memory
+)
+_LINE = 4096
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Whether a message of Python, torch, the C++ runtime or the loader says that there was no memory left."""
+    return any(words in text for words in _MEMORY) and "Operation not permitted" not in text
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there was no memory left, of the machine or of an accelerator."""
     if isinstance(error, MemoryError):
         return True
-    text = str(error)
-    return isinstance(error, RuntimeError | OSError) and ("out of memory" in text or "allocate memory" in text)
+    if isinstance(error, SystemError) and "without exception set" in str(error):
+        return _is_limited()  # Python had no memory for the MemoryError either
+    return isinstance(error, RuntimeError | OSError | ImportError) and says_out_of_memory(str(error))
+
+
+def _is_limited() -> bool:
+    return any(
+        resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)
+    )
+
+
+def out_of_memory(said: object) -> str:
+    """Return the detail of a job's failure for want of memory."""
+    text = str(said).strip()
+    return f"not enough memory{': ' if text else ''}{text}; use smaller models or batches"
+
+
+class LastWords:
+    """Passes on what a process writes to its standard error, and remembers the last lines.
+
+    C and C++ end a process that gets no memory after a line there, by a signal or a status that tells nothing.
+    """
+
+    def __init__(self, pipe: IO[str]):
+        self._pipe, self._lines = pipe, deque[str](maxlen=50)
+        self._thread = threading.Thread(target=self._pass_on, name="last-words", daemon=True)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        with self._pipe:
+            while line := self._pipe.readline(_LINE):
+                self._lines.append(line)
+                with contextlib.suppress(OSError):
+                    os.write(2, line.encode(errors="replace"))
+
+    def forget(self) -> None:
+        """Begin anew: what was said before is of another job."""
+        self._lines.clear()
+
+    def of_memory(self) -> str | None:
+        """Return the last line that says that there was no memory, if there is one; of a process that has ended."""
+        self._thread.join(2.0)
+        return next((line.strip() for line in reversed(self._lines) if says_out_of_memory(line)), None)
 
 
 def is_disk_full(error: BaseException) -> bool:

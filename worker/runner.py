@@ -15,7 +15,7 @@ from typing import Any
 from contract.tensors import watched
 from worker.child import needs_torch
 from worker.ledger import Claimed, DomainError, Ledger, LostLease
-from worker.limits import is_disk_full, is_out_of_memory, oom_kills
+from worker.limits import LastWords, is_disk_full, is_out_of_memory, oom_kills, out_of_memory
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
@@ -50,6 +50,7 @@ class Child:
             "POTSTILL_JOB_MEMORY_BYTES": str(memory_bytes),
         }
         self._process: subprocess.Popen[str] | None = None
+        self._words: LastWords | None = None
         self.used_at = time.monotonic()
 
     def ask(
@@ -75,7 +76,9 @@ class Child:
         assert process.stdin is not None
         assert process.stdout is not None
         self.used_at = time.monotonic()
-        ended_before = oom_kills()
+        words, ended_before = self._words, oom_kills()
+        assert words is not None
+        words.forget()
         message = {"job": spec.model_dump(mode="json"), "checkpoints": keeping and keeping.model_dump(mode="json")}
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(message) + "\n")
@@ -101,6 +104,9 @@ class Child:
         if code == -9 and oom_kills() > ended_before:
             why = "the system ended the computing process for want of memory; use smaller models or batches"
             raise ChildLost(why, "out_of_memory")
+        last = words.of_memory()
+        if last is not None:
+            raise ChildLost(out_of_memory(last), "out_of_memory")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
 
@@ -118,9 +124,13 @@ class Child:
                 [sys.executable, "-m", "worker.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
+                errors="replace",
                 env=self._environment(),
             )
+            assert self._process.stderr is not None
+            self._words = LastWords(self._process.stderr)
         return self._process
 
     def _environment(self) -> dict[str, str]:
@@ -340,7 +350,7 @@ class Runner:
             self.ledger.fail(job, "disk_full", f"no room for the job's files: {error}; make room", final=False)
         elif is_out_of_memory(error):
             log.error("job %s: out of memory: %s", job.id, error)
-            self.ledger.fail(job, "out_of_memory", f"not enough memory: {error}; use smaller models", final=False)
+            self.ledger.fail(job, "out_of_memory", out_of_memory(error), final=False)
         else:
             log.error("job %s failed", job.id, exc_info=error)
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)

@@ -54,6 +54,9 @@ def test_several_jobs_then_the_end(tmp_path: Path) -> None:
         (MemoryError(), "out_of_memory"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"), "out_of_memory"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out_of_memory"),
+        (OSError("libx.so: failed to map segment from shared object: Operation not permitted"), "internal"),
+        (SystemError("error return without exception set"), "internal"),  # nothing limits this process
         (RuntimeError("surprise"), "internal"),
         (ZeroDivisionError("surprise"), "internal"),
     ],

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from contract.tensors import TensorFile, pulse, write_file
 from contract.wire.federations import Task
 from worker import runner as module
 from worker.ledger import Claimed, DomainError, LostLease
+from worker.limits import LastWords
 from worker.runner import Child, ChildLost, Runner
 from worker.specs import InitializeSpec, JobFailure, JobResult, Keeping, Progress, RoundSpec
 
@@ -281,6 +283,47 @@ def test_a_child_has_its_own_limit_of_memory(ledger: FakeLedger, tmp_path: Path)
         child.ask(ledger.load(JOB), lambda progress: None)
     assert (other.value.code, child.pid) == ("no_participants", first)
     child.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts so on Linux only")
+@pytest.mark.parametrize("mebibytes", [16, 60, 110, 140, 170, 200, 230])
+def test_whatever_fails_first_for_want_of_memory_is_named_so(mebibytes: int, tmp_path: Path) -> None:
+    """The loader, the C library's ABORT with status 127, C++'s terminate, Python: each says it in a way of its own."""
+    child = Child("cpu", 1, mebibytes * 2**20)
+    prototype = {"name": "main", "network": {"architecture": "mlp", "options": {"hidden": [4]}}}
+    task = {"num_classes": 2, "input": {"shape": [2]}}
+    small = {"kind": "initialize", "seed": 1, "task": task, "prototypes": [prototype], "output_dir": str(tmp_path)}
+    try:
+        with pytest.raises((JobFailure, ChildLost)) as refused:
+            child.ask(InitializeSpec.model_validate(small), lambda progress: None)
+    finally:
+        child.close()
+    assert refused.value.code == "out_of_memory", refused.value
+    assert str(refused.value).endswith("use smaller models or batches")
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "out_of_memory"),
+        ("warning: something else", "worker_lost"),
+    ],
+)
+def test_the_last_words_of_a_child_say_why_it_ended(ledger: FakeLedger, monkeypatch: Any, said: str, code: str) -> None:
+    """It says so and is gone, without an answer; what it said of an earlier job does not count."""
+    program = "import sys; print('MemoryError of another job', file=sys.stderr, flush=True); sys.stdin.readline()"
+    program += f"; sys.stderr.write({said!r}); sys.stderr.flush(); import os; os.abort()"
+    real = subprocess.Popen
+
+    monkeypatch.setattr(
+        module.subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", program], **options)
+    )
+    child = Child("cpu", 1)
+    waited = LastWords.forget
+    monkeypatch.setattr(LastWords, "forget", lambda self: (time.sleep(1.0), waited(self)))
+    with pytest.raises(ChildLost) as lost:
+        child.ask(ledger.load(JOB), lambda progress: None)
+    assert lost.value.code == code
 
 
 @pytest.mark.parametrize(("kills", "code"), [([3, 4], "out_of_memory"), ([3, 3], "worker_lost")])
