@@ -1,8 +1,10 @@
 """The operator's methods for what was made from what, and for what is kept."""
 
+from pathlib import Path
 from urllib.parse import quote
 
 from client_sdk.client import BaseClient
+from client_sdk.downloads import download
 from contract.wire.forgetting import Forgotten
 from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
@@ -23,6 +25,17 @@ class Records(BaseClient):
     def round_provenance(self, round_id: str) -> Provenance:
         """GET /v1/rounds/{id}/provenance."""
         return self._get(f"/v1/rounds/{part(round_id)}/provenance", Provenance)
+
+    def export_round(self, round_id: str, target: Path) -> Path:
+        """GET /v1/rounds/{id}/bundle: a published round with all its inputs in one tar file, for `potstill replay`.
+
+        It holds the clients' updates: treat it like them. The file appears only when it is whole.
+
+        Raises:
+            Removed: retention has removed an input.
+        """
+        download(self._transport, f"/v1/rounds/{part(round_id)}/bundle", target)
+        return target
 
     def job_provenance(self, job_id: str) -> Provenance:
         """GET /v1/jobs/{id}/provenance: also of scores, which are no models."""

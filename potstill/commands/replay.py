@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contract.bundles import inputs_and_outputs
 from potstill.commands.config import load_settings
 from potstill.console import CliError, Json, out, print_json, print_table
 
@@ -23,8 +24,7 @@ def export(
     try:
         publication = source.find(reference)
         document = publication.document
-        inputs = {each["digest"] for each in document["inputs"]}
-        outputs = {*document["outputs"]["models"].values(), *(document["outputs"]["state"] or {}).values()}
+        inputs, outputs = inputs_and_outputs(document)
         with source.hold(inputs | outputs) as files:
             gone = inputs - set(files)
             if gone:

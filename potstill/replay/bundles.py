@@ -6,18 +6,16 @@ match its digest is refused.
 
 import hashlib
 import os
-import re
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from contract.bundles import BLOB, DOCUMENT, pieces
 from potstill.console import CliError
 from potstill.replay.publication import Publication
 from potstill.storage.files import sync
 
-_DOCUMENT = "provenance.json"
-_BLOB = re.compile(r"blobs/(sha256-[0-9a-f]{64})")
 _BLOCK = 1 << 20
 _DOCUMENT_BYTES = 64 << 20
 
@@ -27,27 +25,19 @@ def place(folder: Path, digest: str) -> Path:
     return folder / digest.removeprefix("sha256-")
 
 
-def pack(
-    publication: Publication, files: Mapping[str, Path], target: Path, report: Callable[[int], None] = lambda _: None
-) -> None:
+def pack(publication: Publication, files: Mapping[str, Path], target: Path) -> None:
     """Write a bundle; it has its name only when it is whole.
 
     Args:
         publication: whose document it is.
         files: digest -> file of the blobs.
         target: the bundle; what is there is replaced.
-        report: told the bytes that were written.
     """
+    sizes = {digest: path.stat().st_size for digest, path in files.items()}
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as out:
-            with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-                content = publication.text.encode()
-                _add(tar, _DOCUMENT, len(content), _Once(content))
-                for digest, path in sorted(files.items()):
-                    with open(path, "rb") as file:
-                        _add(tar, f"blobs/{digest}", os.fstat(file.fileno()).st_size, file)
-                    report(path.stat().st_size)
+            out.writelines(pieces(publication.text.encode(), sizes, lambda digest: _blocks(files[digest])))
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, target)
@@ -56,20 +46,10 @@ def pack(
         part.unlink(missing_ok=True)
 
 
-class _Once:
-    def __init__(self, content: bytes):
-        self._left = content
-
-    def read(self, size: int = -1) -> bytes:
-        size = len(self._left) if size < 0 else size
-        given, self._left = self._left[:size], self._left[size:]
-        return given
-
-
-def _add(tar: tarfile.TarFile, name: str, size: int, file: "IO[bytes] | _Once") -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = size, 0o600
-    tar.addfile(entry, file)
+def _blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            yield block
 
 
 def unpack(path: Path, folder: Path) -> Publication:
@@ -82,9 +62,9 @@ def unpack(path: Path, folder: Path) -> Publication:
     try:
         with tarfile.open(path, mode="r:") as tar:
             for member in tar:
-                blob = _BLOB.fullmatch(member.name)
+                blob = BLOB.fullmatch(member.name)
                 file = tar.extractfile(member) if member.isreg() else None
-                if file is None or (blob is None and member.name != _DOCUMENT):
+                if file is None or (blob is None and member.name != DOCUMENT):
                     raise CliError(f"{path}: {member.name[:100]!r} does not belong into a bundle; export it again")
                 if blob is not None:
                     _take(file, member.size, blob[1], folder, path)

@@ -1,7 +1,7 @@
 """One typed method per endpoint: what each sends and what it makes of the answer."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +264,8 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
 
 
 def test_every_public_method_is_in_the_table() -> None:
-    others = {"each", "close", "download", "url", "use_token", "import_model", "add_dataset", "events", "event_page"}
+    files = {"import_model", "add_dataset", "download", "export_round"}
+    others = files | {"each", "close", "url", "use_token", "events", "event_page"}
     public = {name for name in dir(OperatorClient) if not name.startswith("_")}
     assert public - others == set(CALLS)
 
@@ -286,6 +287,27 @@ def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:
     assert dict(seen[0].url.params) == {"name": "server & co"}
     assert dict(seen[1].url.params) == {"architecture": "mlp"}
     assert all(r.content == b"abc" and r.headers["Content-Length"] == "3" for r in seen)
+
+
+def test_a_rounds_bundle_is_a_file_when_it_is_whole(tmp_path: Path) -> None:
+    broken = [b"half of", b"half of it"]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("GET", "/v1/rounds/rnd_1/bundle")
+        body = broken.pop(0)
+
+        def sent() -> Iterator[bytes]:
+            yield body
+            if broken:
+                raise httpx.ReadError("the link broke")
+
+        return httpx.Response(200, content=sent())
+
+    with OperatorClient("http://potstill.test", "pst_op_1", transport=httpx.MockTransport(handle)) as client:
+        client._transport.pause = lambda tries: None
+        made = client.export_round("rnd_1", tmp_path / "round.tar")
+    assert made.read_bytes() == b"half of it"
+    assert [path.name for path in tmp_path.iterdir()] == ["round.tar"]
 
 
 def test_what_steers_says_what_it_means() -> None:

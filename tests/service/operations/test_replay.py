@@ -305,13 +305,48 @@ def test_a_document_that_was_changed_alone_is_no_difference_but_damage(
     assert (told.exit_code, "document is damaged" in " ".join(told.stderr.split())) == (1, True)
 
 
-def test_an_exported_round_is_in_the_audit_log(plant: Plant, command: Callable[..., Any], tmp_path: Path) -> None:
-    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1})
-    plant.go_on(fed)
-    told = command("round", "export", f"{fed.id}:1", str(tmp_path / "round.tar"))
-    assert told.exit_code == 0, told.output
+def exported(plant: Plant) -> tuple[dict[str, Any], list[Any]]:
+    """Return the newest row of the audit log, and what it says of who."""
     (row,) = plant.world.ok("GET", "/v1/audit?limit=1")["items"]
-    assert (row["action"], row["role"], row["federation_id"]) == ("round.export", "command-line", fed.id)
-    round_ = plant.world.round(fed)["id"]
-    digest = plant.world.ok("GET", f"/v1/rounds/{round_}/provenance")["digest"]
-    assert (row["target"], row["detail"]) == (round_, {"file": str(tmp_path / "round.tar"), "provenance": digest})
+    return row, [row["action"], row["role"], row["federation_id"], row["target"]]
+
+
+def test_a_round_leaves_by_a_command_and_over_http_as_the_same_file(
+    plant: Plant, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    world, fed, file = plant.world, plant.begin({"name": "fedavg"}, rounds={"total": 1}), tmp_path / "round.tar"
+    plant.go_on(fed)
+    round_ = world.round(fed)["id"]
+    digest = world.ok("GET", f"/v1/rounds/{round_}/provenance")["digest"]
+    told = command("round", "export", f"{fed.id}:1", str(file))
+    assert told.exit_code == 0, told.output
+    row, who = exported(plant)
+    assert who == ["round.export", "command-line", fed.id, round_]
+    assert row["detail"] == {"file": str(file), "provenance": digest}
+
+    sent: list[int] = []
+    answer = world.op("GET", f"/v1/rounds/{round_}/bundle", heard=lambda piece: sent.append(len(piece)))
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-tar")
+    assert answer.content == file.read_bytes()
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert len(sent) > 10, "in pieces, never as a whole"
+    row, who = exported(plant)
+    assert who == ["round.export", "operator", fed.id, round_]
+    assert row["detail"] == {"provenance": digest}
+
+    (tmp_path / "sent.tar").write_bytes(answer.content)
+    again = command("replay", str(tmp_path / "sent.tar"))
+    assert again.exit_code == 0, again.output
+
+
+def test_a_round_whose_updates_are_gone_has_no_bundle(plant: Plant) -> None:
+    world, fed = plant.world, plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    url = f"/v1/rounds/{world.round(fed)['id']}/bundle"
+    assert world.op("GET", url).status_code == 404, "nothing was published yet"
+    plant.go_on(fed)
+    world.ok("PUT", f"/v1/federations/{fed.id}/retention", json={"updates": 0})
+    before, _ = exported(plant)
+    answer = world.op("GET", url)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (410, "removed")
+    assert answer.json()["detail"].startswith("4 of 7 inputs were removed")
+    assert exported(plant)[0] == before, "what was refused left nobody"

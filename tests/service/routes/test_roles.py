@@ -22,7 +22,7 @@ UPLOADERS = {("POST", "/v1/uploads")} | {(method, "/v1/uploads/{}") for method i
 JOIN = {("POST", "/v1/federations/{}/clients")}
 CANDIDATES = {("GET", "/v1/federations/{}/card")}
 READERS = {("GET", "/v1/models/{}"), ("GET", "/v1/models/{}/weights"), ("HEAD", "/v1/models/{}/weights")}
-OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit")}
+OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit"), ("GET", "/v1/rounds/{}/bundle")}
 EVERYBODY = {("GET", "/v1/token")}
 HOLDERS = {("POST", "/v1/token/rotate")}
 
