@@ -11,7 +11,7 @@ import pytest
 from contract.recipes import parts
 from contract.recipes.checks import check_with_data, check_with_local
 from contract.recipes.presets import PRESETS, build, parse
-from contract.tensors import TensorFile
+from contract.tensors import TensorFile, write_file
 from worker.pipeline import tgp
 
 HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
@@ -83,6 +83,30 @@ def test_two_rounds_of_every_preset(
         "one-shot-ensemble": set(),
     }.get(name, set() if name in AVERAGING else {"main"})  # fmt: skip
     assert set(students) == wanted
+
+
+DISTILLING = [name for name in PRESETS if name not in AVERAGING | {"fed-ensemble", "one-shot-ensemble"}]
+
+
+@pytest.mark.parametrize("name", DISTILLING)
+@pytest.mark.parametrize("samples", [1, 21])
+def test_a_student_learns_from_one_sample_at_a_time(name: str, samples: int, tmp_path: Path, federation: Any) -> None:
+    """BatchNorm has no statistics of one sample: the network's own are used, and stay."""
+    options: dict[str, Any] = {"schedule": {"steps": 3, "batch_size": 1 if samples > 1 else 64}}
+    if name == "codistillation":
+        options["warmup_rounds"] = 0
+    networks = ({"main": HEAD}, HEAD) if name == "fedet" else (None, None)
+    world = federation(tmp_path, build(name, options), PRESETS[name].local, *networks)
+    if samples == 1 and name != "ds-fl":  # whose devices would have predicted on another set
+        write_file(tmp_path / "unlabeled", {"inputs": np.ones((1, 1, 4, 4), np.float32)})
+        for client in world.names:
+            scores = {"unlabeled": np.ones(1, np.float32), "test": np.ones(12, np.float32)}
+            write_file(tmp_path / f"scores-{client}", scores)
+    result = world.round()
+    assert result.metrics["distil"]
+    for path in result.models.values():
+        with TensorFile(path) as file:
+            assert all(np.isfinite(file.read(each).astype(np.float64)).all() for each in file.names)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -76,6 +76,11 @@ class Lesson:
         students = self.distil.students
         return "train" if isinstance(students, parts.StudentsNone) else students.batch_norm
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether running statistics stay while the student learns. BatchNorm has none of a batch of one sample."""
+        return self.batch_norm == "frozen" or min(len(self.inputs), self.distil.schedule.batch_size) == 1
+
     def rate(self, step: int, total: int) -> float:
         """Return the learning rate of a step, counted from 0; SWA's cycle replaces the schedule's curve."""
         schedule = self.distil.schedule
@@ -135,9 +140,9 @@ class _Curve:
         self.total = None if total is None else torch.from_numpy(total).to(device)
 
 
-def _train_mode(student: nn.Module, batch_norm: str) -> None:
+def _train_mode(student: nn.Module, keeps_statistics: bool) -> None:
     student.train()
-    if batch_norm == "frozen":
+    if keeps_statistics:
         for module in student.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
@@ -255,7 +260,7 @@ def _train(
     if bookmark.saved is not None:
         course.restore(bookmark.saved)
         before = bookmark.saved.step
-    _train_mode(student, lesson.batch_norm)
+    _train_mode(student, lesson.keeps_statistics)
     for step in range(before + 1, total + 1):
         lr = lesson.rate(step - 1, total)
         loss = _one_step(student, optimizer, lesson, batches.next().to(lesson.inputs.device), lr)
@@ -292,8 +297,8 @@ class _Last:
 class _Best(_Last):
     """Keeps the best student on the validation set, and stops when it has not changed for long (FedDF 4.1)."""
 
-    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], batch_norm: str):
-        self._stop, self._validate, self._batch_norm = stop, validate, batch_norm
+    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], keeps_statistics: bool):
+        self._stop, self._validate, self._keeps_statistics = stop, validate, keeps_statistics
         self._watch, self._best = Watch(), dict[str, Tensor]()
 
     def ends(self, student: nn.Module, step: int) -> bool:
@@ -302,7 +307,7 @@ class _Best(_Last):
         seen = self._watch.seen(step, self._validate(student))
         if seen is not self._watch:
             self._watch, self._best = seen, _copy_state(student)
-        _train_mode(student, self._batch_norm)
+        _train_mode(student, self._keeps_statistics)
         if not self._watch.exhausted(step, self._stop.patience):
             return False
         self.reason = "no improvement"
@@ -354,7 +359,7 @@ def _keeper(lesson: Lesson) -> _Last:
     if schedule.swa is not None:
         return _Mean(schedule.swa)
     if schedule.early_stop is not None and lesson.validate is not None:
-        return _Best(schedule.early_stop, lesson.validate, lesson.batch_norm)
+        return _Best(schedule.early_stop, lesson.validate, lesson.keeps_statistics)
     return _Last()
 
 

@@ -103,11 +103,12 @@ def forward(module: nn.Module, batch: Tensor, owner: str) -> Float:
 def recalibrate(module: nn.Module, inputs: Tensor, device: str) -> None:
     """Compute BatchNorm statistics anew: one pass over inputs [N, ...], the mean over its batches (FedBE, for SWA).
 
-    Only BatchNorm is in train mode. A last batch of one sample, which has no variance, is left out.
+    Only BatchNorm is in train mode. A last batch of one sample, which has no variance, is left out; where there is no
+    other sample, the statistics stay.
     """
     norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
     norms = [each for each in norms if each.track_running_stats]
-    if not norms:
+    if not norms or len(inputs) == 1:
         return
     module.eval()
     before = [(each.momentum, each.num_batches_tracked.clone()) for each in norms]  # type: ignore[union-attr]

@@ -36,7 +36,9 @@ DistilObjective = Annotated[ObjectiveKl | ObjectiveSoftCe | ObjectiveFedEt, Fiel
 # students: who learns
 class _Students(Part):
     batch_norm: Literal["train", "frozen", "recalibrate"] = Field(
-        "train", description="running statistics follow the server set, stay, or are computed anew afterwards"
+        "train",
+        description="running statistics follow the server set, stay, or are computed anew afterwards; with batches of "
+        "one sample they stay",
     )
 
 
