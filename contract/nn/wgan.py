@@ -55,8 +55,11 @@ class Training:
         generator.train()
         critic.train()
 
-    def _noise(self, count: int) -> Tensor:
-        return torch.randn(count, self.latent, generator=self.draw).to(self.device)
+    def _fakes(self, count: int) -> Tensor:
+        """Return fresh fakes [B, ...]: two where one is asked for, since BatchNorm has no statistics of one."""
+        noise = torch.randn(max(count, 2), self.latent, generator=self.draw)
+        fakes: Tensor = self.generator(noise.to(self.device))
+        return fakes
 
     def critic_step(self, real: Tensor) -> Tensor:
         """mean D(fake) - mean D(real) + penalty, minimised over the critic; returned without a graph.
@@ -65,7 +68,7 @@ class Training:
             real: [B, ...], scaled to [-1, 1].
         """
         with torch.no_grad():
-            fake = self.generator(self._noise(len(real)))
+            fake = self._fakes(len(real))[: len(real)]
         mix = torch.rand(len(real), generator=self.draw).to(self.device)
         loss: Tensor = self.critic(fake).mean() - self.critic(real).mean()
         loss = loss + self.penalty * gradient_penalty(self.critic, real, fake, mix)
@@ -75,8 +78,11 @@ class Training:
         return loss.detach()
 
     def generator_step(self, count: int) -> None:
-        """-mean D(G(z)) over `count` samples, minimised over the generator; the critic's gradients are not used."""
-        loss: Tensor = -self.critic(self.generator(self._noise(count))).mean()
+        """-mean D(G(z)) over `count` samples, two at least, minimised over the generator.
+
+        The critic's gradients are not used.
+        """
+        loss: Tensor = -self.critic(self._fakes(count)).mean()
         self.generator_optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.generator_optimizer.step()

@@ -140,3 +140,16 @@ def test_a_round_that_closed_meanwhile_is_left_and_the_next_one_trained(service:
     service.fault("PUT", ".*/gan", closed)
     assert take_part().state == "finished"
     assert len(service.gans) == 1
+
+
+@pytest.mark.parametrize("architecture", ["gen-resnet", "gen-dcgan"])
+def test_a_device_with_one_sample_takes_part(architecture: str) -> None:
+    task = Task.model_validate({"num_classes": 2, "input": {"shape": [1, 8, 8]}})
+    plan = PLAN.model_copy(update={"architecture": architecture, "options": {}, "epochs": 2})
+    both = pair(
+        initialise(architecture, {}, task, 1), initialise(plan.critic_architecture, plan.critic_options, task, 2)
+    )
+    one = data.load((np.full((1, 1, 8, 8), 0.5, np.float32), np.array([0])))
+    one.check(task)
+    assert np.isfinite(train_gan(both, one, plan, seed=1, device=torch.device("cpu")))
+    assert all(bool(torch.isfinite(each).all()) for each in both.parameters())

@@ -1,5 +1,6 @@
 """WGAN-GP learns a distribution that an untrained generator does not know."""
 
+import pytest
 import torch
 
 from contract.local import Adam
@@ -28,3 +29,18 @@ def test_it_moves_towards_the_data() -> None:
     assert distance() < 0.2 * before
     assert steps == list(range(1, 151))
     assert len(trained.critic_curve) <= wgan.CURVE_POINTS
+
+
+@pytest.mark.parametrize("architecture", ["gen-mlp", "gen-resnet", "gen-dcgan"])
+@pytest.mark.parametrize(("images", "batch"), [(1, 64), (3, 1)])
+def test_one_image_at_a_time_is_enough(architecture: str, images: int, batch: int) -> None:
+    """Generators with BatchNorm have no statistics of one sample."""
+    task = Task.model_validate({"num_classes": 2, "input": {"shape": [1, 8, 8]}})
+    plan = GeneratorWganGp(architecture=architecture, steps=2, critic_steps=1, batch_size=batch)
+    generator, critic = initialise(architecture, {}, task, 1), initialise("disc-mlp", {"hidden": [8]}, task, 2)
+    before = [each.detach().clone() for each in generator.parameters()]
+    scaled = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    wgan.train(generator, critic, scaled, plan, 4, lambda step: None)
+    after = list(generator.parameters())
+    assert all(bool(torch.isfinite(each).all()) for each in after)
+    assert any(not torch.equal(one, two) for one, two in zip(before, after, strict=True))
