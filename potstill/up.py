@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from potstill.commands.config import load_settings
+from potstill.commands.config import load_settings, warn_of_unknown
 from potstill.console import CliError, out
 from potstill.home import Home
-from potstill.storage.acts import bring_up
 from potstill.supervisor import ChildSpec, Supervisor
 
 READY_WITHIN = 60.0  # seconds after which the start is called slow
@@ -101,7 +100,8 @@ def children(
 ) -> list[ChildSpec]:
     """Return the two programs of an embedded installation; `probe` looks at the worker from time to time."""
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
-    api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log", "--log-level", "info"]
+    api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log"]
+    api += ["--log-level", settings.log_level]
     api += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
     api += ["--limit-concurrency", str(settings.max_connections)]
     if settings.tls_cert:
@@ -117,7 +117,12 @@ def children(
         "--pool=threads",
         "--concurrency=1",
     ]
-    worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO"]
+    worker += [
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+        f"--loglevel={settings.log_level.upper()}",
+    ]
     return [
         ChildSpec("api", api, env, pass_fds=(listener.fileno(),)),
         ChildSpec("worker", worker, env, probe=probe),
@@ -151,11 +156,24 @@ def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]
     return f"{scheme}://{reachable}:{port}", port
 
 
-def _announce(url: str, home: Home, fresh_token: str | None) -> None:
-    console = out()
-    console.print(f"potstill  {url}   API page: {url}/docs   folder: {home.path}", style="bold")
-    if fresh_token:
-        console.print(f"operator token (shown this once): {fresh_token}", style="yellow")
+def _first_token(settings: Any, home: Home) -> None:
+    """Bring the database to the newest schema; show and keep the operator's token if it had none.
+
+    Raises:
+        CliError: the service's packages are not installed.
+    """
+    try:
+        from potstill.storage.acts import bring_up
+        from service.operations import tokens
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error.name} is not installed; pip install '.[worker]' in the clone") from error
+
+    bring_up(settings)
+    token = tokens.ensure_operator_token(settings)
+    if token:
+        home.write(home.token_file, token)
+        console = out()
+        console.print(f"operator token (shown this once): {token}", style="yellow")
         console.print(
             f"  kept for commands on this machine in {home.token_file} (only you can read it); "
             "elsewhere: export POTSTILL_TOKEN=..."
@@ -202,35 +220,32 @@ def run(options: UpOptions) -> int:
     Raises:
         CliError: port or folder taken, or the service's packages are not installed.
     """
-    try:
-        from service import config
-        from service.operations import tokens
-    except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install '.[worker]' in the clone") from error
-
     home = Home(options.home)
     home.make()
     home.lock()
+    try:
+        return _serve(options, home)
+    finally:
+        home.unlock()
+
+
+def _serve(options: UpOptions, home: Home) -> int:
     os.environ["POTSTILL_HOME"] = str(home.path)
     _hand_on(options)
     settings = load_settings()
+    warn_of_unknown(settings)
     host = options.host or settings.host
     check_private(settings, host)
-    listener = bind(host, settings.port if options.port is None else options.port)
-    url, port = _address(listener, host, "https" if settings.tls_cert else "http")
-    os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
-    settings = config.load()
-
-    bring_up(settings)
-    token = tokens.ensure_operator_token(settings)
-    if token:
-        home.write(home.token_file, token)
-    home.write(home.url_file, url)
-    _announce(url, home, token)
-    supervisor = Supervisor(children(listener, {}, settings, make_probe(settings)))
-    watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
-    try:
-        return supervisor.run(started=watcher.start)
-    finally:
-        home.url_file.unlink(missing_ok=True)
-        listener.close()
+    with bind(host, settings.port if options.port is None else options.port) as listener:
+        url, port = _address(listener, host, "https" if settings.tls_cert else "http")
+        out().print(f"potstill  {url}   API page: {url}/docs   folder: {home.path}", style="bold")
+        os.environ.update(POTSTILL_HOST=host, POTSTILL_PORT=str(port))
+        settings = load_settings()
+        _first_token(settings, home)
+        home.write(home.url_file, url)
+        supervisor = Supervisor(children(listener, {}, settings, make_probe(settings)))
+        watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
+        try:
+            return supervisor.run(started=watcher.start)
+        finally:
+            home.url_file.unlink(missing_ok=True)

@@ -1,0 +1,39 @@
+"""What `potstill up` says, and hands on, before anything is started."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from potstill import up
+from potstill.console import CliError
+from potstill.up import UpOptions, bind, children
+from service.config import Settings
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` tells its children through the environment; a test's goes with the test."""
+    monkeypatch.setattr(os, "environ", {n: v for n, v in os.environ.items() if not n.startswith("POTSTILL_")})
+
+
+def test_the_address_is_said_before_the_database_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slow(settings: Any) -> None:
+        raise CliError("here it would take its time")
+
+    monkeypatch.setattr("potstill.storage.acts.bring_up", slow)
+    with pytest.raises(CliError, match="its time"):
+        up.run(UpOptions(home=tmp_path / "home", port=0))
+    said = capsys.readouterr().out
+    assert said.startswith("potstill  http://127.0.0.1:") and str(tmp_path / "home") in said
+    assert not (tmp_path / "home" / "url").exists()
+
+
+def test_the_children_log_what_the_setting_says(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as listener:
+        api, worker = children(listener, {}, Settings(home=tmp_path, log_level="warning"))
+    assert api.argv[api.argv.index("--log-level") + 1] == "warning"
+    assert "--loglevel=WARNING" in worker.argv
