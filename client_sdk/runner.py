@@ -128,7 +128,9 @@ def train_and_push(
             capabilities=capabilities,
             check=samples.check,
         )
-        worker = DeviceRun(client, folder, samples, choose_device(device), shown, model, on_round, direct=direct)
+        chosen = choose_device(device)
+        shown.say(f"{who.name}: {len(samples)} samples, {chosen}; asks {client.url} for work")
+        worker = DeviceRun(client, folder, samples, chosen, shown, model, on_round, direct=direct)
         return worker.run(rounds, who.client_id)
 
 
@@ -176,6 +178,7 @@ class DeviceRun:
         self._network: tuple[str, str] | None = None
         self._refusals: Counter[str] = Counter()
         self._quick_waits = 0
+        self._patience = 0.0  # the first question is answered at once, so that a person sees what is waited for
 
     def run(self, rounds: int | None, client_id: str | None) -> RunReport:
         """Work until the federation is done, or `rounds` updates were taken."""
@@ -199,9 +202,10 @@ class DeviceRun:
         asked = time.monotonic()
         try:
             identity.renew(self.client, self.folder)
-            assignment = self.client.assignment(WAIT_SECONDS)
+            assignment = self.client.assignment(self._patience)
         except Unauthorized as error:
             raise identity.refused(error, self.folder) from error
+        self._patience = WAIT_SECONDS
         if not isinstance(assignment, WaitAssignment):
             self._quick_waits = 0
         else:

@@ -52,6 +52,9 @@ def run(
     """Enrol, then train and upload round after round until the federation is over."""
     if not data.is_file():
         raise CliError(f"there is no file {data}")
+    address = find_url(url)
+    if not as_json:
+        typer.echo(f"a device for {federation} of {address}; loading PyTorch", err=True)
     try:
         import torch  # noqa: F401  # only to say what to install
     except ModuleNotFoundError as error:
@@ -59,7 +62,7 @@ def run(
     from client_sdk import train_and_push
 
     report = train_and_push(
-        find_url(url),
+        address,
         data,
         federation=federation,
         join_token=join_token,

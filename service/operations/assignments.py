@@ -112,7 +112,8 @@ def _round(
 ) -> wire.Assignment:
     round_ = reading.newest_round(session, federation)
     if round_ is None:
-        return wire.WaitAssignment(**common, reason=f"waiting until {config.rounds.quorum} clients are ready")
+        wanted = config.rounds.quorum
+        return wire.WaitAssignment(**common, reason=f"the first round opens when {wanted} clients are ready")
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
     participant = session.get(ParticipantRow, (round_.id, client.id))

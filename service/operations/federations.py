@@ -301,7 +301,8 @@ def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) 
     if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
         return None
     wanted = lifecycle.clients_wanted(reading.config_of(row).rounds, newest)
-    return f"{wanted} clients to open a round; {reading.eligible_count(session, row)} are ready"
+    ready = reading.eligible_count(session, row)
+    return f"clients: a round opens with {wanted}, and {ready} {'is' if ready == 1 else 'are'} ready"
 
 
 def versions(session: Session, ids: list[str]) -> dict[str, int]:

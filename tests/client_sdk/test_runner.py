@@ -131,7 +131,19 @@ def test_waiting_asks_again_without_a_hot_loop(service: Any, take_part: Run, mon
         service.fault("GET", "/v1/assignment", lambda request: waiting(service))
     assert take_part().state == "finished"
     assert naps == [0.2, 0.4, 0.8]
-    assert service.sent("GET", "/v1/assignment")[0].url.params["wait"] == "30"
+    asked = [float(request.url.params["wait"]) for request in service.sent("GET", "/v1/assignment")]
+    assert asked[:3] == [0, 30, 30]
+
+
+def test_who_waits_is_told_for_what_at_once(
+    service: Any, take_part: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(runner.DeviceRun.__init__.__kwdefaults__, "sleep", lambda seconds: None)
+    service.fault("GET", "/v1/assignment", lambda request: waiting(service))
+    take_part(progress=True)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"{service.name}: 40 samples, cpu; asks http://potstill.test for work"
+    assert said[1] == f"{service.name}: waiting: two more clients are needed"
 
 
 def waiting(service: Any) -> httpx.Response:

@@ -137,7 +137,7 @@ def test_a_federation_that_cannot_open_a_round_says_what_it_waits_for(world: Any
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     world.finish(world.claim(), {"main": world.forge.arrays()})
     world.enrol(fed, "a")
-    assert world.show(fed)["waiting_for"] == "2 clients to open a round; 1 are ready"
+    assert world.show(fed)["waiting_for"] == "clients: a round opens with 2, and 1 is ready"
     world.enrol(fed, "b")
     assert world.show(fed)["waiting_for"] is None
 
