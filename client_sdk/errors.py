@@ -10,6 +10,7 @@ PotstillError
 ├── UnexpectedAnswer            the service speaks another version of the contract
 ├── TransportError              no answer, in spite of retries
 │   ├── BrokenUpload            the connection was lost while a body was on its way
+│   ├── UntrustedCertificate    nobody vouches for the service's certificate; nothing was sent
 │   └── CorruptDownload         the bytes do not match their digest
 └── ApiError                    the service said no (`.status .kind .detail .members .request_id`)
     ├── InvalidRequest IncompleteBody DigestMismatch                                           400
@@ -82,6 +83,10 @@ class TransportError(PotstillError):
 
 class BrokenUpload(TransportError):
     """The connection was lost while a body was on its way, or before it was answered."""
+
+
+class UntrustedCertificate(TransportError):
+    """Nobody known here vouches for the service's certificate, or it is for another name. Nothing was sent."""
 
 
 class CorruptDownload(TransportError):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from client_sdk.errors import BrokenUpload, TransportError, UsageError, from_response
+from client_sdk.errors import BrokenUpload, TransportError, UntrustedCertificate, UsageError, from_response
 
 CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
 RETRIED_STATUS = frozenset({423, 429, 502, 503, 504})
@@ -303,6 +303,8 @@ class Transport:
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # ours: trying again cannot help
                 raise _failure(request, error) from error
             except httpx.TransportError as error:
+                if _is_about_the_certificate(error):
+                    raise _failure(request, error) from error
                 if not resend and not isinstance(error, _BEFORE_THE_BODY):
                     raise BrokenUpload(str(_failure(request, error))) from error
                 if attempt >= last:
@@ -351,8 +353,19 @@ def _checked(response: httpx.Response, accept: frozenset[int]) -> httpx.Response
     raise from_response(response)
 
 
+def _is_about_the_certificate(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _failure(request: httpx.Request, error: Exception) -> TransportError:
     origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    if _is_about_the_certificate(error):
+        return UntrustedCertificate(
+            f"the certificate of {origin} is not trusted: {error}; give the PEM file of its authority "
+            "(POTSTILL_CA_FILE, ca_file=), and call the service by a name that is in the certificate"
+        )
     return TransportError(
         f"{request.method} {request.url.path}: {type(error).__name__}: {error or 'no answer'}; "
         f"is the service at {origin} running?"
