@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from types import FrameType
@@ -222,8 +223,14 @@ def _problem_for_422(operation: dict[str, Any]) -> None:
 
 
 class OneLine(logging.Formatter):
-    """One record, one line: a path or a name with a line break cannot forge the next one, nor steer a terminal."""
+    """One record, one line: a path or a name with a line break cannot forge the next one, nor steer a terminal.
 
+    Times are UTC.
+    """
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
     _SHOWN = {ord(each): repr(each)[1:-1] for each in map(chr, (*range(32), *range(127, 160), 0x2028, 0x2029))}
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -236,7 +243,7 @@ def _log_to_stderr(level: str) -> None:
     log.setLevel(level)
     if not log.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(OneLine("%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         log.addHandler(handler)
 
 

@@ -41,6 +41,15 @@ class _LateRunner:
 tasks.register(app, _LateRunner())
 
 
+@signals.after_setup_logger.connect  # type: ignore[untyped-decorator]
+def _universal_times(logger: logging.Logger, **kwargs: Any) -> None:
+    """Let the log tell UTC, as the API's does."""
+    for handler in logger.handlers:
+        if handler.formatter is not None:
+            handler.formatter.converter = time.gmtime
+            handler.formatter.default_msec_format = "%s.%03dZ"
+
+
 @signals.worker_init.connect  # type: ignore[untyped-decorator]
 def _init(**kwargs: Any) -> None:
     """Start the runner, which looks at the table at once: jobs may have waited for a worker.

@@ -20,6 +20,11 @@ def test_a_path_forges_no_line_and_steers_no_terminal(sign: str) -> None:
     assert written.startswith("INFO: GET /a\\") and written.endswith("INFO: forged é\n")
 
 
+def test_times_are_utc_and_say_so() -> None:
+    record = logging.makeLogRecord({"msg": "here", "created": 1_767_225_600.25, "msecs": 250.0})
+    assert OneLine("%(asctime)s %(message)s").format(record) == "2026-01-01T00:00:00.250Z here"
+
+
 def test_a_traceback_keeps_its_lines() -> None:
     try:
         raise ValueError("why")
