@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -37,9 +37,9 @@ def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
     if isinstance(error, CliError):
         return str(error)
-    from client_sdk.errors import PotstillError, TransportError
+    from client_sdk.errors import PotstillError, TransportError, UntrustedCertificate
 
-    if isinstance(error, TransportError):
+    if isinstance(error, TransportError) and not isinstance(error, UntrustedCertificate):
         return f"{error} Start one with: potstill up; name another with --url or POTSTILL_URL"
     return str(error) if isinstance(error, PotstillError) else None
 
@@ -114,7 +114,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
     return str(value)
 
 

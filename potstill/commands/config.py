@@ -1,11 +1,24 @@
 """`potstill config` and `potstill migrate`: settings and schema of this installation."""
 
 import os
-from typing import Any
+import re
+from difflib import get_close_matches
+from typing import Annotated, Any
 
-from pydantic import SecretStr
+import typer
+from pydantic import BaseModel, SecretStr
 
 from potstill.console import CliError, Json, out, print_json, print_table
+
+OTHERS = {
+    "POTSTILL_URL": "where the service is, for commands and devices",
+    "POTSTILL_TOKEN": "operator's or viewer's token, for commands",
+    "POTSTILL_JOIN_TOKEN": "join token, for devices",
+    "POTSTILL_CA_FILE": "PEM file of the certificates that commands and devices trust",
+    "POTSTILL_DATA_DIR": "folder of the data sets of simulate and evidence",
+    "POTSTILL_COMMIT": "commit of the code, for provenance, where there is no clone",
+}
+"""Variables that are read in other places than `service.config`."""
 
 
 def load_settings() -> Any:
@@ -19,13 +32,31 @@ def load_settings() -> Any:
     try:
         return service_config.load()
     except ValidationError as error:
-        wrong = [f"POTSTILL_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
-        raise CliError("; ".join(wrong)) from None
-    except ValueError as error:  # a POTSTILL_*_FILE that cannot be read
-        raise CliError(str(error)) from None
+        raise CliError("; ".join(_fault(each["loc"], each["msg"]) for each in error.errors())) from None
+    except ValueError as error:  # a POTSTILL_*_FILE that cannot be read, or text that is no JSON
+        field = re.match(r'error parsing value for field "(\w+)"', str(error))
+        raise CliError(f"POTSTILL_{field[1].upper()}: expected JSON" if field else str(error)) from None
 
 
-def masked(name: str, value: Any) -> Any:
+def _fault(place: tuple[int | str, ...], message: str) -> str:
+    """Return what is wrong with a setting; faults of several together name them by themselves."""
+    if not place:
+        return message.removeprefix("Value error, ")
+    inside = ".".join(map(str, place[1:]))
+    return f"POTSTILL_{str(place[0]).upper()}: {f'{inside}: ' if inside else ''}{message}"
+
+
+def warn_of_unknown(settings: Any) -> None:
+    """Say on stderr which POTSTILL_* variables nothing reads: a misspelt setting would else be off without a word."""
+    known = {f"POTSTILL_{name.upper()}{end}" for name in type(settings).model_fields for end in ("", "_FILE")}
+    known |= OTHERS.keys()
+    for name in sorted(name for name in os.environ if name.startswith("POTSTILL_") and name not in known):
+        near = get_close_matches(name, known, n=1, cutoff=0.85)
+        hint = f"; did you mean {near[0]}?" if near else "; potstill config shows those there are"
+        typer.echo(f"warning: nothing reads {name}{hint}", err=True)
+
+
+def masked(value: Any) -> Any:
     """Return a setting as it may be shown: no secret, no password inside an address."""
     from urllib.parse import urlsplit, urlunsplit
 
@@ -36,6 +67,8 @@ def masked(name: str, value: Any) -> Any:
         if parts.password:
             user, _, host = parts.netloc.rpartition("@")
             return urlunsplit(parts._replace(netloc=f"{user.split(':')[0]}:********@{host}"))
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
     return value if isinstance(value, bool | int | float | None) else str(value)
 
 
@@ -45,15 +78,24 @@ def _source(name: str) -> str:
     return "environment" if name in os.environ else "default"
 
 
-def config(as_json: Json = False) -> None:
+def config(
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each one is.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show every setting, where it comes from the environment as POTSTILL_*; secrets are masked."""
     settings = load_settings()
-    values = {name: masked(name, getattr(settings, name)) for name in type(settings).model_fields}
+    warn_of_unknown(settings)
+    values = {f"POTSTILL_{name.upper()}": masked(getattr(settings, name)) for name in type(settings).model_fields}
+    for name in OTHERS:
+        value = os.environ.get(name)
+        values[name] = masked(SecretStr(value) if value and name.endswith("TOKEN") else value)
     if as_json:
-        print_json(values)
+        print_json({name.removeprefix("POTSTILL_").lower(): value for name, value in values.items()})
         return
-    rows = [[f"POTSTILL_{name.upper()}", value, _source(f"POTSTILL_{name.upper()}")] for name, value in values.items()]
-    print_table(["setting", "value", "from"], rows)
+    fields = {f"POTSTILL_{name.upper()}": field for name, field in type(settings).model_fields.items()}
+    what = {name: field.description for name, field in fields.items()} | OTHERS
+    rows = [[name, value, _source(name), *([what[name]] if explain else [])] for name, value in values.items()]
+    print_table(["setting", "value", "from", *(["what"] if explain else [])], rows)
 
 
 def _make_bucket(settings: Any) -> None:

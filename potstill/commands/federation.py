@@ -1,6 +1,7 @@
 """`potstill federation`: create, list, show, watch."""
 
 import json
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -330,7 +331,7 @@ def tell(event: Event, as_json: bool) -> None:
     if as_json:
         print(event.model_dump_json(), flush=True)
         return
-    moment = event.at.astimezone().strftime("%H:%M:%S")
+    moment = f"{event.at.astimezone(UTC):%H:%M:%SZ}"
     print(f"{moment}  {printable(f'{event.kind:<22} {_say(event.data)}').rstrip()}", flush=True)
 
 

@@ -287,10 +287,10 @@ def test_any_field_of_rounds_can_be_given(service: Service) -> None:
 
 
 def test_a_federation_says_what_it_waits_for(service: Service) -> None:
-    waiting = FEDERATION | {"waiting_for": "2 clients to open a round; 1 are ready"}
+    waiting = FEDERATION | {"waiting_for": "clients: a round opens with 2, and 1 is ready"}
     service.on("GET", "/v1/federations/fed_1", waiting)
     service.on("GET", "/v1/jobs", {"items": [], "next": None})
-    assert "waiting for 2 clients to open a round" in call("federation", "show", "fed_1").output
+    assert "waiting for clients: a round opens with 2" in call("federation", "show", "fed_1").output
 
 
 def test_a_federation_that_is_started_at_once_is_shown_as_started(service: Service) -> None:
@@ -307,3 +307,44 @@ def test_a_device_says_where_its_model_is() -> None:
         "federation finished; 0 updates of ward-7 taken; accuracy of the final model 50.0 %",
         "its model: a/m.safetensors",
     ]
+
+
+def test_config_explains_what_other_places_read_too() -> None:
+    output = call("config", "--explain").output
+    assert "free disk space" in output and "POTSTILL_DATA_DIR" in output and "POTSTILL_COMMIT" in output
+
+
+def test_config_shows_retention_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POTSTILL_RETENTION", '{"updates": 5}')
+    assert json.loads(json.loads(call("config", "--json").output)["retention"])["updates"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("POTSTILL_THREAD", "did you mean POTSTILL_THREADS?"), ("POTSTILL_XYZ", "potstill config shows those there are")],
+)
+def test_a_variable_that_nothing_reads_is_named(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.setenv(name, "8")
+    monkeypatch.setenv("POTSTILL_MAX_MODELS_FILE", str(Path("models").absolute()))
+    Path("models").write_text("7")
+    result = call("config")
+    assert result.exit_code == 0 and result.stderr == f"warning: nothing reads {name}; {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("POTSTILL_TRUSTED_PROXIES", "foo", "error: POTSTILL_TRUSTED_PROXIES: 'foo' does not appear"),
+        ("POTSTILL_RETENTION", '{"updates": 5', "error: POTSTILL_RETENTION: expected JSON"),
+        ("POTSTILL_RETENTION", '{"days": -1}', "error: POTSTILL_RETENTION: days: Input should be"),
+    ],
+)
+def test_a_wrong_setting_is_named_alone(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert call("config").stderr.startswith(said)
+
+
+def test_tables_tell_times_in_utc(service: Service) -> None:
+    made = {"id": "tok_1", "name": "wall", "role": "viewer", "created_at": "2026-01-01T01:30:00+01:00"}
+    service.on("GET", "/v1/tokens", {"items": [made], "next": None})
+    assert "2026-01-01 00:30:00Z" in call("token", "list").output

@@ -5,6 +5,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "potstill.pod" -}}
 automountServiceAccountToken: false
+enableServiceLinks: false # their variables begin with the release's name, as settings do
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
