@@ -21,7 +21,7 @@ PREFIXES = {
     "gan_update": "gup",
     "worker": "wrk",
     "upload": "upl",
-    "manifest": "man",
+    "provenance": "prv",
 }
 
 

@@ -15,9 +15,9 @@ from service.persistence.tables import (
     FederationRow,
     GanUpdateRow,
     JobRow,
-    ManifestRow,
     ModelRow,
     ParticipantRow,
+    ProvenanceRow,
     RoundRow,
     UpdateRow,
 )
@@ -102,7 +102,7 @@ def _including(
 
 
 # ---------------------------------------------------------------------------------------------------------- federations
-_ROWS: tuple[type[Base], ...] = (CurrentModelRow, DiscriminatorRow, GanUpdateRow, ModelRow, ManifestRow, JobRow)
+_ROWS: tuple[type[Base], ...] = (CurrentModelRow, DiscriminatorRow, GanUpdateRow, ModelRow, ProvenanceRow, JobRow)
 
 
 def delete_federation(session: Session, federation_id: str) -> None:
@@ -124,7 +124,7 @@ def delete_federation(session: Session, federation_id: str) -> None:
     rounds = select(RoundRow.id).where(RoundRow.federation_id == federation_id)
     for table in (UpdateRow, ParticipantRow):
         session.execute(delete(table).where(table.round_id.in_(rounds)))
-    session.execute(update(ModelRow).where(ModelRow.federation_id == federation_id).values(manifest_id=None))
+    session.execute(update(ModelRow).where(ModelRow.federation_id == federation_id).values(provenance_id=None))
     for row in _ROWS:
         session.execute(delete(row).where(row.__table__.c.federation_id == federation_id))
     session.execute(delete(RoundRow).where(RoundRow.federation_id == federation_id))

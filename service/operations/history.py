@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from service.domain.errors import not_found
 from service.operations import jobs, models, provenance, rounds
-from service.persistence.tables import FederationRow, JobRow, ManifestRow, RoundRow
+from service.persistence.tables import FederationRow, JobRow, ProvenanceRow, RoundRow
 
 
-def find(session: Session, reference: str) -> ManifestRow:
+def find(session: Session, reference: str) -> ProvenanceRow:
     """Return the document of a round, model or job by its id, or of a round as `federation:index`.
 
     Raises:
@@ -32,14 +32,14 @@ def find(session: Session, reference: str) -> ManifestRow:
     return provenance.of_round(session, round_)
 
 
-def of_federation(session: Session, name_or_id: str) -> list[ManifestRow]:
+def of_federation(session: Session, name_or_id: str) -> list[ProvenanceRow]:
     """Return all documents of a federation in the order they were made.
 
     Raises:
         DomainError: not-found.
     """
     federation = _federation(session, name_or_id)
-    rows = select(ManifestRow).where(ManifestRow.federation_id == federation.id).order_by(ManifestRow.id)
+    rows = select(ProvenanceRow).where(ProvenanceRow.federation_id == federation.id).order_by(ProvenanceRow.id)
     return list(session.scalars(rows))
 
 
@@ -53,7 +53,7 @@ def _federation(session: Session, name_or_id: str) -> FederationRow:
     return row
 
 
-def title(session: Session, row: ManifestRow) -> str:
+def title(session: Session, row: ProvenanceRow) -> str:
     """Return what a document is of, in words."""
     federation = session.get_one(FederationRow, row.federation_id).name
     if row.round_id is not None:
@@ -65,7 +65,7 @@ def title(session: Session, row: ManifestRow) -> str:
 def damaged(session: Session) -> tuple[int, list[str]]:
     """Return how many documents there are, and the ids of those whose text does not match its digest."""
     count, wrong = 0, []
-    for id_, digest, text in session.execute(select(ManifestRow.id, ManifestRow.digest, ManifestRow.document)):
+    for id_, digest, text in session.execute(select(ProvenanceRow.id, ProvenanceRow.digest, ProvenanceRow.document)):
         count += 1
         if provenance.digest_of(text) != digest:
             wrong.append(id_)

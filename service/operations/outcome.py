@@ -19,4 +19,4 @@ class Outcome:
     state: dict[str, tuple[str, int]] | None = None
     resumed_from: dict[str, Any] | None = None
     origin: dict[str, Any] | None = None
-    manifest_id: str | None = None
+    provenance_id: str | None = None

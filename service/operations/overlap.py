@@ -39,7 +39,7 @@ def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, 
     if round_.groups_published_at is not None:
         _compare(session, round_, outcome.files)
         return
-    outcome = replace(outcome, manifest_id=provenance.record(session, federation, job, outcome, part="groups"))
+    outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome, part="groups"))
     publishing.add_round_models(session, federation, round_, outcome.files, outcome)
     round_.groups_published_at = now()
     follower = reading.newest_round(session, federation)

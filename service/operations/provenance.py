@@ -26,8 +26,8 @@ from service.persistence.tables import (
     FederationRow,
     GanUpdateRow,
     JobRow,
-    ManifestRow,
     ModelRow,
+    ProvenanceRow,
     RoundRow,
     UpdateRow,
 )
@@ -64,8 +64,8 @@ def record(
         "environment": outcome.origin["environment"],
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    row = ManifestRow(
-        id=new_id("manifest"),
+    row = ProvenanceRow(
+        id=new_id("provenance"),
         federation_id=federation.id,
         round_id=job.round_id,
         job_id=job.id,
@@ -162,7 +162,7 @@ def _models(session: Session, federation: FederationRow, digests: set[str]) -> B
             "round": row.round_index,
             "prototype": row.prototype,
             "size": row.size,
-            "manifest_id": row.manifest_id,
+            "provenance_id": row.provenance_id,
         }
         for row in rows
     }
@@ -187,49 +187,49 @@ def _discriminators(session: Session, federation: FederationRow, digests: set[st
         known = {"id": row.id, "client_id": row.client_id, "client": client}
         found[row.digest] = {"kind": "discriminator", "size": row.size, **known}
         if row.scores_digest is not None:
-            found[row.scores_digest] = {"kind": "scores", "manifest_id": row.manifest_id, **known}
+            found[row.scores_digest] = {"kind": "scores", "provenance_id": row.provenance_id, **known}
     return found
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
-def of_model(session: Session, model: ModelRow) -> ManifestRow:
+def of_model(session: Session, model: ModelRow) -> ProvenanceRow:
     """Return the document of a model.
 
     Raises:
         DomainError: not-found: it was imported, or made before documents were written.
     """
-    if model.manifest_id is None:
+    if model.provenance_id is None:
         raise not_found("provenance of model", model.id)
-    return session.get_one(ManifestRow, model.manifest_id)
+    return session.get_one(ProvenanceRow, model.provenance_id)
 
 
-def of_job(session: Session, job: JobRow) -> ManifestRow:
+def of_job(session: Session, job: JobRow) -> ProvenanceRow:
     """Return the newest document of a job.
 
     Raises:
         DomainError: not-found: it is not done, or was done before documents were written.
     """
-    query = select(ManifestRow).where(ManifestRow.job_id == job.id).order_by(ManifestRow.id.desc()).limit(1)
+    query = select(ProvenanceRow).where(ProvenanceRow.job_id == job.id).order_by(ProvenanceRow.id.desc()).limit(1)
     row = session.scalars(query).first()
     if row is None:
         raise not_found("provenance of job", job.id)
     return row
 
 
-def of_round(session: Session, round_: RoundRow) -> ManifestRow:
+def of_round(session: Session, round_: RoundRow) -> ProvenanceRow:
     """Return the newest document of a round.
 
     Raises:
         DomainError: not-found: it is not published, or was published before documents were written.
     """
-    query = select(ManifestRow).where(ManifestRow.round_id == round_.id).order_by(ManifestRow.id.desc()).limit(1)
+    query = select(ProvenanceRow).where(ProvenanceRow.round_id == round_.id).order_by(ProvenanceRow.id.desc()).limit(1)
     row = session.scalars(query).first()
     if row is None:
         raise not_found("provenance of round", round_.id)
     return row
 
 
-def describe(session: Session, row: ManifestRow) -> wire.Provenance:
+def describe(session: Session, row: ProvenanceRow) -> wire.Provenance:
     """Return a document as it is shown; what retention has removed is marked, and is no error."""
     document = json.loads(row.document)
     outputs = [*document["outputs"]["models"].values(), *(document["outputs"]["state"] or {}).values()]

@@ -62,7 +62,7 @@ def publish(
     if federation.state in TERMINAL_STATES:
         effects.release_blobs(session, {digest for digest, _ in outcome.files.values()})
         return
-    outcome = replace(outcome, manifest_id=provenance.record(session, federation, job, outcome))
+    outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome))
     if job.kind == "initialize":
         _initialized(session, federation, outcome, max_attempts)
     elif job.kind == "generator":
@@ -130,7 +130,7 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
             "initial",
             round_index=0,
             metrics=_figures(outcome, prototype.name),
-            manifest_id=outcome.manifest_id,
+            provenance_id=outcome.provenance_id,
         )
     _keep_state(session, federation, None, outcome)
     federation.accuracy = outcome.metrics.get("accuracy")
@@ -156,7 +156,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
         parents = _averaged(session, federation)
         if reading.GAN in outcome.files:
             key, upcoming = reading.GAN, federation.gan_round
-            made: dict[str, Any] = {"round_index": upcoming, "parents": parents, "manifest_id": outcome.manifest_id}
+            made: dict[str, Any] = {"round_index": upcoming, "parents": parents, "provenance_id": outcome.provenance_id}
             _add_model(session, federation, key, outcome.files[key], key, **made)
             lifecycle.open_gan_round(session, federation, upcoming, generator.deadline_seconds)
             return
@@ -177,7 +177,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
             options=options,
             metrics=metrics,
             parents=parents if name == reading.GENERATOR else [],
-            manifest_id=outcome.manifest_id,
+            provenance_id=outcome.provenance_id,
         )
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
@@ -188,7 +188,7 @@ def _scored(session: Session, federation: FederationRow, outcome: Outcome) -> No
     for client, row in reading.unscored(session, federation.id):
         if client.name in outcome.files:
             row.scores_digest = outcome.files[client.name][0]
-            row.manifest_id = outcome.manifest_id
+            row.provenance_id = outcome.provenance_id
         elif client.name in rejected:
             row.rejected = str(rejected[client.name])[:2000]
     if federation.state == "scoring":
@@ -202,7 +202,7 @@ def _fused(session: Session, federation: FederationRow, job: JobRow, outcome: Ou
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
     for name, id_ in ahead.items():
         model = session.get_one(ModelRow, id_)
-        model.metrics, model.manifest_id = _figures(outcome, name), model.manifest_id or outcome.manifest_id
+        model.metrics, model.provenance_id = _figures(outcome, name), model.provenance_id or outcome.provenance_id
     files = {name: file for name, file in outcome.files.items() if name not in ahead and name not in rejected}
     effects.release_blobs(session, {file[0] for name, file in outcome.files.items() if name not in files})
     add_round_models(session, federation, round_, files, outcome)
@@ -259,7 +259,7 @@ def add_round_models(
             recipe=config.recipe.model_dump(mode="json"),
             parents=[base.digest, *updates],
             metrics=_figures(outcome, prototype.name),
-            manifest_id=outcome.manifest_id,
+            provenance_id=outcome.provenance_id,
         ).id
     round_.models = round_.models | made
 
@@ -282,7 +282,7 @@ def _keep_state(session: Session, federation: FederationRow, round_: RoundRow | 
     made = {
         "round_id": round_.id if round_ else None,
         "round_index": round_.index if round_ else 0,
-        "manifest_id": outcome.manifest_id,
+        "provenance_id": outcome.provenance_id,
     }
     for name, file in outcome.state.items():
         if name not in kept:

@@ -16,8 +16,8 @@ from service.persistence.tables import (
     DiscriminatorRow,
     FederationRow,
     GanUpdateRow,
-    ManifestRow,
     ModelRow,
+    ProvenanceRow,
     RoundRow,
     UpdateRow,
 )
@@ -99,7 +99,7 @@ def _spent_updates(
     )
     if not expired and plan.updates == "all":
         # Also of rounds that have a document and no models: a gate turned them away, or they were given up.
-        fused = select(ManifestRow.round_id).where(ManifestRow.round_id.is_not(None))
+        fused = select(ProvenanceRow.round_id).where(ProvenanceRow.round_id.is_not(None))
         query = query.where(RoundRow.state != "published", RoundRow.id.not_in(fused))
     elif not expired and plan.updates != "all":
         query = query.where(RoundRow.id.not_in([round_.id for round_ in published[: plan.updates]]))
@@ -177,7 +177,7 @@ def _old_states(
         return
     kept = [] if expired or plan.updates == "all" else published[: plan.updates]
     documents = session.scalars(
-        select(ManifestRow.document).where(ManifestRow.round_id.in_([round_.id for round_ in kept]))
+        select(ProvenanceRow.document).where(ProvenanceRow.round_id.in_([round_.id for round_ in kept]))
     )
     read = {digest for text in documents for _, digest in provenance.places(json.loads(text)["spec"])}
     for model in old:

@@ -119,7 +119,7 @@ def page(*items: Any) -> dict[str, Any]:
 
 Call = Callable[[OperatorClient], Any]
 PROVENANCE = {
-    "id": "man_1",
+    "id": "prv_1",
     "digest": "sha256-" + "0" * 64,
     "document": {"version": 1},
     "removed": [],

@@ -13,7 +13,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, select
+from sqlalchemy import Engine, create_engine, inspect, select, text
 
 from service.config import Settings
 from service.persistence import migrate
@@ -104,6 +104,26 @@ def test_each_step_goes_up_and_down_with_rows_in_the_tables(settings: Settings, 
     for _ in revisions:
         migrate.downgrade(settings, "-1")
     assert tables(engine) == set()
+
+
+def test_documents_of_provenance_and_who_names_them_survive_their_new_name(settings: Settings, engine: Engine) -> None:
+    moved = ("provenance", "models", "discriminators", "current_models")
+    migrate.upgrade(settings)
+    before = fill(engine)
+    migrate.downgrade(settings, "0009")
+    with engine.connect() as connection:
+        for table in ("models", "discriminators"):
+            assert connection.execute(text(f"SELECT manifest_id FROM {table}")).scalars().all() == ["provenance_1"]
+        assert connection.execute(text("SELECT id, job_id FROM manifests")).all() == [("provenance_1", "jobs_1")]
+    migrate.upgrade(settings)
+    after = contents(engine)
+    assert {name: after[name] for name in moved} == {name: before[name] for name in moved}
+    for table in ("models", "discriminators"):
+        keys = {key["referred_table"]: key["constrained_columns"] for key in inspect(engine).get_foreign_keys(table)}
+        assert keys["provenance"] == ["provenance_id"]
+    if settings.is_sqlite:
+        with engine.connect() as connection:
+            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
 
 
 def test_the_models_and_the_migrations_say_the_same(settings: Settings, engine: Engine) -> None:

@@ -3,7 +3,7 @@
 from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow, UploadRow
 from service.persistence.tables.base import Base, UtcDateTime
 from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow
-from service.persistence.tables.models import CurrentModelRow, DatasetRow, ManifestRow, ModelRow
+from service.persistence.tables.models import CurrentModelRow, DatasetRow, ModelRow, ProvenanceRow
 from service.persistence.tables.rounds import ParticipantRow, RoundRow, UpdateRow
 from service.persistence.tables.work import EventRow, JobRow, WorkerRow
 
@@ -19,7 +19,7 @@ __all__ = [
     "GanUpdateRow",
     "IdempotencyRow",
     "JobRow",
-    "ManifestRow",
+    "ProvenanceRow",
     "ModelRow",
     "ParticipantRow",
     "RoundRow",

@@ -77,7 +77,7 @@ class DiscriminatorRow(Base):
     size: Mapped[int]
     received_at: Mapped[datetime]
     scores_digest: Mapped[str | None]
-    manifest_id: Mapped[str | None] = mapped_column(ForeignKey("manifests.id"))
+    provenance_id: Mapped[str | None] = mapped_column(ForeignKey("provenance.id"))
     rejected: Mapped[str | None] = mapped_column(Text)
     removed_at: Mapped[datetime | None]
 

@@ -9,10 +9,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 from service.persistence.tables.base import Base
 
 
-class ManifestRow(Base):
+class ProvenanceRow(Base):
     """What one publication was made from and by what, as text: its digest is that of exactly these characters."""
 
-    __tablename__ = "manifests"
+    __tablename__ = "provenance"
     id: Mapped[str] = mapped_column(primary_key=True)
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
     round_id: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"), index=True)
@@ -40,7 +40,7 @@ class ModelRow(Base):
     parents: Mapped[list[Any]]
     recipe: Mapped[dict[str, Any] | None]
     metrics: Mapped[dict[str, Any]]
-    manifest_id: Mapped[str | None] = mapped_column(ForeignKey("manifests.id"))
+    provenance_id: Mapped[str | None] = mapped_column(ForeignKey("provenance.id"))
     created_at: Mapped[datetime]
     removed_at: Mapped[datetime | None]
 

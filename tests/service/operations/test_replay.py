@@ -20,7 +20,7 @@ from potstill.replay.run import Report, replay
 from potstill.replay.sources import Installation
 from service.operations import reading
 from service.operations.provenance import digest_of
-from service.persistence.tables import FederationRow, JobRow, ManifestRow, ModelRow, RoundRow
+from service.persistence.tables import FederationRow, JobRow, ModelRow, ProvenanceRow, RoundRow
 from worker.ledger import Claimed, Ledger
 from worker.runner import Runner
 from worker.specs import JobFailure, Progress
@@ -252,12 +252,12 @@ def forge(plant: Plant, fed: Any, change: Callable[[dict[str, Any]], None]) -> s
     with plant.world.store.write() as session:
         round_ = session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)).first()
         assert round_ is not None
-        row = session.scalars(select(ManifestRow).where(ManifestRow.round_id == round_.id)).one()
+        row = session.scalars(select(ProvenanceRow).where(ProvenanceRow.round_id == round_.id)).one()
         document = json.loads(row.document)
         change(document)
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         values = {"document": text, "digest": digest_of(text)}
-        session.execute(update(ManifestRow).where(ManifestRow.id == row.id).values(values))
+        session.execute(update(ProvenanceRow).where(ProvenanceRow.id == row.id).values(values))
         return round_.id
 
 
@@ -299,7 +299,7 @@ def test_a_document_that_was_changed_alone_is_no_difference_but_damage(
     reference = forge(plant, fed, lambda document: None)
     with plant.world.store.write() as session:
         session.execute(
-            update(ManifestRow).where(ManifestRow.round_id == reference).values(digest="sha256-" + "0" * 64)
+            update(ProvenanceRow).where(ProvenanceRow.round_id == reference).values(digest="sha256-" + "0" * 64)
         )
     told = command("replay", reference)
     assert (told.exit_code, "document is damaged" in " ".join(told.stderr.split())) == (1, True)

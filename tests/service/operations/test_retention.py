@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from contract.wire.retention import Retention
 from service.operations import retention, sweep
 from service.operations.clock import now
-from service.persistence.tables import FederationRow, ManifestRow, ModelRow, RoundRow, UpdateRow
+from service.persistence.tables import FederationRow, ModelRow, ProvenanceRow, RoundRow, UpdateRow
 
 
 def blob_count(world: Any) -> int:
@@ -142,14 +142,14 @@ def test_state_that_a_kept_round_has_read_stays_until_the_round_goes(world: Any)
             job = world.ok("GET", f"/v1/jobs?federation={fed.id}")["items"][-1]["id"]
             text = f'{{"spec": {{"state": {{"momentum": "{states[-1].digest}"}}}}}}'
             session.add(
-                ManifestRow(
-                    id=f"man_{number}", federation_id=fed.id, round_id=None, job_id=job, digest="-", document=text,
+                ProvenanceRow(
+                    id=f"prv_{number}", federation_id=fed.id, round_id=None, job_id=job, digest="-", document=text,
                     created_at=now(),
                 )
             )  # fmt: skip
             upcoming = session.scalars(select(RoundRow.id).where(RoundRow.index == number + 2)).one()
             session.flush()
-            session.get_one(ManifestRow, f"man_{number}").round_id = upcoming
+            session.get_one(ProvenanceRow, f"prv_{number}").round_id = upcoming
             assert round_.state == "published"
             assert [state.round_index for state in states] == ([1] if number == 0 else [number, number + 1])
     with world.store.write() as session:
