@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contract.recipes.errors import RecipeError as RecipeError
+from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe, merge
 from contract.recipes.rows import averaging, distillation, objectives
-from contract.recipes.rows.row import Preset as Preset
+from contract.recipes.rows.row import Preset
 
 PRESETS: dict[str, Preset] = {row.recipe.name: row for row in (*averaging.ROWS, *objectives.ROWS, *distillation.ROWS)}
 _SECTIONS = ("selection", "groups", "drop_worst", "fuse", "distil", "discriminators")

@@ -128,7 +128,8 @@ def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> 
 
 
 def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
-    from contract.recipes.presets import RecipeError, build
+    from contract.recipes.errors import RecipeError
+    from contract.recipes.presets import build
 
     errors = []
     for each in entries:

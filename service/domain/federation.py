@@ -10,6 +10,7 @@ from contract.local import FedTgpObjective, LocalPlan
 from contract.queue import Queue
 from contract.recipes import presets
 from contract.recipes.checks import runs_ahead
+from contract.recipes.errors import RecipeError
 from contract.recipes.parts import Data, Discriminators, GeneratorImported, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import (
@@ -114,7 +115,7 @@ def resolve_recipe(request: RecipeChoice | Recipe, has_validation: bool) -> Reci
             return _own(request)
         recipe = presets.build(request.name, request.options)
         return recipe if has_validation else _without_validation(recipe, presets.build(request.name))
-    except presets.RecipeError as error:
+    except RecipeError as error:
         raise invalid_field(f"recipe.{error.field}", str(error)) from None
 
 
@@ -122,7 +123,7 @@ def _own(recipe: Recipe) -> Recipe:
     """Return a composition of the operator's own, which may not go by the name of a preset that it is not."""
     preset = presets.PRESETS.get(recipe.name)
     if preset is not None and preset.recipe != recipe:
-        raise presets.RecipeError("name", f"{recipe.name!r} is a built-in recipe and this is another; name yours anew")
+        raise RecipeError("name", f"{recipe.name!r} is a built-in recipe and this is another; name yours anew")
     return recipe
 
 

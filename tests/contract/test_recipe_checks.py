@@ -13,7 +13,8 @@ from contract.local import (
     Sgd,
 )
 from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
-from contract.recipes.presets import PRESETS, RecipeError, build
+from contract.recipes.errors import RecipeError
+from contract.recipes.presets import PRESETS, build
 
 SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
 GROUPS = {"kind": "random", "count": 2}

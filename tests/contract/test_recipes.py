@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from contract import architectures
 from contract.recipes import parts
-from contract.recipes.presets import PRESETS, RecipeError, build, parse
+from contract.recipes.errors import RecipeError
+from contract.recipes.presets import PRESETS, build, parse
 from contract.recipes.recipe import Distillation, Recipe, discriminator_link, merge
 
 
