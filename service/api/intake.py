@@ -28,7 +28,7 @@ from service.api.source import Source
 from service.domain.errors import DomainError, not_found
 from service.infra.blobs import Staging
 from service.infra.parts import PartsLost
-from service.operations import uploads
+from service.operations import promises, uploads
 from service.operations.uploads import Held
 
 log = logging.getLogger("service.intake")
@@ -341,7 +341,7 @@ def _fetched(
 def _room(services: Services) -> int:
     """Return the free space that is promised to nobody."""
     with services.store.read() as session:
-        return services.blobs.free_bytes() - uploads.promised(session)
+        return services.blobs.free_bytes() - promises.missing(session, services.settings.upload_expiry_seconds)
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ from service.api.problems import UNREAD
 from service.api.services import Services
 from service.domain.errors import DomainError, invalid_field
 from service.infra.parts import PartsBusy, PartsLost, PartWriter
-from service.operations import uploads
+from service.operations import promises, uploads
 from service.operations.uploads import Held
 from service.persistence.tables import UploadRow
 
@@ -26,6 +26,7 @@ PIECE = "application/offset+octet-stream"
 ALGORITHMS = ("sha256", "sha1")
 STEP_BYTES = 8 << 20
 _MAX_NOTES = 4096
+_KEPT = ("incomplete-body", "upload-locked", "too-many-requests")  # what came before is kept
 
 
 class Checksum:
@@ -157,11 +158,18 @@ class _Pen:
         self._writer.close()
 
 
+def _check_room(services: Services, held: Held) -> None:
+    with services.store.read() as session:
+        rest, free = held.length - held.offset, services.blobs.free_bytes()
+        promises.check_room(session, held.id, held.expires_at, rest, services.settings, free)
+
+
 async def append(request: Request, services: Services, owner: str, upload_id: str, offset: int) -> UploadRow:
     """Take the request's body as the bytes of an upload from `offset` on; return the upload as it is then.
 
     Raises:
-        DomainError: not-found, upload-locked, upload-offset, too-large, checksum-mismatch, incomplete-body.
+        DomainError: not-found, upload-locked, upload-offset, too-large, checksum-mismatch, incomplete-body,
+            storage-full, too-many-requests.
         Gone: the client hung up; what came is kept.
     """
     request.scope[UNREAD] = True
@@ -173,13 +181,14 @@ async def append(request: Request, services: Services, owner: str, upload_id: st
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > left:
             raise _too_long(left, int(length))
+        await run_in_threadpool(_check_room, services, held)
         pen = await run_in_threadpool(_Pen, services, held, checksum)
         try:
             async for piece in batches(request, left, patience, tail=True):
                 await run_in_threadpool(pen.write, piece)
             return await run_in_threadpool(pen.finish)
         except (Gone, DomainError) as error:
-            if isinstance(error, Gone) or error.kind in ("incomplete-body", "upload-locked"):
+            if isinstance(error, Gone) or error.kind in _KEPT:
                 await run_in_threadpool(pen.break_off)
             raise
         finally:

@@ -3,16 +3,16 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from service.config import Settings
 from service.domain.errors import DomainError, not_found
-from service.operations import effects
+from service.operations import effects, promises
 from service.operations.clock import now
 from service.persistence.tables import UploadRow
 
@@ -33,6 +33,7 @@ class Held:
     offset: int
     length: int
     parts: list[str] = field(default_factory=list)
+    expires_at: datetime | None = None
 
 
 def create(session: Session, owner: str, length: int, notes: str, settings: Settings, free_bytes: int) -> UploadRow:
@@ -46,23 +47,23 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
         free_bytes: room in the store; bytes that other uploads were promised are taken off.
 
     Raises:
-        DomainError: too-large, too-many-uploads, storage-full.
+        DomainError: too-large, too-many-uploads (in number, or in bytes beyond the owner's share), storage-full.
     """
     effects.lock_uploads(session)
     if length > settings.max_upload_bytes:
         limit = settings.max_upload_bytes
         raise DomainError("too-large", f"an upload may have {limit} bytes", expected=limit, actual=length)
-    mine = session.scalars(select(UploadRow).where(*_open(), UploadRow.owner == owner).order_by(UploadRow.id)).all()
+    mine = session.scalars(
+        select(UploadRow).where(*promises.open_ones(), UploadRow.owner == owner).order_by(UploadRow.id)
+    ).all()
     if len(mine) >= settings.max_open_uploads:
-        raise DomainError(
-            "too-many-uploads",
-            f"{len(mine)} uploads of this token are open, {settings.max_open_uploads} may be; go on with one of them "
-            "(HEAD tells how far it is), deliver it or DELETE it",
-            expected=settings.max_open_uploads,
-            actual=len(mine),
-            open=[{"id": row.id, "offset": row.offset, "length": row.length} for row in mine[:20]],
-        )
-    total = int(session.scalar(select(func.sum(UploadRow.length)).where(*_open())) or 0)  # PostgreSQL's is a Decimal
+        raise _too_many(mine, f"{settings.max_open_uploads} may be", settings.max_open_uploads, len(mine))
+    expiry, room = settings.upload_expiry_seconds, max(0, free_bytes - settings.min_free_bytes)
+    share = min(settings.max_open_upload_bytes, room) // promises.SHARE
+    own = promises.held(session, expiry, owner) + length
+    if mine and own > share:
+        raise _too_many(mine, f"beside them {length} bytes more are above its share of {share} bytes", share, own)
+    total = promises.held(session, expiry)
     if total + length > settings.max_open_upload_bytes:
         raise DomainError(
             "storage-full",
@@ -71,7 +72,7 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
             expected=settings.max_open_upload_bytes,
             actual=total + length,
         )
-    if free_bytes - promised(session) < settings.min_free_bytes + length:
+    if room - promises.missing(session, expiry) < length:
         raise DomainError("storage-full", "the service's disk is full; the operator must make room")
     row = UploadRow(
         id=new_id("upload"),
@@ -89,14 +90,15 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
     return row
 
 
-def _open() -> tuple[Any, ...]:
-    return (UploadRow.target.is_(None), UploadRow.expires_at > now())
-
-
-def promised(session: Session) -> int:
-    """Return the bytes that open uploads may still send."""
-    left = func.coalesce(func.sum(UploadRow.length - UploadRow.offset), 0)
-    return int(session.scalar(select(left).where(*_open())) or 0)
+def _too_many(mine: Sequence[UploadRow], limit: str, expected: int, actual: int) -> DomainError:
+    return DomainError(
+        "too-many-uploads",
+        f"{len(mine)} uploads of this token are open, {limit}; go on with one of them (HEAD tells how far it is), "
+        "deliver it or DELETE it",
+        expected=expected,
+        actual=actual,
+        open=[{"id": row.id, "offset": row.offset, "length": row.length} for row in mine[:20]],
+    )
 
 
 def find(session: Session, owner: str, upload_id: str) -> UploadRow:
@@ -141,7 +143,7 @@ def take(session: Session, owner: str, upload_id: str, offset: int | None = None
             expected=row.offset,
             actual=offset,
         )
-    return Held(row.id, row.owner, holder, row.offset, row.length, list(row.parts))
+    return Held(row.id, row.owner, holder, row.offset, row.length, list(row.parts), row.expires_at)
 
 
 def locked() -> DomainError:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.operations import clock
+from service.operations import clock, promises
 from service.operations.sweep import sweep, tidy
 
 from .sending import PATCHED, Sender, held, kind, until
@@ -106,20 +106,55 @@ def test_how_many_may_be_open(world: Any, fed: Any, sender: Sender, monkeypatch:
     assert sender.create(6).status_code == 201
 
 
-def test_how_much_may_be_promised(world: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_may_be_promised(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 100)
     sender.opened(60)
-    response = sender.create(60)
+    other = Sender(world, fed.devices["b"].token)
+    response = other.create(60)
     assert (response.status_code, kind(response)) == (507, "storage-full")
     assert (response.json()["expected"], response.json()["actual"]) == (100, 120)
-    assert sender.create(40).status_code == 201
+    assert other.create(40).status_code == 201
+
+
+def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
+    world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 10_000)
+    sender.opened(1000)
+    assert sender.create(1500).status_code == 201
+    refused = sender.create(1)
+    assert (refused.status_code, kind(refused)) == (429, "too-many-uploads")
+    assert (refused.json()["expected"], refused.json()["actual"]) == (2500, 2501)
+    assert Sender(world, fed.devices["b"].token).create(5000).status_code == 201
+    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: 9000)  # of which 7500 are promised
+    assert Sender(world, world.operator).create(1500).status_code == 201
+
+
+def test_promises_alone_hold_no_room_for_long(
+    world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that opens uploads and sends nothing would keep all others from sending, for a day."""
+    body = world.update(fed)
+    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: len(body) + 100)
+    url = sender.opened(len(body) + 50)
+    assert sender.patch(url, 0, b"abc").status_code == 204
+    assert kind(world.push(fed, "b", body)) == "storage-full"
+    later = clock.now() + promises.HOLDS + timedelta(seconds=1)
+    for module in ("uploads", "promises"):
+        monkeypatch.setattr(f"service.operations.{module}.now", lambda: later)
+    assert Sender(world, fed.devices["b"].token).create(len(body)).status_code == 201
+    late = sender.patch(url, 3, b"def")  # its room is another's now
+    assert (late.status_code, kind(late)) == (507, "storage-full")
+    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: 3 * len(body))
+    assert sender.offset(url) == 3
+    assert sender.patch(url, 3, b"def").status_code == 204
 
 
 def test_room_that_was_promised_is_taken(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     body = world.update(fed)
     monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: len(body) + 100)
     url = sender.opened(1000)
-    assert kind(sender.create(len(body))) == "storage-full"
+    assert kind(Sender(world, fed.devices["b"].token).create(len(body))) == "storage-full"
     assert kind(world.push(fed, "a", body)) == "storage-full"
     sender.ask("DELETE", url)
     assert world.push(fed, "a", body).status_code == 201
