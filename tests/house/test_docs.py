@@ -8,10 +8,13 @@ import pytest
 from typer.main import get_command
 
 from potstill.cli import app
+from potstill.commands.config import OTHERS
+from service.config import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BEFORE = re.compile(r"^(\w+=\S+ |docker compose exec \w+ )*(?=potstill )")  # environment, or where it runs
 
 
 def commands(page: Path) -> list[str]:
@@ -20,8 +23,8 @@ def commands(page: Path) -> list[str]:
     for _, block in FENCE.findall(page.read_text()):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
             line = line.strip().removeprefix("$ ")
-            if re.match(r"(\w+=\S+ )*potstill ", line):
-                found.append(re.sub(r"^(\w+=\S+ )*|\s+([|&;]|>\s).*$", "", line))  # without environment, pipe, redirect
+            if BEFORE.match(line):
+                found.append(re.sub(r"\s+([|&;]|>\s).*$", "", BEFORE.sub("", line)))  # without pipe, redirect
     return found
 
 
@@ -45,6 +48,31 @@ def test_documented_command_parses(page: str, line: str) -> None:
         assert inner is not None
         context = inner.make_context(inner.name, rest, parent=context)
     assert context is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_named_in_prose_exist_with_their_options(page: Path) -> None:
+    for named in re.findall(r"`potstill ([a-z][^`<]*)`", FENCE.sub("", page.read_text())):
+        command, words = get_command(app), named.split()
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+        assert not hasattr(command, "commands"), f"potstill {named}"
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, f"potstill {named}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_command_hides_in_an_indented_block(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text())
+    assert not re.findall(r"(?<=\n\n) {4,}\S.*", prose)
+
+
+def test_every_setting_is_in_a_document_and_nothing_else() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    told = set(re.findall(r"POTSTILL_[A-Z0-9_]*[A-Z0-9]", text)) - {"POTSTILL_TEST_S3"}
+    settings = {f"POTSTILL_{name.upper()}" for name in Settings.model_fields} | OTHERS.keys()
+    assert not settings - told, "in no document"
+    assert not told - settings - {f"{name}_FILE" for name in settings}, "in no code"
 
 
 def test_readme_has_the_two_commands() -> None:
