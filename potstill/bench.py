@@ -4,6 +4,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,9 @@ def _upload(url: str, token: str, name: str, file: Path) -> None:
 
 def run(uploads: int, megabytes: int) -> int:
     """Measure and print; return the exit code."""
+    if find_spec("psutil") is None:
+        raise CliError("psutil is not installed, which reads the API's memory; pip install psutil")
+    print(f"starting a service for {uploads} uploads of {megabytes} MB at once", flush=True)
     with tempfile.TemporaryDirectory(prefix="potstill-bench-") as temporary:
         folder = Path(temporary)
         start = time.monotonic()

@@ -18,6 +18,7 @@ from potstill.commands import (
     model,
     replay,
     simulate,
+    spec,
     status,
     steer,
     storage,
@@ -41,6 +42,7 @@ for verb in (
     steer.rollback,
     keeping.retention,
     keeping.delete,
+    spec.spec,
 ):
     federation.app.command()(verb)
 client.app.command()(keeping.forget)

@@ -198,6 +198,7 @@ class Federation(FederationSummary):
     rounds: RoundsPlan
     datasets: DatasetRefs
     seed: int
+    queue: Literal["auto", "cpu", "gpu"] = "auto"
     retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
     join: JoinState | None = Field(None, description="what is left of the join token")
     current_round: str | None = Field(None, description="id of the newest round")

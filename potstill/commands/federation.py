@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
-from contract.wire.federations import TERMINAL_STATES, Federation, FederationCreate, FederationCreated
+from contract.wire.federations import TERMINAL_STATES, DatasetRefs, Federation, FederationCreate, FederationCreated
 from contract.wire.rounds import Job
 from potstill.commands.token import seconds
 from potstill.connection import Token, Url, find_url, operator
@@ -121,7 +121,24 @@ def body(spec: dict[str, Any]) -> FederationCreate:
 
 def _fault(field: str, message: str) -> str:
     flag = _FLAGS.get(field)
-    return f"{flag} is missing" if flag and message == "Field required" else f"{field or 'federation'}: {message}"
+    if flag and message == "Field required":
+        return f"{flag} is missing"
+    if message == "Extra inputs are not permitted":
+        message = "there is no such field"
+    return f"{field or 'federation'}: {message}"
+
+
+def _created(client: "OperatorClient", spec: FederationCreate) -> FederationCreated:
+    """Create the federation; a data set that is missing or wrong is called by its option here."""
+    from client_sdk.errors import InvalidField
+
+    try:
+        return client.create_federation(spec)
+    except InvalidField as error:
+        options = [f"--{name}" for name in DatasetRefs.model_fields if f"datasets.{name}" in error.detail]
+        if not options:
+            raise
+        raise CliError(f"{error}; on the command line: {', '.join(options)}") from error
 
 
 @app.command()
@@ -190,7 +207,7 @@ def create(
     if prototype := _drop_empty(prototype):
         spec["prototypes"] = [prototype]
     with operator(url, token) as client:
-        made = client.create_federation(body(spec))
+        made = _created(client, body(spec))
         if start:
             begun = client.start_federation(made.id)
             made = made.model_copy(update={name: getattr(begun, name) for name in type(begun).model_fields})

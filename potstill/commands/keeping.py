@@ -42,7 +42,7 @@ def retention(
     if as_json:
         print_json(plan or {})
     elif plan is None:
-        out().print("the service's own: POTSTILL_RETENTION")
+        out().print("what the service keeps of federations that do not say it: POTSTILL_RETENTION there")
     else:
         print_table(["what", "kept"], [[name, value] for name, value in plan.model_dump().items()])
 

@@ -1,15 +1,36 @@
 """`potstill round`: look at rounds and close them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contract.wire.rounds import Participant, RoundDetail
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import Group, Json, out, percent, print_table, show_list, show_one
+from potstill.console import CliError, Group, Json, out, percent, print_table, show_list, show_one
+
+if TYPE_CHECKING:
+    from client_sdk import OperatorClient
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at rounds and close them.")
+
+
+RoundRef = Annotated[str, typer.Argument(metavar="ROUND", help="A round's id, or FEDERATION:NUMBER such as wards:3.")]
+
+
+def _id(client: "OperatorClient", ref: str) -> str:
+    """Return the id of the round that is meant.
+
+    Raises:
+        CliError: the federation has no such round.
+    """
+    federation, sign, number = ref.rpartition(":")
+    if not sign:
+        return ref
+    for item in client.each(client.rounds, resolve(client, federation)):
+        if str(item.index) == number:
+            return item.id
+    raise CliError(f"{federation} has no round {number}; see: potstill round list {federation}")
 
 
 def _progress(person: Participant) -> str | None:
@@ -47,15 +68,15 @@ def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json =
 
 
 @app.command()
-def show(round_id: str, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+def show(round_ref: RoundRef, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Show a round: who was asked, who answered, each client's weight."""
     with operator(url, token) as client:
-        show_one(client.round(round_id), as_json, _tell)
+        show_one(client.round(_id(client, round_ref)), as_json, _tell)
 
 
 @app.command()
 def close(
-    round_id: str,
+    round_ref: RoundRef,
     force: Annotated[bool, typer.Option("--force", help="Also with fewer than min_updates.")] = False,
     url: Url = None,
     token: Token = None,
@@ -63,4 +84,4 @@ def close(
 ) -> None:
     """Fuse a round now with the updates that are here."""
     with operator(url, token) as client:
-        show_one(client.close_round(round_id, force=force), as_json, _tell)
+        show_one(client.close_round(_id(client, round_ref), force=force), as_json, _tell)

@@ -65,11 +65,16 @@ def simulate(
     if local:
         tree["local"] = nest(parse_options(local, "--local"))
     _recipes(tree, recipe or [], option or [])
+    experiment = _experiment(tree)
+    names = ", ".join(each.title for each in experiment.recipes)
+    print(
+        f"{names} on {experiment.data}: {experiment.seeds} seed(s), {experiment.rounds} rounds, into {out}", flush=True
+    )
     try:
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; pip install '.[worker,client,demo]' in the clone") from error
-    raise typer.Exit(run(_experiment(tree), out, resume))
+    raise typer.Exit(run(experiment, out, resume))
 
 
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:

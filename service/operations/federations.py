@@ -281,6 +281,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "rounds": config.rounds,
             "datasets": config.datasets,
             "seed": row.seed,
+            "queue": config.queue,
             "retention": row.retention,
             "join": joining.state(row),
             "current_round": newest.id if newest else None,

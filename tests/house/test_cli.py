@@ -25,7 +25,7 @@ COMMANDS = """
     audit: list verify
     client: assign forget list reissue revoke run
     dataset: add list remove
-    federation: cancel create delete join-token list pause resume retention rollback show start watch
+    federation: cancel create delete join-token list pause resume retention rollback show spec start watch
     job: cancel list retry show
     model: import list promote
     round: close export list show
@@ -284,6 +284,35 @@ def test_any_field_of_rounds_can_be_given(service: Service) -> None:
     assert result.exit_code == 0, result.output
     rounds = json.loads(service.asked[0].content)["rounds"]
     assert (rounds["total"], rounds["on_deadline"], rounds["gate"]["max_drop"]) == (3, "extend", 0.02)
+
+
+def test_a_data_set_that_is_missing_is_called_by_its_option(service: Service) -> None:
+    detail = "recipe.distil.data: the recipe reads an unlabelled server set; name datasets.unlabeled"
+    refusal = {"type": "urn:potstill:problem:invalid-field", "title": "A field is not valid", "status": 422}
+    service.on("POST", "/v1/federations", refusal | {"detail": detail, "field": "recipe.distil.data"}, 422)
+    arguments = "--name a --recipe feddf --architecture mlp --input-shape 2 --classes 3"
+    result = call("federation", "create", *arguments.split())
+    assert result.exit_code == 1 and "on the command line: --unlabeled" in result.stderr
+
+
+def test_a_field_that_is_not_there_is_named(service: Service) -> None:
+    arguments = "--name a --recipe fedavg --architecture mlp --input-shape 2 --classes 3 --round-option foo=1"
+    assert "rounds.foo: there is no such field" in call("federation", "create", *arguments.split()).stderr
+
+
+def test_spec_prints_a_body_that_create_takes(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1", FEDERATION)
+    Path("spec.json").write_text(call("federation", "spec", "fed_1").stdout)
+    service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
+    assert call("federation", "create", "--file", "spec.json", "--name", "again").exit_code == 0
+    sent = json.loads(service.asked[-1].content)
+    assert (sent["name"], sent["task"]["num_classes"], sent["recipe"]["name"]) == ("again", 10, "fedgo")
+
+
+def test_bench_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("potstill.bench.find_spec", lambda name: None)
+    result = call("bench")
+    assert result.exit_code == 1 and "pip install psutil" in result.stderr
 
 
 def test_a_federation_says_what_it_waits_for(service: Service) -> None:

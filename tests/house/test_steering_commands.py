@@ -44,6 +44,16 @@ def test_rounds_show_why_they_published_nothing(service: Service) -> None:
     assert "ward-7" in output and "lost" in output and "step 20 of 60" in output
 
 
+def test_a_round_is_found_by_its_federation_and_number(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
+    service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
+    service.on("POST", "/v1/rounds/rnd_2/close", ROUND | {"participants": []})
+    assert "ward-7" in call("round", "show", "fed_1:2").output
+    assert call("round", "close", "fed_1:2").exit_code == 0
+    missing = call("round", "show", "fed_1:3")
+    assert missing.exit_code == 1 and "fed_1 has no round 3; see: potstill round list fed_1" in missing.stderr
+
+
 MODEL = {
     "id": "mdl_1", "federation_id": "fed_1", "round_id": None, "round": 1, "prototype": "main", "role": "global",
     "digest": "sha256-" + "0" * 64, "size": 1, "architecture": "mlp", "created_at": "2026-11-28T00:00:00Z",
