@@ -56,7 +56,7 @@ def binarize(weight: Array, memory: Array | None = None) -> Binary:
         wide = wide + np.asarray(memory).astype(np.float64)
     channels = math.prod(weight.shape[1:])
     with np.errstate(over="ignore", invalid="ignore"):
-        total = np.abs(wide).reshape(len(wide), -1).sum(axis=1) if channels else np.zeros(len(wide))
+        total = np.abs(wide).reshape(len(wide), channels).sum(axis=1)  # no -1: it has no meaning for an empty weight
         scale = (total / max(channels, 1)).astype(dtype if dtype.itemsize >= 4 else np.float32)
     if not np.isfinite(scale).all():
         raise RuleError("non_finite", "the weight or its memory has NaN or infinity, or is too large for a mean")

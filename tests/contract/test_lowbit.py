@@ -38,6 +38,13 @@ def test_zero_is_positive() -> None:
     assert not zeros.binary.any() and (lowbit.pack(zeros.binary).tolist() == [63])
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0), (2, 0, 3)])
+def test_a_weight_without_values_has_none(shape: tuple[int, ...]) -> None:
+    made = lowbit.binarize(np.zeros(shape, np.float32))
+    assert made.binary.shape == made.memory.shape == shape
+    assert made.scale.tolist() == [0.0] * shape[0]
+
+
 def test_bits_by_hand() -> None:
     """+ - + + | - - - -, + : lowest bit first, the second byte's rest is 0."""
     values = np.float32([1, -1, 1, 1, -1, -1, -1, -1, 1])

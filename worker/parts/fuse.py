@@ -141,7 +141,7 @@ class _IntRoundMean:
     def result(self) -> Array:
         assert self._total is not None
         floor, rest = self._total // self._weight, self._total % self._weight
-        up = (2 * rest > self._weight) | ((2 * rest == self._weight) & (floor % 2 == 1))
+        up = np.asarray((2 * rest > self._weight) | ((2 * rest == self._weight) & (floor % 2 == 1)))
         return np.asarray(floor + up.astype(object)).astype(self._dtype)
 
 
@@ -284,7 +284,10 @@ def average_arrays(
             raise PartError("schema_mismatch", f"state {i} has other tensors than state {kept[0]}")
     result: dict[str, Array] = {}
     for name, array in first.items():
-        total = _sum_for(dtype_name(array), int_rule)
+        try:
+            total = _sum_for(dtype_name(array), int_rule)
+        except TensorError as error:
+            raise PartError("schema_mismatch", f"tensor {name!r}: {error.detail}") from error
         for i in kept:
             total.add(states[i][name], float(weights[i]))
         result[name] = total.result()

@@ -110,7 +110,9 @@ def krum_order(distances: Float, byzantine: int) -> list[int]:
         raise PartError("no_participants", "there is no model")
     if byzantine < 0 or clients < 2 * byzantine + 3:
         raise PartError(
-            "bad_option", f"Krum against {byzantine} liars needs {2 * byzantine + 3} clients, not {clients}"
+            "bad_option",
+            f"Krum against {byzantine} liars needs {2 * byzantine + 3} clients, not {clients}; "
+            "lower fuse.byzantine, or let rounds.min_updates wait for more",
         )
     others = np.sort(distances + np.diag(np.full(clients, np.inf)), axis=1)
     scores = others[:, : clients - byzantine - 2].sum(axis=1)
@@ -147,7 +149,7 @@ def _centred_gram(values: Float) -> Float:
 
 def _best(order: list[int], keep: int) -> list[int]:
     if not 1 <= keep <= len(order):
-        raise PartError("bad_option", f"{keep} models are to be kept of {len(order)}")
+        raise PartError("bad_option", f"{keep} models are to be kept of {len(order)}; lower fuse.keep")
     return sorted(order[:keep])
 
 

@@ -1,5 +1,6 @@
 """Weighted means of weights: values worked by hand, identities, refusals."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,28 @@ def test_round_mean_is_half_to_even() -> None:
         [{"t": np.int64([1, 10, -3])}, {"t": np.int64([2, 11, -2])}], [1, 1], int_rule="round_mean"
     )
     assert average.state["t"].tolist() == [2, 10, -2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40)), min_size=1).filter(
+        lambda pairs: any(weight for _, weight in pairs)
+    ),
+    st.sampled_from([(), (1,), (2, 3)]),
+)
+def test_round_mean_is_exact_in_any_shape(pairs: list[tuple[int, int]], shape: tuple[int, ...]) -> None:
+    """Against fractions; the counters of BatchNorm are single numbers, without an axis."""
+    weights = [weight for _, weight in pairs]
+    states = [{"t": np.full(shape, value, np.int64)} for value, _ in pairs]
+    made = fuse.average_arrays(states, weights, int_rule="round_mean").state["t"]
+    exact = round(Fraction(sum(value * weight for value, weight in pairs), sum(weights)))  # half to even
+    assert made.dtype == np.int64
+    np.testing.assert_array_equal(made, np.full(shape, exact, np.int64))
+
+
+def test_a_dtype_that_no_file_can_hold_is_refused_by_name() -> None:
+    with pytest.raises(PartError, match="'t': dtype uint32") as caught:
+        fuse.average_arrays([{"t": np.uint32([1])}], [1])
+    assert caught.value.code == "schema_mismatch"
 
 
 @given(
