@@ -18,6 +18,7 @@ MAX_HEADER_BYTES = 2 * 1024 * 1024
 MAX_TENSORS = 20_000
 MAX_NAME = 512
 MAX_RANK = 16
+METADATA = "__metadata__"
 BUFFERS_KEY = "potstill.buffers"
 DIGESTS_KEY = "potstill.digests"
 """Metadata: JSON, name -> SHA-256 in hex of a tensor's values in C order, made before the file was written."""
@@ -192,7 +193,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _container(f"{key[:MAX_NAME]!r} appears twice in the header", tensor=key[:MAX_NAME])
+            kind = "tensor" if isinstance(value, dict) and key != METADATA else "field"
+            detail = f"{kind} {key[:MAX_NAME]!r} appears twice in the header; keep one of them"
+            raise _container(detail, **{kind: key[:MAX_NAME]})
         result[key] = value
     return result
 
@@ -255,6 +258,18 @@ def _tensor_info(name: str, entry: Any) -> TensorInfo:
     return info
 
 
+def _metadata(given: Any) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise _container("__metadata__ must map strings to strings", field=METADATA)
+    for key, value in given.items():
+        field = key[:MAX_NAME].encode(errors="backslashreplace").decode()
+        if not isinstance(value, str):
+            raise _container(f"__metadata__ must map strings to strings; send {field!r} as text", field=field)
+        if not (_is_text(key) and _is_text(value)):
+            raise _container(f"__metadata__ {field!r} holds half of a surrogate pair, which is not text", field=field)
+    return given
+
+
 def _check_layout(tensors: dict[str, TensorInfo]) -> None:
     """Offsets must follow one another without a hole or a shared byte."""
     end, before = 0, ""
@@ -292,11 +307,7 @@ def parse_header(first: bytes, total_size: int | None = None) -> Header:
             actual=received,
         )
     tree = _decode(first[8 : 8 + length])
-    metadata = tree.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _container("__metadata__ must map strings to strings")
-    if not all(_is_text(key) and _is_text(value) for key, value in metadata.items()):
-        raise _container("__metadata__ holds half of a surrogate pair, which is not text")
+    metadata = _metadata(tree.pop(METADATA, {}))
     if len(tree) > MAX_TENSORS:
         raise _container(
             f"{len(tree)} tensors; at most {MAX_TENSORS} are taken", expected=MAX_TENSORS, actual=len(tree)
@@ -319,7 +330,8 @@ def check_size(header: Header, total_size: int) -> None:
     if total_size != header.total_size:
         fate = "cut short" if total_size < header.total_size else "followed by bytes that belong to no tensor"
         raise _container(
-            f"the file is {fate}: its header describes {header.total_size} bytes, {total_size} were there",
+            f"the file is {fate}: its header describes {header.total_size} bytes, {total_size} were there; "
+            "send it whole, and nothing else",
             expected=header.total_size,
             actual=total_size,
         )

@@ -132,7 +132,8 @@ def _expected_digest(request: Request, name: str) -> bytes | None:
 def _announced(request: Request, limit: int) -> int | None:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media not in _TYPES:
-        raise DomainError("unsupported-media-type", f"send the file as application/octet-stream, not {media[:64]!r}")
+        detail = f"send the file as application/octet-stream, not {media[:64]!r}"
+        raise DomainError("unsupported-media-type", detail, field="Content-Type")
     text = request.headers.get("content-length")
     if text is None:
         return None

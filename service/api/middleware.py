@@ -49,6 +49,15 @@ def _is_json(headers: Headers) -> bool:
     return media == "application/json" or media.endswith("+json") or not media
 
 
+def _coded(headers: Headers) -> tuple[str, str] | None:
+    """Return the header, and what it says, by which a body is not as it is; a header may stand there twice."""
+    for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+        coding = ", ".join(headers.getlist(name)).strip().lower()
+        if coding not in ("", plain):
+            return name, coding
+    return None
+
+
 class Frame:
     """The outermost layer of the application.
 
@@ -129,15 +138,15 @@ class Frame:
         await problem(scope, "insecure-transport", detail)(scope, receive, send)
 
     async def _limited(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        encoding = headers.get("content-encoding", "identity").lower()
-        if encoding != "identity":
-            detail = f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is"
+        if (coded := _coded(headers)) is not None:
+            field, coding = coded
+            detail = f"{field} {coding[:32]!r} is not taken; send the body as it is"
             scope[UNREAD] = True
-            await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
+            await problem(scope, "unsupported-media-type", detail, field=field)(scope, receive, send)
         elif scope["method"] in ("POST", "PUT") and not UPLOADS.fullmatch(scope["path"]) and not _is_json(headers):
             detail = "send JSON with the header Content-Type: application/json"
             scope[UNREAD] = True
-            await problem(scope, "unsupported-media-type", detail)(scope, receive, send)
+            await problem(scope, "unsupported-media-type", detail, field="Content-Type")(scope, receive, send)
         elif scope["method"] in ("GET", "HEAD") or UPLOADS.fullmatch(scope["path"]):
             await self.app(scope, receive, send)
         else:

@@ -52,6 +52,7 @@ LIES: dict[str, tuple[Any, str]] = {
     "metadata list": ({"__metadata__": []}, "strings"),
     "metadata null": ({"__metadata__": None}, "strings"),
     "metadata number": ({"__metadata__": {"a": 1}}, "strings"),
+    "metadata surrogate": (b'{"__metadata__": {"a": "\\ud800"}}', "surrogate"),
     "entry is a list": ({"a": []}, "exactly"),
     "entry is null": ({"a": None}, "exactly"),
     "more keys": ({"a": ENTRY | {"extra": 1}}, "exactly"),
@@ -121,6 +122,25 @@ def test_what_is_sent_by_mistake_is_called_by_its_name(first: bytes, said: str) 
             feed(first, size=size)
         assert said in caught.value.detail
         assert "safetensors" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("header", "members"),
+    [
+        (b'{"a": {}, "\\u0061": {}}', {"tensor": "a"}),
+        (b'{"a": {"dtype": "F64", "dtype": "F32"}}', {"field": "dtype"}),
+        (b'{"__metadata__": {}, "__metadata__": {}}', {"field": "__metadata__"}),
+        (b'{"__metadata__": {"num_samples": "1", "num_samples": "2"}}', {"field": "num_samples"}),
+        (b'{"__metadata__": [["a", "b"]]}', {"field": "__metadata__"}),
+        (b'{"__metadata__": {"a": "b", "loss": 0.5}}', {"field": "loss"}),
+        (b'{"__metadata__": {"note": "\\udfff"}}', {"field": "note"}),
+        (b'{"__metadata__": {"\\ud800": "b"}}', {"field": "\\ud800"}),
+    ],
+)
+def test_programs_are_told_whether_a_tensor_or_a_field_is_at_fault(header: bytes, members: dict[str, str]) -> None:
+    with pytest.raises(TensorError) as caught:
+        feed(raw(header))
+    assert (caught.value.code, caught.value.members) == ("container", members)
 
 
 def test_a_header_of_any_order_and_with_spaces_is_sound(make: Any) -> None:

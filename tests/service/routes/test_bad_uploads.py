@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import ml_dtypes
 import numpy as np
 import pytest
@@ -321,6 +322,20 @@ def test_a_compressed_body(kit: Kit, refuse: Any, encoding: str) -> None:
     body = gzip.compress(bytes(10**6))
     problem = refuse(body, "unsupported-media-type", headers={"Content-Encoding": encoding})
     assert "Content-Encoding" in problem["detail"]
+    assert problem["field"] == "Content-Encoding"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Content-Encoding", "identity"), ("Content-Encoding", "gzip")],
+        [("Transfer-Encoding", "gzip, chunked")],
+        [("Transfer-Encoding", "gzip"), ("Transfer-Encoding", "chunked")],
+    ],
+)
+def test_a_body_that_is_coded_in_a_second_place(kit: Kit, refuse: Any, headers: list[tuple[str, str]]) -> None:
+    problem = refuse(kit.good(), "unsupported-media-type", headers=httpx.Headers(headers))
+    assert problem["field"] == headers[0][0] and "gzip" in problem["detail"]
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/html", "multipart/form-data; boundary=x"])
