@@ -10,6 +10,7 @@ import time
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -157,16 +158,9 @@ def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]
 
 
 def _first_token(settings: Any, home: Home) -> None:
-    """Bring the database to the newest schema; show and keep the operator's token if it had none.
-
-    Raises:
-        CliError: the service's packages are not installed.
-    """
-    try:
-        from potstill.storage.acts import bring_up
-        from service.operations import tokens
-    except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install '.[worker]' in the clone") from error
+    """Bring the database to the newest schema; show and keep the operator's token if it had none."""
+    from potstill.storage.acts import bring_up
+    from service.operations import tokens
 
     bring_up(settings)
     token = tokens.ensure_operator_token(settings)
@@ -220,6 +214,9 @@ def run(options: UpOptions) -> int:
     Raises:
         CliError: port or folder taken, or the service's packages are not installed.
     """
+    for package in ("pydantic_settings", "sqlalchemy", "celery", "torch"):
+        if find_spec(package) is None:
+            raise CliError(f"{package} is not installed; pip install '.[worker]' in the clone")
     home = Home(options.home)
     home.make()
     home.lock()

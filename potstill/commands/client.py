@@ -8,7 +8,7 @@ import typer
 
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, find_url, operator
-from potstill.console import CliError, Group, Json, out, percent, print_json, show_list, show_one
+from potstill.console import CliError, Group, Json, out, parse_options, percent, print_json, show_list, show_one
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient, RunReport
@@ -26,6 +26,10 @@ def run(
     name: Annotated[str | None, typer.Option(help="This device's name; default: the host's name.")] = None,
     join_token: Annotated[
         str | None, typer.Option(envvar="POTSTILL_JOIN_TOKEN", help="Needed the first time only.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="POTSTILL_DEVICE_TOKEN", help="A token given anew (client reissue); needed once."),
     ] = None,
     state_dir: Annotated[Path | None, typer.Option(help="Where the device keeps its token and its work.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
@@ -45,6 +49,11 @@ def run(
     classes: Annotated[
         str | None,
         typer.Option(help="Your classes in the order of your labels, such as cat,dog,fox; if the task has names."),
+    ] = None,
+    prototype: Annotated[str | None, typer.Option(help="Which of several networks to train.")] = None,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(help="What the device has, key=value such as memory_mb=2048; decides between several networks."),
     ] = None,
     url: Url = None,
     as_json: Json = False,
@@ -66,6 +75,7 @@ def run(
         data,
         federation=federation,
         join_token=join_token,
+        token=token,
         name=name,
         rounds=rounds,
         device=device,
@@ -76,6 +86,8 @@ def run(
         ca_file=ca_file,
         insecure_http=insecure_http or None,
         classes=None if classes is None else [name.strip() for name in classes.split(",")],
+        prototype=prototype,
+        capabilities=parse_options(capability or [], "--capability"),
     )
     if as_json:
         print_json(asdict(report))

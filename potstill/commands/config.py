@@ -14,6 +14,7 @@ OTHERS = {
     "POTSTILL_URL": "where the service is, for commands and devices",
     "POTSTILL_TOKEN": "operator's or viewer's token, for commands",
     "POTSTILL_JOIN_TOKEN": "join token, for devices",
+    "POTSTILL_DEVICE_TOKEN": "token that was given a device anew, for its next start",
     "POTSTILL_CA_FILE": "PEM file of the certificates that commands and devices trust",
     "POTSTILL_DATA_DIR": "folder of the data sets of simulate and evidence",
     "POTSTILL_COMMIT": "commit of the code, for provenance, where there is no clone",

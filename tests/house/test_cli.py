@@ -309,6 +309,23 @@ def test_spec_prints_a_body_that_create_takes(service: Service) -> None:
     assert (sent["name"], sent["task"]["num_classes"], sent["recipe"]["name"]) == ("again", 10, "fedgo")
 
 
+def test_a_device_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    heard: dict[str, Any] = {}
+
+    def run(url: str, data: Path, **options: Any) -> RunReport:
+        heard.update(options, url=url, data=data)
+        return RunReport("finished", "cli_1", "ward-7", "fed_1", 120)
+
+    monkeypatch.setattr("client_sdk.train_and_push", run, raising=False)
+    monkeypatch.setenv("POTSTILL_DEVICE_TOKEN", "pst_dev_1")
+    (tmp_path / "mine.npz").touch()
+    arguments = "--federation fed_1 --data mine.npz --prototype large --capability memory_mb=2048 --capability gpu=true"
+    result = call("client", "run", "--url", "http://127.0.0.1:1", *arguments.split())
+    assert result.exit_code == 0 and "loading PyTorch" in result.stderr and "ward-7" in result.stdout
+    assert (heard["token"], heard["prototype"]) == ("pst_dev_1", "large")
+    assert heard["capabilities"] == {"memory_mb": 2048, "gpu": True}
+
+
 def test_bench_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("potstill.bench.find_spec", lambda name: None)
     result = call("bench")

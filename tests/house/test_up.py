@@ -32,6 +32,13 @@ def test_the_address_is_said_before_the_database_is_looked_at(
     assert not (tmp_path / "home" / "url").exists()
 
 
+def test_what_is_not_installed_is_said_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("potstill.up.find_spec", lambda name: None if name == "celery" else name)
+    with pytest.raises(CliError, match=r"celery is not installed; pip install '\.\[worker\]'"):
+        up.run(UpOptions(home=tmp_path / "home"))
+    assert not (tmp_path / "home").exists()
+
+
 def test_the_children_log_what_the_setting_says(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as listener:
         api, worker = children(listener, {}, Settings(home=tmp_path, log_level="warning"))
