@@ -30,10 +30,6 @@ from tests.conformance.files import (
 CASES = Cases()
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
-
-
 @CASES.add("control", 200)
 def plain(s: Schema, n: Notes) -> bytes:
     """a correct update"""
@@ -177,7 +173,7 @@ def a_name_twice(s: Schema, n: Notes) -> bytes:
     """a tensor is in the header twice, with other bytes each time"""
     tree, data = head(entries(s), n)
     name = vector(s)
-    size = _size(s[name][1]) * 4
+    size = math.prod(s[name][1]) * 4
     again = {"dtype": "F32", "shape": list(s[name][1]), "data_offsets": [len(data), len(data) + size]}
     text = json.dumps(tree)[:-1] + f", {json.dumps(name)}: {json.dumps(again)}}}"
     return raw(text.encode(), data + np.full(size // 4, 9.0, "<f4").tobytes())

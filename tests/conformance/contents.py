@@ -23,10 +23,6 @@ from tests.conformance.files import (
 CASES = Cases()
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
-
-
 @CASES.add("values", named=("{matrix}",))
 def one_nan(s: Schema, n: Notes) -> bytes:
     """one NaN in one weight"""
@@ -103,7 +99,7 @@ def no_tensors(s: Schema, n: Notes) -> bytes:
 def flattened(s: Schema, n: Notes) -> bytes:
     """a weight with all its values on one axis"""
     name = matrix(s)
-    return replaced(s, n, name, "F32", (_size(s[name][1]),), arrays(s, 1)[name].tobytes())
+    return replaced(s, n, name, "F32", (math.prod(s[name][1]),), arrays(s, 1)[name].tobytes())
 
 
 @CASES.add("shapes", named=("{matrix}",))
@@ -125,7 +121,7 @@ def other_classes(s: Schema, n: Notes) -> bytes:
     """a head for another number of classes"""
     name = list(s)[-1]
     shape = (s[name][1][0] - 3, *s[name][1][1:])
-    return replaced(s, n, name, "F32", shape, bytes(4 * _size(shape)))
+    return replaced(s, n, name, "F32", shape, bytes(4 * math.prod(shape)))
 
 
 @CASES.add("shapes", named=("num_batches_tracked",))
@@ -167,7 +163,7 @@ def bfloat16(s: Schema, n: Notes) -> bytes:
 def float8(s: Schema, n: Notes) -> bytes:
     """one weight as float8"""
     name = matrix(s)
-    return replaced(s, n, name, "F8_E4M3", s[name][1], b"\x38" * _size(s[name][1]))
+    return replaced(s, n, name, "F8_E4M3", s[name][1], b"\x38" * math.prod(s[name][1]))
 
 
 @CASES.add("dtypes", 200, 422, named=("F64",))

@@ -2,8 +2,6 @@
 
 import json
 import struct
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,22 +15,9 @@ from contract.tensors import (
     TensorError,
     header_length,
     parse_header,
-    write_file,
 )
 
 from .tensor_files import ARRAYS, feed, raw
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., bytes]:
-    """Return a function that gives the bytes of a written file."""
-
-    def write(arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-        write_file(tmp_path / "made.safetensors", arrays, metadata)
-        return (tmp_path / "made.safetensors").read_bytes()
-
-    return write
-
 
 # ----------------------------------------------------------------------------------------------------------- headers
 ENTRY = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}

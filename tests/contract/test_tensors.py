@@ -1,6 +1,5 @@
 """The one reader of safetensors files: against the library, values, comparison, files in blocks."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,6 @@ from contract.tensors import (
 )
 
 from .tensor_files import ARRAYS, F32, feed
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., bytes]:
-    """Return a function that gives the bytes of a written file."""
-
-    def write(arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-        write_file(tmp_path / "made.safetensors", arrays, metadata)
-        return (tmp_path / "made.safetensors").read_bytes()
-
-    return write
 
 
 # --------------------------------------------------------------------------------------------- writing and reading

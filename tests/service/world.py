@@ -9,6 +9,7 @@ import numpy as np
 from sqlalchemy import func, select
 
 from contract.tensors import write_file
+from contract.wire.problems import TYPE_PREFIX
 from service.app import create_app
 from service.config import Settings
 from service.infra.blobs import Blobs, digest_of
@@ -21,6 +22,11 @@ from .forge import Arrays, Forge
 from .site import Site
 
 TASK = {"kind": "classification", "num_classes": 3, "input": {"shape": [2], "dtype": "float32"}}
+
+
+def refused(response: httpx.Response) -> tuple[int, str]:
+    """Return status and kind of a problem."""
+    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from contract.wire.problems import TYPE_PREFIX
 from service.operations import jobs, overlap, publishing, sweep
 from service.persistence.tables import JobRow
 
@@ -82,7 +81,3 @@ def states(world: Any, fed: Any) -> list[str]:
 def fail(world: Any, job: JobRow) -> None:
     with world.store.write() as session:
         publishing.give_up(session, jobs.held(session, job.id, job.fence), "non_finite", "teacher 'a'")
-
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)

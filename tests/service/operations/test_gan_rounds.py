@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from contract.wire.problems import TYPE_PREFIX
 from service.config import Settings
 from service.infra.blobs import digest_of
 from service.operations import gan, jobs, publishing, reading, sweep
@@ -13,11 +12,9 @@ from service.persistence.tables import GanUpdateRow
 from worker.ledger import Claimed, Ledger
 from worker.specs import GeneratorSpec
 
+from ..world import refused
+
 SMALL = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
-
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
 
 
 def training(world: Any, *names: str, rounds: int = 2, **plan: Any) -> Any:

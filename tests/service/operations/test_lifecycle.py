@@ -5,17 +5,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from contract.wire.problems import TYPE_PREFIX
 from service.operations import federations, jobs, publishing, sweep
 from service.persistence.tables import JobRow, RoundRow
+
+from ..world import refused
 
 
 def sweep_now(world: Any) -> None:
     sweep.sweep(world.store, world.settings.max_attempts)
-
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
 
 
 def test_from_creation_to_the_end(world: Any) -> None:

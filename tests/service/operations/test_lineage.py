@@ -5,12 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.wire.problems import TYPE_PREFIX
 from service.operations import jobs, publishing, reading
 
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
+from ..world import refused
 
 
 def publish(world: Any, fed: Any, seed: int, **more: Any) -> None:

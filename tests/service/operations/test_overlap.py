@@ -6,7 +6,8 @@ from sqlalchemy import select
 
 from service.persistence.tables import JobRow
 
-from .overlapping import NAMES, ahead, answer, end, everybody, groups_of, hand_over, refused, start, states, sweep_now
+from ..world import refused
+from .overlapping import NAMES, ahead, answer, end, everybody, groups_of, hand_over, start, states, sweep_now
 
 
 # -------------------------------------------------------------------------------------------------------- two rounds

@@ -14,20 +14,8 @@ from service.persistence.tables import RoundRow
 from worker.ledger import Claimed, Ledger
 from worker.specs import Handover, JobFailure
 
-from .overlapping import (
-    NAMES,
-    ahead,
-    answer,
-    end,
-    everybody,
-    fail,
-    groups_of,
-    hand_over,
-    refused,
-    start,
-    states,
-    sweep_now,
-)
+from ..world import refused
+from .overlapping import NAMES, ahead, answer, end, everybody, fail, groups_of, hand_over, start, states, sweep_now
 
 
 # ------------------------------------------------------------------------------------------------------------ the end

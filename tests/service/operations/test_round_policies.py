@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from contract.wire.problems import TYPE_PREFIX
 from service.domain.selection import ranking
 from service.operations import clients, clock, federations, hearing, jobs, lifecycle, publishing, sweep
 from service.operations import updates as deliveries
 from service.persistence.tables import JobRow, RoundRow
+
+from ..world import refused
 
 READERS = (clients, jobs, sweep, federations, lifecycle, publishing, deliveries, hearing)
 
@@ -32,10 +33,6 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 def sweep_now(world: Any) -> None:
     sweep.sweep(world.store, world.settings.max_attempts)
-
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
 
 
 def beat(world: Any, fed: Any, name: str, **progress: int) -> Any:

@@ -5,13 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.wire.problems import TYPE_PREFIX
+from ..world import refused
 
 F32 = np.float32
-
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
 
 
 def test_a_data_set_is_described(world: Any) -> None:

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from contract.wire.problems import TYPE_PREFIX
 from service.persistence.tables import Base
 
-
-def refused(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["type"].removeprefix(TYPE_PREFIX)
+from ..world import refused
 
 
 def test_the_same_key_with_the_same_body_gets_the_first_answer(world: Any) -> None:

@@ -1,0 +1,20 @@
+"""What tests of the contract share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.tensors import write_file
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., bytes]:
+    """Return a function that gives the bytes of a written file."""
+
+    def write(arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
+        write_file(tmp_path / "made.safetensors", arrays, metadata)
+        return (tmp_path / "made.safetensors").read_bytes()
+
+    return write
