@@ -19,13 +19,11 @@ class Peer:
 
     Attributes:
         address: where it is; what a trusted proxy says, else the other end of the connection.
-        is_local: on this machine.
         is_tls: its connection is encrypted, here or at a trusted proxy that says so.
         is_private: TLS, or a trusted proxy that says nothing against it, or this machine.
     """
 
     address: str
-    is_local: bool
     is_tls: bool
     is_private: bool
 
@@ -49,13 +47,13 @@ def resolve(scope: Scope, headers: Headers, trusted: tuple[Network, ...]) -> Pee
     host = (scope.get("client") or ("", 0))[0]
     other_end, tls = _parse(host), scope.get("scheme") == "https"
     if other_end is None:  # a socket in the file system, or a program in this process
-        return Peer(host, True, tls, True)
+        return Peer(host, tls, True)
     if not _is_in(other_end, trusted):
-        return Peer(str(other_end), other_end.is_loopback, tls, tls or other_end.is_loopback)
+        return Peer(str(other_end), tls, tls or other_end.is_loopback)
     said = headers.getlist("x-forwarded-proto")
     scheme = said[-1].rpartition(",")[2].strip().lower() if said else ""
     client = _forwarded(headers, other_end, trusted)
-    return Peer(str(client), False, tls or scheme == "https", tls or scheme in ("https", ""))
+    return Peer(str(client), tls or scheme == "https", tls or scheme in ("https", ""))
 
 
 def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
