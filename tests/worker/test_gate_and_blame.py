@@ -10,7 +10,8 @@ from contract.recipes import presets
 from contract.tensors import TensorFile, write_file
 from contract.wire.plans import Gate
 from worker.pipeline import run
-from worker.specs import JobFailure, UpdateSpec
+from worker.pipeline.networks import build_network, outputs, read_inputs
+from worker.specs import Datasets, JobFailure, NetworkRef, UpdateSpec
 
 SHORT = {"schedule": {"epochs": 1, "batch_size": 8}}
 
@@ -108,3 +109,21 @@ def test_a_finite_value_that_overflows_later_is_somebodys(federation: Any, tmp_p
     assert list(result.metrics["excluded"]) == [liar.client]
     honest = run(made.spec("honest", [first, third]), ignore)
     assert result.models["main"].read_bytes() == honest.models["main"].read_bytes()
+
+
+@pytest.mark.parametrize("steps", range(48, 53))
+def test_a_student_that_is_no_longer_finite_anywhere_is_no_result(federation: Any, tmp_path: Path, steps: int) -> None:
+    """Between the last finite loss and the first weight that is not, its network overflows on the server's samples."""
+    wild = {"optimizer": {"kind": "sgd", "lr": 10, "momentum": 0.99}, "steps": steps, "batch_size": 8, "lr": "constant"}
+    recipe = presets.build("feddf", {"schedule": wild | {"clip_norm": None}})
+    network = {"architecture": "mlp", "options": {"hidden": [8]}}
+    world = federation(tmp_path, recipe, None, {"main": network})
+    inputs = read_inputs(world.datasets.unlabeled, world.task, "unlabeled")
+    world.datasets = Datasets(unlabeled=world.datasets.unlabeled)  # and no set on which it would be measured
+    try:
+        made = world.round().models["main"]
+    except JobFailure as failure:
+        assert failure.code == "non_finite"
+        return
+    module = build_network(NetworkRef(**network, weights=made), world.task, "cpu", owner="student")
+    assert [len(values) for _, values in outputs(module, inputs, "cpu", owner="student")] == [len(inputs)]

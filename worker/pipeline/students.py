@@ -20,7 +20,7 @@ from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import Lesson, require_finite, teach
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.labels import Ensemble
-from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
+from worker.pipeline.networks import BATCH, accuracy, build_network, outputs, read_inputs, read_labels
 from worker.specs import NetworkRef
 
 
@@ -133,6 +133,8 @@ def _teach(job: Round, student: Student, lesson: Lesson) -> None:
             module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
             figures = teach(module, lesson, job.phases.step, bookmark)
             require_finite(module, student.owner)
+            for _ in outputs(module, lesson.inputs[:BATCH], job.device, owner=student.owner):
+                pass  # finite weights may give none of a finite output; devices would be the first to see it
             write_like(state_arrays(module.state_dict()), base, target)
     job.metrics["distil"][student.name] = figures
     job.models[student.name] = target
