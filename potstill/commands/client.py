@@ -107,8 +107,10 @@ def _counts(text: str | None) -> list[int] | None:
 def summary(report: "RunReport") -> str:
     """Return a run report as one line."""
     accuracy = "" if report.accuracy is None else f"; accuracy of the final model {percent(report.accuracy)}"
+    spent = "" if report.epsilon is None else f"; epsilon spent {report.epsilon:.2f}"
     model = "" if report.model_path is None else f"\nits model: {report.model_path}"
-    return f"federation {report.state}; {report.rounds_trained} updates of {report.client_name} taken{accuracy}{model}"
+    taken = f"{report.rounds_trained} updates of {report.client_name} taken"
+    return f"federation {report.state}; {taken}{accuracy}{spent}{model}"
 
 
 @app.command("list")

@@ -273,17 +273,22 @@ def how_far(job: Job) -> str | None:
     return f"{at.phase}, {at.step} of {at.of}{left}"
 
 
-def _work(client: "OperatorClient", federation_id: str) -> str | None:
-    """Say what the worker does for a federation, or what it waits for."""
+def _work(client: "OperatorClient", found: Federation) -> str | None:
+    """Say what the worker does for a federation, or what it waits for: a worker, or devices."""
     running = list(client.each(client.jobs, state="running"))
     queued = list(client.each(client.jobs, state="queued"))
     for job in running:
-        if job.federation_id == federation_id:
+        if job.federation_id == found.id:
             return f"now: {how_far(job) or job.kind}"
-    if any(job.federation_id == federation_id for job in queued):
+    if any(job.federation_id == found.id for job in queued):
         if running:
             return f"waiting for a worker: {len(running)} job(s) of other federations run"
         return "waiting for a worker"
+    if found.state == "running" and found.current_round is not None:
+        newest = client.round(found.current_round)
+        if newest.state == "collecting":
+            here = f"{newest.answered} of {newest.asked} devices answered"
+            return f"now: round {newest.index} collects until {newest.deadline_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}, {here}"
     return None
 
 
@@ -292,7 +297,7 @@ def show(federation: Ref, url: Url = None, token: Token = None, as_json: Json = 
     """Show one federation with its accuracy per round."""
     with operator(url, token) as client:
         found = client.federation(resolve(client, federation))
-        work = None if as_json else _work(client, found.id)
+        work = None if as_json else _work(client, found)
     if as_json:
         print_json(found)
         return

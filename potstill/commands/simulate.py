@@ -66,7 +66,7 @@ def simulate(
         tree["local"] = nest(parse_options(local, "--local"))
     _recipes(tree, recipe or [], option or [])
     experiment = _experiment(tree)
-    names = ", ".join(each.title for each in experiment.recipes)
+    names = "; ".join(each.title for each in experiment.recipes)
     print(
         f"{names} on {experiment.data}: {experiment.seeds} seed(s), {experiment.rounds} rounds, into {out}", flush=True
     )

@@ -9,7 +9,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from client_sdk import RunReport
+from client_sdk import RoundReport, RunReport
 from contract.wire.federations import FederationCreate
 from potstill import connection
 from potstill.cli import app
@@ -394,3 +394,8 @@ def test_tables_tell_times_in_utc(service: Service) -> None:
     made = {"id": "tok_1", "name": "wall", "role": "viewer", "created_at": "2026-01-01T01:30:00+01:00"}
     service.on("GET", "/v1/tokens", {"items": [made], "next": None})
     assert "2026-01-01 00:30:00Z" in call("token", "list").output
+
+
+def test_a_private_device_says_what_it_has_spent() -> None:
+    done = RoundReport(1, "rnd_1", 0.5, 0.5, 10, 120, 1.0, uploaded=True, epsilon=3.14159)
+    assert "epsilon spent 3.14" in summary(RunReport("finished", "cli_1", "ward-7", "fed_1", 120, rounds=[done]))

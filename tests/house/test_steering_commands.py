@@ -44,6 +44,15 @@ def test_rounds_show_why_they_published_nothing(service: Service) -> None:
     assert "ward-7" in output and "lost" in output and "step 20 of 60" in output
 
 
+def test_a_federation_says_whom_its_round_waits_for(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1", FEDERATION | {"current_round": "rnd_2"})
+    service.on("GET", "/v1/jobs", {"items": [], "next": None})
+    open_round = ROUND | {"state": "collecting", "reason": None, "participants": []}
+    service.on("GET", "/v1/rounds/rnd_2", open_round)
+    output = call("federation", "show", "fed_1").output
+    assert "now: round 2 collects until 2026-01-01 00:00:00Z, 1 of 3 devices answered" in output
+
+
 def test_a_round_is_found_by_its_federation_and_number(service: Service) -> None:
     service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
     service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
