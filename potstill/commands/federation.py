@@ -287,8 +287,9 @@ def _work(client: "OperatorClient", found: Federation) -> str | None:
     if found.state == "running" and found.current_round is not None:
         newest = client.round(found.current_round)
         if newest.state == "collecting":
-            here = f"{newest.answered} of {newest.asked} devices answered"
-            return f"now: round {newest.index} collects until {newest.deadline_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}, {here}"
+            until = f"{newest.deadline_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+            answered = f"{newest.answered} of {newest.asked} devices answered"
+            return f"now: round {newest.index} collects until {until}, {answered}"
     return None
 
 
