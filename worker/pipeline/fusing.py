@@ -8,6 +8,7 @@ from contract.groups import copies, original
 from contract.recipes import parts
 from contract.tensors import Header
 from worker.parts import disco, robust, scaffold, server_optim
+from worker.parts.errors import PartError
 from worker.parts.fuse import Source, average_files, shares
 from worker.pipeline.job import Round, Update, header_of
 from worker.pipeline.updates import rename_tensors
@@ -21,7 +22,7 @@ def fuse(job: Round) -> None:
     """Average every prototype that has participants, by the recipe's rule; what the rule keeps goes into the state.
 
     Raises:
-        PartError: see the rules.
+        PartError: see the rules; it names the model.
         JobFailure: bad_option, where the rule lacks what it reads.
     """
     choice = job.spec.recipe.fuse
@@ -32,7 +33,10 @@ def fuse(job: Round) -> None:
     with job.phases.phase("average", of=len(job.present)):
         for done, prototype in enumerate(job.present, start=1):
             target = job.file(what, prototype.name)
-            weights |= FUSE[type(choice)](job, prototype.name, choice, target)
+            try:
+                weights |= FUSE[type(choice)](job, prototype.name, choice, target)
+            except PartError as error:
+                raise PartError(error.code, f"model {prototype.name!r}: {error.detail}") from error
             job.averages[prototype.name] = target
             job.phases.step(done)
     job.metrics["weights"] = weights
