@@ -23,7 +23,17 @@ class Norms:
             self._squares = self._squares * (self._scale / by) ** 2 + ((piece / by[:, None]) ** 2).sum(axis=1)
         self._scale = largest
 
+    @property
+    def finite(self) -> bool:
+        """Whether all vectors are; their norms may be too large for a number all the same."""
+        return bool(np.isfinite(self._scale).all())
+
     def values(self) -> Float:
-        """Return the norms [m]; infinite, or NaN, where they have no number."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(self._scale * np.sqrt(self._squares))
+        """Return the norms [m] of finite vectors; the largest number there is for one that has none."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.minimum(self._scale * np.sqrt(self._squares), np.finfo(np.float64).max))
+
+    def shares(self, length: float) -> Float:
+        """Return min(1, length / norm) [m] of finite vectors, also for norms that have no number; 1 for a norm of 0."""
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            return np.asarray(np.minimum(length / self._scale / np.sqrt(self._squares), 1.0))

@@ -153,15 +153,16 @@ def _best(order: list[int], keep: int) -> list[int]:
     return sorted(order[:keep])
 
 
-def clip_factors(norms: ArrayLike, max_norm: float) -> Float:
+def clip_factors(norms: Norms, max_norm: float) -> Float:
     """Return min(1, max_norm / norm) [m] for the clients' distances [m] from the round's model; 1 for a distance of 0.
 
     Raises:
         PartError: bad_option (max_norm not positive), non_finite.
     """
     option("the largest norm", max_norm, open_low=True)
-    sizes = finite("distances from the round's model", floats("norms", norms, 1))
-    return np.asarray(max_norm / np.maximum(sizes, max_norm))
+    if not norms.finite:
+        raise PartError("non_finite", "distances from the round's model: one is too large for a number.")
+    return norms.shares(max_norm)
 
 
 def clipped_mean(
@@ -187,7 +188,7 @@ def clipped_mean(
     moves = values - start
     norms = Norms(len(moves))
     norms.add(moves.reshape(len(moves), -1))
-    factors = clip_factors(norms.values(), max_norm)
+    factors = clip_factors(norms, max_norm)
     return np.asarray(start + np.tensordot(factors * np.asarray(shares([num_samples[i] for i in kept])), moves, axes=1))
 
 
@@ -303,7 +304,7 @@ def clipped_mean_files(sources: Sequence[Source], previous: Path, output: Path, 
         with np.errstate(over="ignore"):  # a distance that is no number is refused below
             for block in blocks(base, len(ordered) + 1, lambda name: is_parameter(base, name)):
                 norms.add(updates.floats(block) - old.floats(block)[0])
-        clipped = parts * clip_factors(norms.values(), max_norm)
+        clipped = parts * clip_factors(norms, max_norm)
         for block in blocks(base, len(ordered) + 1):
             if not block.floating:
                 writer.write(block.name, _lower_median(updates.raw(block)))

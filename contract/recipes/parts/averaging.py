@@ -116,7 +116,7 @@ class FuseKrum(Part):
 
     kind: Literal["krum"] = "krum"
     byzantine: int = Field(1, ge=0, description="f, clients that may lie; needs at least 2 f + 3 updates")
-    keep: int = Field(1, ge=1, description="updates averaged")
+    keep: int = Field(1, ge=1, description="updates averaged; with more than m - f of m, a liar's may be among them")
 
 
 class FuseClippedMean(Part):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from worker.parts import robust
 from worker.parts.errors import PartError
+from worker.parts.norms import Norms
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -172,6 +173,33 @@ def test_clipping_of_values_whose_squares_are_no_numbers(
     made = read_state(tmp_path / "out")["w"]
     np.testing.assert_allclose(made, np.full(3000, size / np.sqrt(3000)), rtol=1e-12)  # both have the norm `size`
     np.testing.assert_allclose(robust.clipped_mean([each["w"] for each in given], base["w"], [1, 1], size), made)
+
+
+@pytest.mark.parametrize("max_norm", [1e-3, 1.0, 1e5])
+def test_no_liar_stops_a_clipped_mean_by_a_norm_that_is_no_number(
+    max_norm: float, read_state: Any, write: Any, sources: Any, tmp_path: Path
+) -> None:
+    """||1.7e308 of 3000 values|| is beyond float64; the liar's move has the norm `max_norm` like any long one's."""
+    base, liar = {"w": np.zeros(3000)}, {"w": np.full(3000, -1.7e308)}
+    norms = robust.clipped_mean_files(sources([base, liar]), write("base", base), tmp_path / "out", max_norm)
+    assert list(norms.values()) == [0.0, np.finfo(np.float64).max]
+    expected = np.full(3000, -max_norm / np.sqrt(3000) / 2)
+    np.testing.assert_allclose(read_state(tmp_path / "out")["w"], expected, rtol=1e-9)
+    np.testing.assert_allclose(robust.clipped_mean([base["w"], liar["w"]], base["w"], [1, 1], max_norm), expected, 1e-9)
+
+
+@given(SEEDS, st.sampled_from([1e-300, 1e-3, 1.0, 1e3, 1e300]))
+def test_shares_of_norms_are_the_quotients(seed: int, length: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(5, 12)) * 10.0 ** rng.integers(-150, 150, (5, 1))
+    vectors[0] = 0.0
+    norms = Norms(5)
+    norms.add(vectors[:, :5])
+    norms.add(vectors[:, 5:])
+    lengths = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(norms.values(), lengths, rtol=1e-12)
+    quotients = [1.0, *(min(1.0, length / float(each)) if each > length else 1.0 for each in lengths[1:])]
+    np.testing.assert_allclose(norms.shares(length), quotients, rtol=1e-9, atol=1e-300)
 
 
 def test_a_distance_that_is_no_number_is_refused(write: Any, sources: Any, tmp_path: Path) -> None:
