@@ -42,8 +42,9 @@ tasks.register(app, _LateRunner())
 
 
 @signals.after_setup_logger.connect  # type: ignore[untyped-decorator]
-def _universal_times(logger: logging.Logger, **kwargs: Any) -> None:
-    """Let the log tell UTC, as the API's does."""
+def _as_the_api_does(logger: logging.Logger, **kwargs: Any) -> None:
+    """Let the log tell UTC, and no less than the setting says, whatever the command line of Celery does."""
+    logger.setLevel(settings.log_level.upper())
     for handler in logger.handlers:
         if handler.formatter is not None:
             handler.formatter.converter = time.gmtime
