@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.infra.doors import doors
+
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 30.0
@@ -33,15 +35,21 @@ class BoundedHttp(HttpToolsProtocol):
         self._watch: asyncio.TimerHandle | None = None
         self._unsent: tuple[int, int] = (0, 0)  # bytes that wait for the client, and how often it has taken some
         self._taken = 0
+        self._address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock of the first request."""
+        """Start the clock of the first request, unless there are too many connections."""
         super().connection_made(transport)
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        if not doors().enter(self._address):
+            transport.abort()
+            return
         self._clock = self.loop.call_later(HEAD_SECONDS, self._refuse, _TOO_SLOW)
         self._watch = self.loop.call_later(STALL_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
+        doors().leave(self._address)
         self._stop_clock()
         if self._watch is not None:
             self._watch.cancel()

@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from service.infra import protocol
+from service.infra.doors import Doors
 
 Connect = Callable[[], socket.socket]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -166,3 +167,22 @@ def _received(link: socket.socket, pause: float = 0.0) -> int:
     except ConnectionResetError:
         pass
     return seen
+
+
+def test_of_one_address_only_so_many_stay_connected(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Doors(together=10, each=3, free=())
+    monkeypatch.setattr(protocol, "doors", lambda: few)
+    links = [connect() for _ in range(5)]
+    stay, go = links[:3], links[3:]
+    assert [link.recv(1) for link in go] == [b""] * 2
+    for link in stay:
+        link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert _answer(link).endswith(b"headers 1")
+    for link in links:
+        link.close()
+    until = time.monotonic() + 10
+    while few._open and time.monotonic() < until:
+        time.sleep(0.01)
+    fresh = connect()
+    fresh.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert _answer(fresh).endswith(b"headers 1")
