@@ -4,6 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.tensors import FLOATS, Header, TensorError
 from contract.wire import federations as wire_federations
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
@@ -107,6 +108,23 @@ def listing(
     rows, following = page(session, query, ModelRow.id, limit, after)
     current = _current(session, [row.id for row in rows])
     return [_describe(row, current) for row in rows], following
+
+
+def check_header(header: Header) -> None:
+    """Refuse a file without a tensor that could be trained.
+
+    Raises:
+        TensorError: code 'tensors'.
+    """
+    if not any(info.dtype in FLOATS and info.numel for info in header.tensors.values()):
+        wanted = sorted(FLOATS)
+        raise TensorError(
+            "tensors",
+            f"there is nothing to train: the file's {len(header.tensors)} tensors hold no values in "
+            f"{', '.join(wanted)}; send the network's state dict",
+            expected=wanted,
+            actual=sorted({info.dtype for info in header.tensors.values()}),
+        )
 
 
 def import_file(session: Session, digest: str, size: int, architecture: str | None, most: int = 10_000) -> ModelRow:

@@ -78,7 +78,7 @@ async def import_model(
             architectures.find(architecture)
         except ValueError as error:
             raise invalid_field("architecture", str(error)) from None
-    async with receive(source, lambda: None) as upload:
+    async with receive(source, lambda: None, models.check_header) as upload:
         return await run_in_threadpool(_import, services, caller, key, architecture, upload)
 
 

@@ -109,6 +109,10 @@ def test_imports_that_are_refused_leave_nothing(world: Any) -> None:
     bodies = [world.forge.pack(arrays), world.forge.pack(world.forge.arrays())[:-2], b"\x80\x04pickle", b""]
     for body in bodies:
         assert world.op("POST", "/v1/models", body=body).status_code == 422
+    for nothing in ({}, {"steps": np.array(3)}, {"w": np.zeros((0, 4), np.float32)}):
+        problem = world.op("POST", "/v1/models", body=world.forge.pack(nothing)).json()
+        assert problem["type"].endswith("invalid-tensors") and "nothing to train" in problem["detail"]
+        assert "F32" in problem["expected"]
     response = world.op("POST", "/v1/models?architecture=nope", body=world.forge.pack(world.forge.arrays()))
     assert response.status_code == 422
     assert response.json()["field"] == "architecture"
