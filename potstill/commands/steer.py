@@ -53,4 +53,7 @@ def rollback(
         raise CliError("name --round or --rounds, one of the two")
     with operator(url, token) as client:
         found = client.rollback_federation(resolve(client, federation), round=to_round, rounds=rounds)
+        made = {} if as_json else {name: client.model(ref.id).round for name, ref in found.models.items()}
     show_one(found, as_json, _tell)
+    for name, index in made.items():
+        out().print(f"devices get {name} as it was {f'after round {index}' if index else 'before the first round'}")

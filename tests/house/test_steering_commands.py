@@ -102,6 +102,17 @@ def test_steering_sends_what_was_said(service: Service) -> None:
     assert (wrong.exit_code, "one of the two" in wrong.stderr) == (1, True)
 
 
+def test_a_rollback_says_what_devices_get(service: Service) -> None:
+    keys = ("id", "digest", "size", "url")
+    models = {"main": {name: MODEL[name] for name in keys}}
+    service.on("POST", "/v1/federations/fed_1/rollback", FEDERATION | {"models": models})
+    service.on("GET", "/v1/models/mdl_1", MODEL)
+    assert call("federation", "rollback", "fed_1", "--rounds", "1").output.splitlines() == [
+        "digits: running, round 2 of 10",
+        "devices get main as it was after round 1",
+    ]
+
+
 def rows(output: str) -> list[list[str]]:
     return [line.split() for line in output.splitlines()]
 
