@@ -85,7 +85,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a job with early stopping ended."""
+    """Where a job with early stopping ended, and whether patience ended it, be it at the very last step."""
 
     stop_step: int
     best_step: int
@@ -111,7 +111,7 @@ def replay_early_stop(accuracies: Sequence[float], eval_every: int, patience: in
             break
         watch = watch.seen(step, accuracy)
         if watch.exhausted(step, patience):
-            return Stop(step, watch.best_step, stopped_early=step < total)
+            return Stop(step, watch.best_step, stopped_early=True)
     return Stop(total, watch.best_step, stopped_early=False)
 
 

@@ -63,6 +63,8 @@ def test_a_nan_accuracy_is_no_improvement() -> None:
 def test_replay_by_hand() -> None:
     """Evaluations at 2, 4, 6; the best is at 2, patience 4 ends it at 6."""
     assert schedules.replay_early_stop([0.9, 0.8, 0.7, 1.0], 2, 4, 100) == schedules.Stop(6, 2, True)
+    assert schedules.replay_early_stop([0.9, 0.8, 0.7], 2, 4, 6) == schedules.Stop(6, 2, True)
+    assert schedules.replay_early_stop([0.9, 0.8], 2, 4, 5) == schedules.Stop(5, 2, False)
 
 
 @pytest.mark.parametrize(("every", "patience", "total", "code"), [(0, 1, 9, "bad_option"), (1, 1, 0, "no_steps")])
