@@ -1,5 +1,6 @@
 """The event feed: a live stream for people and programs that look on, pages for those that poll."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -90,12 +91,26 @@ def _json(body: BaseModel) -> Any:
     return body.model_dump(mode="json")
 
 
-async def _news(services: Parts, federation_id: str | None, position: int) -> tuple[list[Event], int, bool]:
+async def _next_page(
+    services: Parts, caller: Principal, federation_id: str | None, position: int, limit: int
+) -> EventPage:
+    """Read a page when it is the caller's turn: many streams that are far behind do not take every thread."""
+    while not await services.turns.take(caller.id):
+        await asyncio.sleep(1)
+    try:
+        return await run_in_threadpool(_page, services, federation_id, position, limit)
+    finally:
+        services.turns.give(caller.id)
+
+
+async def _news(
+    services: Parts, caller: Principal, federation_id: str | None, position: int
+) -> tuple[list[Event], int, bool]:
     """Return what comes after a position, where that leads, and whether it took a look at the database."""
     recent = services.feed.after(position)
     if recent is not None:
         return [e for e in recent[0] if federation_id in (None, e.federation_id)], recent[1], False
-    page = await run_in_threadpool(_page, services, federation_id, position, _PAGE)
+    page = await _next_page(services, caller, federation_id, position, _PAGE)
     return page.items, page.next, True
 
 
@@ -129,7 +144,7 @@ async def _lines(services: Parts, caller: Principal, federation_id: str | None, 
     looked = spoke
     with feed.viewer():
         yield "retry: 2000\n\n"
-        first = await run_in_threadpool(_page, services, federation_id, position, 1)
+        first = await _next_page(services, caller, federation_id, position, 1)
         if first.missed:
             yield _passing("missed", {"after": position})
         while not feed.closing and time.monotonic() < end:
@@ -138,7 +153,7 @@ async def _lines(services: Parts, caller: Principal, federation_id: str | None, 
                 if not await run_in_threadpool(_is_good, services, caller):
                     break
             bell = feed.bell
-            found, ahead, by_itself = await _news(services, federation_id, position)
+            found, ahead, by_itself = await _news(services, caller, federation_id, position)
             lines = [_frame(event) for event in found]
             position = max(position, ahead)
             progress = _progress(feed.jobs, federation_id)

@@ -1,6 +1,7 @@
 """The event feed over HTTP: pages, streams, replay, two replicas, a clean end."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from client_sdk.events import Message, messages
+from service.api.routes import events as routes
 from service.operations import jobs
 
 from ..world import Fed, World
@@ -195,6 +197,34 @@ def test_a_token_that_takes_many_streams_leaves_some_for_others(narrow: World) -
     assert narrow.site.request("GET", "/v1/events?format=json", token=other).status_code == 200
     narrow.services.feed.close()
     assert sorted(future.result(10).status_code for future in greedy) == [200] * 2 + [429] * 8
+
+
+@pytest.mark.timeout(120)
+def test_streams_that_are_far_behind_leave_threads_to_others(
+    make_settings: Any, world_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, gate, at_work = world_of(make_settings(threads=6, requests_at_once=2)), threading.Event(), []
+    page = routes._page
+
+    def slow(*args: Any) -> Any:
+        at_work.append(1)
+        gate.wait(30)
+        return page(*args)
+
+    monkeypatch.setattr(routes, "_page", slow)
+    try:
+        streams = [Stream(world, "/v1/events?after=0") for _ in range(8)]
+        for stream in streams:
+            stream.until(lambda s: s.is_open)
+        assert world.op("GET", "/v1/token").status_code == 200
+        assert len(at_work) == 2
+        gate.set()
+        world.create()
+        for stream in streams:
+            stream.until(lambda s: "federation.created" in s.kinds)
+    finally:
+        gate.set()
+        world.close()
 
 
 @pytest.mark.parametrize("ended", ["revoked", "rotated", "expired"])
