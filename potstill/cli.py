@@ -8,6 +8,7 @@ import typer
 from potstill import __version__
 from potstill.commands import (
     audit,
+    catalogue,
     client,
     config,
     dataset,
@@ -53,6 +54,8 @@ app.add_typer(model.app, name="model")
 app.add_typer(job.app, name="job")
 app.add_typer(job.worker_app, name="worker")
 app.add_typer(dataset.app, name="dataset")
+app.add_typer(catalogue.recipe_app, name="recipe")
+app.add_typer(catalogue.architecture_app, name="architecture")
 app.add_typer(client.app, name="client")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")

@@ -42,8 +42,8 @@ class RoundsPlan(BaseModel):
         None,
         ge=1,
         le=1_000_000,
-        description="clients enrolled before the first round opens; default: clients_per_round if a count, "
-        "else min_updates",
+        description="clients enrolled before the first round opens, min_updates at least; default: clients_per_round "
+        "if a count, else min_updates",
     )
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400)
     on_deadline: OnDeadline = Field(
@@ -83,7 +83,7 @@ class RoundsPlan(BaseModel):
     def quorum(self) -> int:
         """Clients that must be enrolled before the first round opens."""
         if self.min_clients is not None:
-            return self.min_clients
+            return max(self.min_clients, self.min_updates)  # a round of fewer could only be skipped
         asked = self.clients_per_round
         return max(self.min_updates, int(asked)) if asked is not None and asked >= 1 else self.min_updates
 

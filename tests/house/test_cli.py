@@ -15,6 +15,7 @@ from potstill import connection
 from potstill.cli import app
 from potstill.commands.client import summary
 from potstill.console import CliError, nest, parse_options, size
+from service.api.routes.catalogue import list_architectures, list_recipes
 
 from .command_line import FEDERATION, Service, call
 
@@ -22,12 +23,14 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 COMMANDS = """
+    architecture: list
     audit: list verify
     client: assign forget list reissue revoke run
     dataset: add list remove
     federation: cancel create delete join-token list pause resume retention rollback show spec start watch
     job: cancel list retry show
     model: import list promote
+    recipe: list show
     round: close export list show
     token: create list revoke rotate
     worker: list
@@ -399,3 +402,20 @@ def test_tables_tell_times_in_utc(service: Service) -> None:
 def test_a_private_device_says_what_it_has_spent() -> None:
     done = RoundReport(1, "rnd_1", 0.5, 0.5, 10, 120, 1.0, uploaded=True, epsilon=3.14159)
     assert "epsilon spent 3.14" in summary(RunReport("finished", "cli_1", "ward-7", "fed_1", 120, rounds=[done]))
+
+
+def test_recipes_and_architectures_are_listed(service: Service) -> None:
+    recipes = [item.model_dump(mode="json") for item in list_recipes()]
+    service.on("GET", "/v1/recipes", recipes)
+    assert {line.split()[0] for line in call("recipe", "list").output.splitlines()[1:]} >= {"fedavg", "fedgo"}
+    shown = {line.split()[0]: line.split()[1:] for line in call("recipe", "show", "fedgo").output.splitlines()}
+    assert shown["distil.weigh.link"] == ["double_sigmoid"]
+    assert shown["distil.schedule.optimizer.betas"] == ["0.9,", "0.999"]
+    assert shown["epochs"] == ["30"]
+    unknown = call("recipe", "show", "nix")
+    assert unknown.exit_code == 1
+    assert "no recipe is called 'nix'; there are " in unknown.output and "fedgo" in unknown.output
+    service.on("GET", "/v1/architectures", [item.model_dump(mode="json") for item in list_architectures()])
+    lines = {line.split()[0]: line for line in call("architecture", "list").output.splitlines()}
+    assert "classifier" in lines["resnet-20"] and "common_head, norm, groups" in lines["resnet-20"]
+    assert "no" in lines["custom"].split()

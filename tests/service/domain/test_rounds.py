@@ -229,6 +229,7 @@ def test_over_many_rounds_everybody_is_asked_about_as_often() -> None:
         ({"clients_per_round": 5}, 5),
         ({"clients_per_round": 0.5, "min_updates": 2}, 2),
         ({"clients_per_round": 5, "min_clients": 8}, 8),
+        ({"min_clients": 2, "min_updates": 3}, 3),
         ({"clients_per_round": 2, "over_selection": 2.0, "min_updates": 4}, 4),
     ],
 )
