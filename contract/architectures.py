@@ -153,6 +153,7 @@ class Entry:
             have one, potstill's own are found by `contract.nn.registry`.
         server_side: whether the service can run the network.
         reads: what its samples are.
+        private: whether a device can train it by DP-SGD, if no BatchNorm is chosen among its options.
 
     Raises:
         ValueError: a name, role or builder that is not of the form above.
@@ -168,6 +169,7 @@ class Entry:
         server_side: bool = True,
         builder: str | None = None,
         reads: Reads = "anything",
+        private: bool = True,
     ):
         if not _NAME.fullmatch(name):
             raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
@@ -176,7 +178,7 @@ class Entry:
         if builder is not None and not _BUILDER.fullmatch(builder):
             raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
-        self.builder, self.reads = builder, reads
+        self.builder, self.reads, self.private = builder, reads, private
 
     def check_input(self, shape: list[int], dtype: str) -> None:
         """Refuse a task whose samples the network cannot read, as far as rank and type tell.
@@ -190,6 +192,23 @@ class Entry:
         if dtype != wanted or (ranks and len(shape) != ranks):
             form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
             raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
+
+    def check_private(self, options: Mapping[str, Any]) -> None:
+        """Refuse a network whose samples have no gradients of their own, which DP-SGD clips one by one.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        norm = getattr(self.options.model_validate(dict(options)), "norm", None)
+        if self.private and norm != "bn":
+            return
+        choices = self.options.model_json_schema().get("properties", {}).get("norm", {}).get("enum", [])
+        other = [choice for choice in choices if choice != "bn"]
+        remedy = (
+            f"give it the option norm={other[0]}" if other else "take one with GroupNorm, such as resnet-8 with norm=gn"
+        )
+        why = "its BatchNorm mixes the samples of a batch" if other else "no sample's share in its gradient can be told"
+        raise ValueError(f"{self.name!r} cannot be trained with local.privacy: {why}; {remedy}")
 
 
 class PluginError(RuntimeError):
@@ -261,6 +280,7 @@ _ENTRIES = (
         CnnDigitsOptions,
         "small convolutional net with BatchNorm for 8x8 images",
         reads="images",
+        private=False,
     ),
     Entry(
         "convnet",
@@ -295,7 +315,12 @@ _ENTRIES = (
         for n in (11, 16, 19)
     ),
     Entry(
-        "mobilenet-v2", "classifier", ClassifierOptions, "MobileNetV2 with the strides for 32x32 images", reads="images"
+        "mobilenet-v2",
+        "classifier",
+        ClassifierOptions,
+        "MobileNetV2 with the strides for 32x32 images",
+        reads="images",
+        private=False,
     ),
     Entry(
         "shufflenet-v2",
@@ -303,8 +328,9 @@ _ENTRIES = (
         ClassifierOptions,
         "ShuffleNetV2 1x with the stem for 32x32 images",
         reads="images",
+        private=False,
     ),
-    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words", reads="tokens"),
+    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words", reads="tokens", private=False),
     Entry(
         "transformer-tiny",
         "classifier",

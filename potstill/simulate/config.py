@@ -94,6 +94,7 @@ def resolve(config: SimulationConfig) -> FederationConfig:
             for each in request.prototypes
         ]
         rules.check_architectures(prototypes, recipe, request.task, "test" in config.server)
+        rules.check_privacy(prototypes, local)
         rules.check_groups(recipe, request.rounds)
         rules.check_server_model(request.server_model, request.prototypes, request.task)
     except DomainError as error:

@@ -199,6 +199,17 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
         _check_discriminators(recipe, task)
 
 
+def check_privacy(prototypes: list[Prototype], local: LocalPlan) -> None:
+    """Refuse networks that devices cannot train with differential privacy; each would refuse the round by itself."""
+    if local.privacy is None:
+        return
+    for number, prototype in enumerate(prototypes):
+        try:
+            architectures.find(prototype.architecture).check_private(prototype.options)
+        except ValueError as error:
+            raise invalid_field(f"prototypes.{number}.architecture", str(error)) from None
+
+
 def check_server_model(server: Prototype | None, prototypes: list[Prototype], task: Task) -> None:
     """Refuse a server model that the service cannot run, and a prototype that takes its name."""
     if server is not None:

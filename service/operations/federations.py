@@ -75,6 +75,7 @@ def create(
     rules.check_gate(request.rounds, refs)
     evaluates = refs.test is not None or request.rounds.gate is not None
     rules.check_architectures(request.prototypes, recipe, request.task, evaluates)
+    rules.check_privacy(request.prototypes, local)
     for id_ in _imported(request, recipe):
         models.still_there(models.get(session, id_))
     config = FederationConfig(

@@ -15,7 +15,9 @@ from torch import nn
 
 from client_sdk import data, errors, privacy
 from client_sdk.training import LocalResult, train_local
+from contract.architectures import CATALOGUE
 from contract.local import BinaryPrecision, FedGkdObjective, FedProxObjective, LocalPlan, MoonObjective, Privacy, Sgd
+from contract.nn import registry
 from contract.tensors import parse_header
 from contract.wire.federations import Task
 
@@ -184,3 +186,26 @@ def test_an_update_that_is_sent_again_costs_nothing_and_one_that_is_trained_agai
     service.round, service.updates = 1, []
     service.current = "mdl_0"
     assert take_part(rounds=1).epsilon > sent_again
+
+
+NETWORKS = [
+    (entry.name, {"norm": norm} if norm else {})
+    for entry in CATALOGUE.values()
+    if entry.role == "classifier" and entry.server_side
+    for norm in entry.options.model_json_schema()["properties"].get("norm", {}).get("enum", [""])
+]
+
+
+@pytest.mark.parametrize(("name", "options"), NETWORKS)
+def test_the_service_refuses_the_networks_that_a_device_would(name: str, options: dict[str, Any]) -> None:
+    """The catalogue, which knows no torch, and Opacus' own look at the network agree."""
+    reads = {"tokens": ([8], "int64")}.get(CATALOGUE[name].reads, ([3, 32, 32], "float32"))
+    task = Task.model_validate({"num_classes": 2, "input": {"shape": reads[0], "dtype": reads[1]}})
+    module = registry.build(name, options, task=task)
+    try:
+        privacy._check_module(privacy._opacus(), module)
+    except errors.ModelMismatch:
+        with pytest.raises(ValueError, match="local.privacy"):
+            CATALOGUE[name].check_private(options)
+    else:
+        CATALOGUE[name].check_private(options)

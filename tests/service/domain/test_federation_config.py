@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contract.local import LocalPlan
+from contract.local import LocalPlan, Privacy
 from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS, build
@@ -70,6 +70,16 @@ def test_a_custom_architecture_only_averages() -> None:
     for recipe, evaluates in ((PRESETS["feddf"].recipe, False), (PRESETS["fedavg"].recipe, True)):
         with pytest.raises(DomainError, match="cannot run 'custom'"):
             rules.check_architectures(prototypes, recipe, task, evaluates)
+
+
+def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_it() -> None:
+    networks = [{"name": "a", "architecture": "mlp"}, {"name": "b", "architecture": "resnet-8"}]
+    prototypes, private = request(prototypes=networks).prototypes, LocalPlan(privacy=Privacy())
+    rules.check_privacy(prototypes, LocalPlan())
+    rules.check_privacy(prototypes[:1], private)
+    with pytest.raises(DomainError, match="BatchNorm mixes .*; give it the option norm=gn") as caught:
+        rules.check_privacy(prototypes, private)
+    assert caught.value.members["field"] == "prototypes.1.architecture"
 
 
 @pytest.mark.parametrize(
