@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
-from contract.recipes.errors import RecipeError
 from contract.wire.federations import DatasetRefs, FederationCreate
 from potstill.console import CliError
 from service.domain import federation as rules
 from service.domain.errors import DomainError
 from service.domain.federation import FederationConfig
+from service.domain.mixture import check_mixture
 
 ROLES = ("unlabeled", "validation", "test")
 
@@ -77,39 +76,23 @@ def resolve(config: SimulationConfig) -> FederationConfig:
     request = config.federation
     try:
         recipe = rules.resolve_recipe(request.recipe, "validation" in config.server)
-        local = rules.resolve_local(request, recipe)
-        check_with_local(recipe, local)
-        check_with_data(
-            recipe,
-            has_validation="validation" in config.server,
-            has_unlabeled="unlabeled" in config.server,
-            has_server_model=request.server_model is not None,
-            is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
+        resolved = FederationConfig(
+            task=request.task,
+            prototypes=request.prototypes,
+            server_model=request.server_model,
+            recipe=recipe,
+            local=rules.resolve_local(request, recipe),
+            rounds=request.rounds,
+            datasets=DatasetRefs(),
         )
-        networks = [*request.prototypes, *([request.server_model] if request.server_model else [])]
-        check_with_networks(recipe, {each.name: each.options for each in networks})
-        check_with_rounds(recipe, request.rounds.min_updates)
         prototypes = [
             each.model_copy(update={"initial_model": each.name}) if each.name in config.initial_models else each
             for each in request.prototypes
         ]
-        rules.check_architectures(prototypes, recipe, request.task, "test" in config.server)
-        rules.check_privacy(prototypes, local)
-        rules.check_groups(recipe, request.rounds)
-        rules.check_server_model(request.server_model, request.prototypes, request.task)
+        check_mixture(resolved.model_copy(update={"prototypes": prototypes}), config.server.keys())
     except DomainError as error:
         raise SimulationError(error.detail) from error
-    except RecipeError as error:
-        raise SimulationError(f"{error.field}: {error}") from error
-    return FederationConfig(
-        task=request.task,
-        prototypes=request.prototypes,
-        server_model=request.server_model,
-        recipe=recipe,
-        local=local,
-        rounds=request.rounds,
-        datasets=DatasetRefs(),
-    )
+    return resolved
 
 
 def _check_names(config: SimulationConfig) -> None:

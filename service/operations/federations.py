@@ -6,9 +6,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.local import LocalPlan
-from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
-from contract.recipes.errors import RecipeError
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
 from contract.wire import federations as wire
@@ -16,6 +13,7 @@ from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.federation import FederationConfig
+from service.domain.mixture import check_mixture
 from service.domain.states import LIVE, ROUND, advance
 from service.infra import tokens
 from service.operations import audit, datasets, jobs, joining, lifecycle, models, reading, workers
@@ -70,24 +68,19 @@ def create(
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
     recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
-    local = rules.resolve_local(request, recipe)
-    _check_mixture(request, recipe, local, refs)
-    rules.check_gate(request.rounds, refs)
-    evaluates = refs.test is not None or request.rounds.gate is not None
-    rules.check_architectures(request.prototypes, recipe, request.task, evaluates)
-    rules.check_privacy(request.prototypes, local)
-    for id_ in _imported(request, recipe):
-        models.still_there(models.get(session, id_))
     config = FederationConfig(
         task=request.task,
         prototypes=request.prototypes,
         server_model=request.server_model,
         recipe=recipe,
-        local=local,
+        local=rules.resolve_local(request, recipe),
         rounds=request.rounds,
         datasets=refs,
         queue=request.queue,
     )
+    check_mixture(config, {role for role, id_ in refs if id_ is not None})
+    for model_id in _imported(request, recipe):
+        models.still_there(models.get(session, model_id))
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
         id=id_,
@@ -108,27 +101,6 @@ def create(
     session.flush()
     audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=recipe.name)
     return row
-
-
-def _check_mixture(request: FederationCreate, recipe: Recipe, local: LocalPlan, refs: DatasetRefs) -> None:
-    try:
-        check_with_local(recipe, local)
-        check_with_data(
-            recipe,
-            has_validation=refs.validation is not None,
-            has_unlabeled=refs.unlabeled is not None,
-            has_server_model=request.server_model is not None,
-            is_image=len(request.task.input.shape) == 3 and request.task.input.dtype == "float32",
-        )
-        networks = [*request.prototypes, *([request.server_model] if request.server_model else [])]
-        check_with_networks(recipe, {network.name: network.options for network in networks})
-        check_with_rounds(recipe, request.rounds.min_updates)
-    except RecipeError as error:
-        raise invalid_field(
-            error.field if error.field.startswith("local") else f"recipe.{error.field}", str(error)
-        ) from None
-    rules.check_groups(recipe, request.rounds)
-    rules.check_server_model(request.server_model, request.prototypes, request.task)
 
 
 def _imported(request: FederationCreate, recipe: Recipe) -> list[str]:

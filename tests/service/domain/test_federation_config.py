@@ -11,6 +11,7 @@ from contract.recipes.presets import PRESETS, build
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import FederationCreate, RecipeChoice
 from service.domain import federation as rules
+from service.domain import mixture
 from service.domain.errors import DomainError
 
 
@@ -66,19 +67,19 @@ def test_the_local_plan_is_the_requests_then_the_papers_then_ours() -> None:
 def test_a_custom_architecture_only_averages() -> None:
     prototypes = request(prototypes=[{"architecture": "custom", "initial_model": "mdl_1"}]).prototypes
     task = request().task
-    rules.check_architectures(prototypes, PRESETS["fedavg"].recipe, task, evaluates=False)
+    mixture.check_architectures(prototypes, PRESETS["fedavg"].recipe, task, evaluates=False)
     for recipe, evaluates in ((PRESETS["feddf"].recipe, False), (PRESETS["fedavg"].recipe, True)):
         with pytest.raises(DomainError, match="cannot run 'custom'"):
-            rules.check_architectures(prototypes, recipe, task, evaluates)
+            mixture.check_architectures(prototypes, recipe, task, evaluates)
 
 
 def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_it() -> None:
     networks = [{"name": "a", "architecture": "mlp"}, {"name": "b", "architecture": "resnet-8"}]
     prototypes, private = request(prototypes=networks).prototypes, LocalPlan(privacy=Privacy())
-    rules.check_privacy(prototypes, LocalPlan())
-    rules.check_privacy(prototypes[:1], private)
+    mixture.check_privacy(prototypes, LocalPlan())
+    mixture.check_privacy(prototypes[:1], private)
     with pytest.raises(DomainError, match="BatchNorm mixes .*; give it the option norm=gn") as caught:
-        rules.check_privacy(prototypes, private)
+        mixture.check_privacy(prototypes, private)
     assert caught.value.members["field"] == "prototypes.1.architecture"
 
 
@@ -94,7 +95,7 @@ def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_i
 def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -> None:
     recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": options}), False)
     with pytest.raises(DomainError, match=said) as caught:
-        rules.check_architectures(request().prototypes, recipe, request().task, False)
+        mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"].startswith("recipe.discriminators")
 
 
@@ -121,7 +122,7 @@ def test_discriminators_end_in_what_the_weighting_reads(
 ) -> None:
     recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"weigh": weigh, "discriminators": stage}), False)
     with pytest.raises(DomainError, match=said) as caught:
-        rules.check_architectures(request().prototypes, recipe, request().task, False)
+        mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"] == f"recipe.discriminators.{field}"
 
 
@@ -129,7 +130,7 @@ def test_probabilities_go_with_link_prob_and_other_weightings_beside_it() -> Non
     factors = [{"kind": "odds", "link": "prob"}, {"kind": "variance"}]
     options = {"weigh": {"kind": "product", "factors": factors}, "discriminators": PROBABILITY}
     recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options=options), False)
-    rules.check_architectures(request().prototypes, recipe, request().task, False)
+    mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert discriminator_link(recipe) == "prob"
 
 
@@ -137,7 +138,7 @@ def test_token_ids_have_no_generator() -> None:
     task = request(task={"num_classes": 3, "input": {"shape": [64], "dtype": "int64"}}).task
     with pytest.raises(DomainError, match="token ids"):
         prototypes = request(prototypes=[{"architecture": "lstm"}]).prototypes
-        rules.check_architectures(prototypes, PRESETS["fedgo"].recipe, task, False)
+        mixture.check_architectures(prototypes, PRESETS["fedgo"].recipe, task, False)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_an_architecture_that_cannot_read_the_samples_is_refused(architecture: s
         prototypes=[{"architecture": architecture}], task={"num_classes": 3, "input": {"shape": shape, "dtype": dtype}}
     )
     with pytest.raises(DomainError, match="reads float32") as caught:
-        rules.check_architectures(body.prototypes, PRESETS["fedavg"].recipe, body.task, False)
+        mixture.check_architectures(body.prototypes, PRESETS["fedavg"].recipe, body.task, False)
     assert caught.value.members["field"] == "prototypes.0.architecture"
 
 

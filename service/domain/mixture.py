@@ -1,0 +1,172 @@
+"""What does not go together in a federation: the recipe, what devices train, networks, data and rounds."""
+
+from collections.abc import Set
+
+from pydantic import ValidationError
+
+from contract import architectures
+from contract.local import LocalPlan
+from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
+from contract.recipes.errors import RecipeError
+from contract.recipes.parts import Discriminators, GeneratorImported, GroupsRandom
+from contract.recipes.recipe import Recipe, discriminator_link
+from contract.wire.federations import Prototype, Task
+from contract.wire.plans import RoundsPlan
+from service.domain.errors import DomainError, invalid_field
+from service.domain.federation import SERVER, FederationConfig
+
+
+def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
+    """Refuse a federation that could not do what it says, before any device meets it.
+
+    Args:
+        config: as it is resolved; its datasets are not read.
+        sets: the server sets that are there, of `unlabeled`, `validation` and `test`.
+
+    Raises:
+        DomainError: invalid-field, naming the field and the remedy.
+    """
+    recipe, task, rounds = config.recipe, config.task, config.rounds
+    _check_recipe(config, sets)
+    _check_groups(recipe, rounds)
+    _check_server_model(config.server_model, config.prototypes, task)
+    _check_gate(rounds, sets)
+    check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
+    check_privacy(config.prototypes, config.local)
+
+
+def _check_recipe(config: FederationConfig, sets: Set[str]) -> None:
+    recipe, read = config.recipe, config.task.input
+    networks = [*config.prototypes, *([config.server_model] if config.server_model else [])]
+    try:
+        check_with_local(recipe, config.local)
+        check_with_data(
+            recipe,
+            has_validation="validation" in sets,
+            has_unlabeled="unlabeled" in sets,
+            has_server_model=config.server_model is not None,
+            is_image=len(read.shape) == 3 and read.dtype == "float32",
+        )
+        check_with_networks(recipe, {network.name: network.options for network in networks})
+        check_with_rounds(recipe, config.rounds.min_updates)
+    except RecipeError as error:
+        field = error.field if error.field.startswith("local") else f"recipe.{error.field}"
+        raise invalid_field(field, str(error)) from None
+
+
+def _check_groups(recipe: Recipe, rounds: RoundsPlan) -> None:
+    """Refuse more groups than clients that are asked in a round."""
+    asked = rounds.clients_per_round
+    if isinstance(recipe.groups, GroupsRandom) and asked is not None and 1 <= asked < recipe.groups.count:
+        raise invalid_field(
+            "recipe.groups.count", f"{recipe.groups.count} groups, but rounds.clients_per_round is {int(asked)}"
+        )
+
+
+def _check_server_model(server: Prototype | None, prototypes: list[Prototype], task: Task) -> None:
+    """Refuse a server model that the service cannot run, and a prototype that takes its name."""
+    if server is not None:
+        if any(prototype.name == SERVER for prototype in prototypes):
+            raise invalid_field("prototypes", f"{SERVER!r} is the name of the server's model; take another one")
+        _check_options("server_model.architecture", server.architecture, "classifier", server.options, task)
+        if not architectures.find(server.architecture).server_side:
+            raise invalid_field("server_model.architecture", f"the service cannot run {server.architecture!r}")
+
+
+def _check_gate(rounds: RoundsPlan, sets: Set[str]) -> None:
+    """Refuse a gate without the labelled set that it measures on."""
+    if rounds.gate is not None and (role := rounds.gate.metric.removesuffix("_accuracy")) not in sets:
+        raise invalid_field("rounds.gate", f"{rounds.gate.metric} needs a labelled set: datasets.{role}")
+
+
+def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task, evaluates: bool) -> None:
+    """Refuse architectures that are unknown, have impossible options, or cannot do what the recipe needs of them."""
+    if len({prototype.name for prototype in prototypes}) != len(prototypes):
+        raise invalid_field("prototypes", "every prototype needs a name of its own")
+    for number, prototype in enumerate(prototypes):
+        field = f"prototypes.{number}"
+        _check_options(f"{field}.architecture", prototype.architecture, "classifier", prototype.options, task)
+        if architectures.find(prototype.architecture).server_side:
+            continue
+        if prototype.initial_model is None:
+            raise invalid_field(f"{field}.initial_model", f"{prototype.architecture!r} needs an imported model")
+        if recipe.needs_networks or evaluates:
+            raise invalid_field(
+                f"{field}.architecture",
+                f"the service cannot run {prototype.architecture!r}, which distillation, a test set and a gate need; "
+                "choose a registered architecture, or a recipe that only averages, no test set and no gate",
+            )
+    if recipe.discriminators:
+        _check_discriminators(recipe, task)
+
+
+def check_privacy(prototypes: list[Prototype], local: LocalPlan) -> None:
+    """Refuse networks that devices cannot train with differential privacy; each would refuse the round by itself."""
+    if local.privacy is None:
+        return
+    for number, prototype in enumerate(prototypes):
+        try:
+            architectures.find(prototype.architecture).check_private(prototype.options)
+        except ValueError as error:
+            raise invalid_field(f"prototypes.{number}.architecture", str(error)) from None
+
+
+def _check_discriminators(recipe: Recipe, task: Task) -> None:
+    assert recipe.discriminators is not None
+    generator, plan = recipe.discriminators.generator, recipe.discriminators.plan
+    field = "recipe.discriminators"
+    if task.input.dtype != "float32":
+        raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
+    _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
+    if not isinstance(generator, GeneratorImported):
+        critic = f"{field}.generator.critic_architecture"
+        _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
+    try:
+        _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
+    except DomainError as error:
+        remedy = "; for vectors take the recipe option discriminators.plan.architecture = disc-mlp"
+        raise invalid_field(f"{field}.plan.architecture", error.detail.partition(": ")[2] + remedy) from None
+    _check_outputs(recipe, recipe.discriminators)
+
+
+def _check_outputs(recipe: Recipe, stage: Discriminators) -> None:
+    """Refuse a discriminator that ends in a probability where a raw score is read, and the other way round."""
+    generator, plan, link = stage.generator, stage.plan, discriminator_link(recipe)
+    if not isinstance(generator, GeneratorImported):
+        critic = architectures.output_of(generator.critic_architecture, generator.critic_options)
+        if critic != "score":
+            raise invalid_field(
+                "recipe.discriminators.generator.critic_options",
+                "WGAN-GP's critic gives scores without bounds, no probability; leave its option output at 'score'",
+            )
+    gives = architectures.output_of(plan.architecture, plan.options)
+    field, wants_probability = "recipe.discriminators.plan.options", link == "prob"
+    if wants_probability and gives == "score":
+        raise invalid_field(
+            field,
+            f"link 'prob' reads probabilities and {plan.architecture!r} gives raw scores as it is set; set its option "
+            "output to 'probability', or take link 'sigmoid'",
+        )
+    if not wants_probability and gives == "probability":
+        raise invalid_field(
+            field,
+            f"{plan.architecture!r} gives probabilities and the recipe reads raw scores; leave its option output at "
+            "'score', or weigh by odds with link 'prob'",
+        )
+
+
+def _check_options(
+    field: str, architecture: str, role: architectures.Role, options: dict[str, object], task: Task
+) -> None:
+    try:
+        entry = architectures.find(architecture, role)
+        entry.options.model_validate(options)
+        entry.check_input(task.input.shape, task.input.dtype)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise invalid_field(field, _first(error)) from None
+
+
+def _first(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
