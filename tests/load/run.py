@@ -60,7 +60,7 @@ class Fleet:
 
     def round(self) -> Any:
         """Return the newest round."""
-        return self.deployment.operator.rounds(self.id).items[-1]
+        return self.deployment.operator.round(self.deployment.operator.federation(self.id).current_round)
 
     def start(self) -> None:
         """Open the first round."""
@@ -283,7 +283,10 @@ def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", help=", ".join(RUNS))
-    for name in parser.parse_args().runs or list(RUNS):
+    names = parser.parse_args().runs or list(RUNS)
+    if unknown := set(names) - set(RUNS):
+        parser.error(f"there is no run {', '.join(sorted(unknown))}; choose of {', '.join(RUNS)}")
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             deployment = Deployment(Path(folder) / "home")
             try:
