@@ -3,8 +3,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
-EXTRAS := service,worker,client,privacy,postgres,redis,s3,demo,dev
+# What a demo needs, and what the tests need beyond it. A stamp says which of them is installed.
+DEMO   := $(VENV)/.installed-demo
+TESTS  := $(VENV)/.installed-tests
+DEMO_EXTRAS  := worker,client,demo
+TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
@@ -13,59 +16,67 @@ ARGS   ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-$(STAMP): pyproject.toml constraints.txt
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "potstill needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV): PyTorch and the rest, once; a few minutes'
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(EXTRAS)]'
-	touch $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[$(1)]'
+endef
 
-demo: $(STAMP) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')
+$(DEMO): pyproject.toml constraints.txt
+	$(call install,$(DEMO_EXTRAS))
+	touch $(DEMO)
+
+$(TESTS): pyproject.toml constraints.txt
+	$(call install,$(TESTS_EXTRAS))
+	touch $(DEMO) $(TESTS)
+
+demo: $(DEMO) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')
 	$(BIN)/python -m potstill demo $(ARGS)
 
 test: lint rules types pytest ## everything that must pass: lint, format, import rules, types, tests
 
-fmt: $(STAMP) ## format the code and mend what the linter can mend
+fmt: $(TESTS) ## format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: $(STAMP) ## lint and format check
+lint: $(TESTS) ## lint and format check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-rules: $(STAMP) ## the doors between packages
+rules: $(TESTS) ## the doors between packages
 	$(BIN)/lint-imports
 
-types: $(STAMP) ## static types
+types: $(TESTS) ## static types
 	$(BIN)/mypy
 
-pytest: $(STAMP) ## the tests alone (ARGS='tests/house -k cli')
+pytest: $(TESTS) ## the tests alone (ARGS='tests/house -k cli')
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
-chaos: $(STAMP) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
+chaos: $(TESTS) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
 	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-fuzz: $(STAMP) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
+fuzz: $(TESTS) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m tests.fuzz.reader $(ARGS)
 
-fuzzapi: $(STAMP) ## generated requests against every operation of the API (ARGS='--examples 200 --seed 7')
+fuzzapi: $(TESTS) ## generated requests against every operation of the API (ARGS='--examples 200 --seed 7')
 	$(BIN)/python -m tests.fuzz.api $(ARGS)
 
-load: $(STAMP) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
+load: $(TESTS) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
 	$(BIN)/python -m tests.load.run $(ARGS)
 
-test-distributed: $(STAMP) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
+test-distributed: $(TESTS) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
 	$(BIN)/python -m tests.distributed $(ARGS)
 
-bench: $(STAMP) ## service memory and upload figures
+bench: $(TESTS) ## service memory and upload figures
 	$(BIN)/python -m potstill bench $(ARGS)
 
-evidence: $(STAMP) ## every experiment with its bars; rewrites docs/evidence.md (ARGS='--only t1')
+evidence: $(TESTS) ## every experiment with its bars; rewrites docs/evidence.md (ARGS='--only t1')
 	$(BIN)/python -m potstill evidence $(ARGS)
 
-migrate: $(STAMP) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL) to the newest schema
+migrate: $(TESTS) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL) to the newest schema
 	$(BIN)/python -m potstill migrate
 
 clean: ## remove what was made here: .venv, caches, reports (never .potstill/)

@@ -1,6 +1,7 @@
 """The demo itself: one run of everything real, with D1's bars for its seed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from potstill.demo.experiment import Outcome
 from potstill.evidence.bars import judge
+
+from .requirements import closure, foreign_modules, made, without
 
 ROOT = Path(__file__).parents[2]
 JUDGED = {
@@ -27,7 +30,12 @@ JUDGED = {
 def test_demo_shows_the_methods_side_by_side(tmp_path: Path) -> None:
     report = tmp_path / "report"
     command = [sys.executable, "-m", "potstill", "demo", "--report", str(report)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    [extras] = made("demo", tmp_path / "venv")
+    installed = without(foreign_modules(closure(set(extras.split(",")))), tmp_path / "missing")
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=400
+    )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     assert {path.name for path in report.iterdir()} == {
         "accuracy.png", "accuracy.csv", "table.md", "results.json", "logs",

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from setuptools import find_namespace_packages
 
+from .requirements import closure, made
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("contract", "client_sdk", "service", "worker", "potstill", "migrations")
 
@@ -61,6 +63,25 @@ def test_the_base_brings_no_torch_and_the_device_no_server(project: dict[str, An
     client = " ".join(project["project"]["optional-dependencies"]["client"])
     assert "torch" not in base
     assert not re.search("fastapi|sqlalchemy|celery", base + client)
+
+
+def test_the_demo_installs_what_it_needs_and_the_tests_add_theirs(project: dict[str, Any], tmp_path: Path) -> None:
+    [demo] = made("demo", tmp_path / "venv")
+    [tests] = made("test", tmp_path / "venv")
+    demo_brings, tests_bring = closure(set(demo.split(","))), closure(set(tests.split(",")))
+    of_tests = {re.split(r"[\[<>=]", item)[0] for item in project["project"]["optional-dependencies"]["dev"]}
+    of_tests -= {"pyyaml"}  # uvicorn reads its log configuration with it
+    assert {"torch", "scikit-learn", "fastapi", "celery"} <= demo_brings
+    assert not demo_brings & (of_tests | {"opacus", "boto3", "psycopg", "redis"})
+    assert demo_brings | of_tests | {"opacus", "boto3", "psycopg", "redis"} <= tests_bring
+
+
+def test_make_installs_once(tmp_path: Path) -> None:
+    (tmp_path / ".installed-demo").touch()
+    assert made("demo", tmp_path) == []
+    assert len(made("test", tmp_path)) == 1
+    (tmp_path / ".installed-tests").touch()
+    assert made("test", tmp_path) == made("demo", tmp_path) == []
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "fmt", "lint", "types", "bench", "evidence", "migrate", "clean"])
