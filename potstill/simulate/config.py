@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contract.federation import FederationConfig
 from contract.wire.federations import DatasetRefs, FederationCreate
 from potstill.console import CliError
 from service.domain import federation as rules
 from service.domain.errors import DomainError
-from service.domain.federation import FederationConfig
 from service.domain.mixture import check_mixture
 
 ROLES = ("unlabeled", "validation", "test")

@@ -15,6 +15,7 @@ from client_sdk.progress import Progress
 from client_sdk.runner import DeviceRun
 from client_sdk.state import Identity, StateFolder
 from client_sdk.training import choose_device
+from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
 from contract.tensors import TensorFile
@@ -31,7 +32,6 @@ from contract.wire.devices import (
 from contract.wire.federations import ModelRef
 from potstill.simulate.config import SimulatedClient
 from potstill.simulate.history import Participation, digest_of
-from service.domain.federation import FederationConfig
 
 FEDERATION = "fed_simulation"
 _NEVER = datetime(9999, 12, 31, tzinfo=UTC)

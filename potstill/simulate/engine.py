@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk import data
+from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.tensors import write_file
 from contract.wire.federations import Prototype
@@ -24,7 +25,6 @@ from potstill.simulate.history import History, Participation, RoundRecord
 from potstill.simulate.jobs import Jobs, OnProgress, threads
 from service.domain import rounds as rules
 from service.domain import selection
-from service.domain.federation import SERVER, FederationConfig
 from worker.specs import (
     Datasets,
     GeneratorSpec,

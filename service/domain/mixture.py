@@ -5,6 +5,7 @@ from collections.abc import Set
 from pydantic import ValidationError
 
 from contract import architectures
+from contract.federation import SERVER, FederationConfig
 from contract.local import LocalPlan
 from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
@@ -13,7 +14,6 @@ from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
 from service.domain.errors import DomainError, invalid_field
-from service.domain.federation import SERVER, FederationConfig
 
 
 def check_mixture(config: FederationConfig, sets: Set[str]) -> None:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+from contract.federation import FederationConfig
 from contract.grouping import split
 from contract.groups import copies
 from contract.seeds import derive_uniform
 from contract.wire.plans import RoundsPlan
-from service.domain.federation import FederationConfig
 
 
 def needed(plan: RoundsPlan, enrolled: int) -> int:

@@ -4,11 +4,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
-from service.domain.federation import FederationConfig
 from service.operations import clients, gan, models, reading, updates
 from service.operations.discriminators import discriminator_of
 from service.operations.updates import update_of

@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
@@ -12,7 +13,6 @@ from contract.wire import federations as wire
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field, not_found
-from service.domain.federation import FederationConfig
 from service.domain.mixture import check_mixture
 from service.domain.states import LIVE, ROUND, advance
 from service.infra import tokens

@@ -5,11 +5,11 @@ from datetime import timedelta
 from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session, aliased
 
+from contract.federation import FederationConfig
 from contract.groups import original
 from contract.wire.devices import Heartbeat
 from service.domain import rounds as rules
 from service.domain import selection
-from service.domain.federation import FederationConfig
 from service.operations.clock import now
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
 

@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.queue import QUEUES
 from service.domain.errors import not_found
-from service.domain.federation import FederationConfig, queue_of
+from service.domain.federation import queue_of
 from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations import effects, notices

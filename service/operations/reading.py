@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from service.domain.federation import FederationConfig
+from contract.federation import FederationConfig
 from service.persistence.tables import (
     ClientRow,
     CurrentModelRow,

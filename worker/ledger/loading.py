@@ -6,9 +6,9 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.wire.federations import Prototype
-from service.domain.federation import SERVER, FederationConfig
 from service.infra.blobs import Blobs
 from service.operations import reading
 from service.persistence.tables import (

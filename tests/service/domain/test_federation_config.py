@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from contract.federation import FederationConfig
 from contract.local import LocalPlan, Privacy
 from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
@@ -156,7 +157,7 @@ def test_an_architecture_that_cannot_read_the_samples_is_refused(architecture: s
 
 def test_what_is_stored_reads_back_the_same() -> None:
     recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"link": "sigmoid"}), False)
-    config = rules.FederationConfig(
+    config = FederationConfig(
         task=request().task,
         prototypes=request().prototypes,
         recipe=recipe,
@@ -164,7 +165,7 @@ def test_what_is_stored_reads_back_the_same() -> None:
         rounds=request().rounds,
         datasets=request().datasets,
     )
-    again = rules.FederationConfig.model_validate(config.model_dump(mode="json"))
+    again = FederationConfig.model_validate(config.model_dump(mode="json"))
     assert again == config
     assert again.prototype("main").architecture == "mlp"
 
@@ -174,10 +175,10 @@ RANDOM = {"kind": "random", "count": 2}
 CLIENTS = {"members": {"kind": "clients"}}
 
 
-def config(recipe: Recipe, **changes: Any) -> rules.FederationConfig:
+def config(recipe: Recipe, **changes: Any) -> FederationConfig:
     local = changes.pop("local", PRESETS[recipe.name].local.model_dump())
     asked = request(recipe=recipe.model_dump(), local=local, **changes)
-    return rules.FederationConfig(
+    return FederationConfig(
         task=asked.task,
         prototypes=asked.prototypes,
         recipe=recipe,
