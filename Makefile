@@ -56,25 +56,25 @@ pytest: $(TESTS) ## the tests alone (ARGS='tests/house -k cli')
 
 chaos: $(TESTS) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
 	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e
-	$(BIN)/python -m tests.chaos $(ARGS)
+	$(BIN)/python -m tools.chaos $(ARGS)
 
 fuzz: $(TESTS) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')
-	$(BIN)/python -m tests.fuzz.reader $(ARGS)
+	$(BIN)/python -m tools.fuzz.reader $(ARGS)
 
 fuzzapi: $(TESTS) ## generated requests against every operation of the API (ARGS='--examples 200 --seed 7')
-	$(BIN)/python -m tests.fuzz.api $(ARGS)
+	$(BIN)/python -m tools.fuzz.api $(ARGS)
 
 load: $(TESTS) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
-	$(BIN)/python -m tests.load.run $(ARGS)
+	$(BIN)/python -m tools.load $(ARGS)
 
 test-distributed: $(TESTS) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
-	$(BIN)/python -m tests.distributed $(ARGS)
+	$(BIN)/python -m tools.distributed $(ARGS)
 
 bench: $(TESTS) ## service memory and upload figures
-	$(BIN)/python -m potstill bench $(ARGS)
+	$(BIN)/python -m experiments.bench.service $(ARGS)
 
 evidence: $(TESTS) ## every experiment with its bars; rewrites docs/evidence.md (ARGS='--only t1')
-	$(BIN)/python -m potstill evidence $(ARGS)
+	$(BIN)/python -m experiments.evidence $(ARGS)
 
 migrate: $(TESTS) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL) to the newest schema
 	$(BIN)/python -m potstill migrate

@@ -69,8 +69,6 @@ app.command("config")(config.config)
 app.command("migrate")(config.migrate)
 app.command("worker-health")(config.worker_health)
 app.command("demo")(demo.demo)
-app.command("evidence")(demo.evidence)
-app.command("bench")(demo.bench)
 app.command("simulate")(simulate.simulate)
 
 

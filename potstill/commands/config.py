@@ -16,7 +16,7 @@ OTHERS = {
     "POTSTILL_JOIN_TOKEN": "join token, for devices",
     "POTSTILL_DEVICE_TOKEN": "token that was given a device anew, for its next start",
     "POTSTILL_CA_FILE": "PEM file of the certificates that commands and devices trust",
-    "POTSTILL_DATA_DIR": "folder of the data sets of simulate and evidence",
+    "POTSTILL_DATA_DIR": "folder of the data sets of simulate",
     "POTSTILL_COMMIT": "commit of the code, for provenance, where there is no clone",
 }
 """Variables that are read in other places than `service.config`."""

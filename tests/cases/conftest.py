@@ -17,8 +17,8 @@ from contract.tensors import TensorFile, write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
 from tests.cases.wire import Answer, put
-from tests.e2e.conftest import Deployment, wait_for
 from tests.service.conftest import make_settings, settings, template, world  # noqa: F401 - fixtures of this folder, too
+from tools.deployment import Deployment, wait_for
 
 LIMIT = 8 * 1024 * 1024
 Arrays = dict[str, np.ndarray]

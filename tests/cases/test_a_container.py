@@ -17,7 +17,7 @@ from tests.cases.conftest import NETWORK, Party
 from tests.cases.wire import Answer, put
 from tests.conformance import files
 from tests.conformance.grid import CASES
-from tests.e2e.conftest import ROOT, Deployment
+from tools.deployment import ROOT, Deployment
 
 SCHEMA = {name: (dtype_name(array), tuple(array.shape)) for name, array in NETWORK.items()}
 MAKERS = {case.name: case for case in CASES}

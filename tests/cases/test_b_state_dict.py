@@ -12,7 +12,7 @@ from contract.nn.codec import save_state, unwrap
 from contract.tensors import TensorFile
 from tests.cases.conftest import NETWORK, Party
 from tests.cases.test_a_container import send
-from tests.e2e.conftest import ROOT, wait_for
+from tools.deployment import ROOT, wait_for
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cases.conftest import LIMIT, NETWORK
 from tests.cases.wire import Line, put
-from tests.e2e.conftest import Deployment, wait_for
+from tools.deployment import Deployment, wait_for
 
 MIB = 1024 * 1024
 

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from contract.wire.federations import FederationCreate
-from tests.e2e.conftest import ROOT, Deployment, federation_request, wait_for
 from tests.e2e.test_kills import _Device
+from tools.deployment import ROOT, Deployment, federation_request, wait_for
 
 
 def _module_level(tree: ast.Module) -> Iterator[ast.AST]:

@@ -7,7 +7,7 @@ import httpx
 
 from tests.cases.conftest import NETWORK
 from tests.cases.wire import put
-from tests.e2e.conftest import Deployment, wait_for
+from tools.deployment import Deployment, wait_for
 
 
 def test_e01_fifty_clients_at_the_same_moment(live: Deployment, party: Any) -> None:

@@ -15,7 +15,7 @@ from contract.tensors import check_file
 from service.infra.blobs import digest_of
 from tests.cases.conftest import NETWORK, Arrays
 from tests.cases.wire import put
-from tests.e2e.conftest import Deployment, wait_for
+from tools.deployment import Deployment, wait_for
 
 
 def network(value: float) -> Arrays:

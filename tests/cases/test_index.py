@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from tests.cases.index import CASES
-from tests.e2e.conftest import ROOT
+from tools.deployment import ROOT
 
 
 @pytest.mark.parametrize("case", CASES)

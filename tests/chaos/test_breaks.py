@@ -20,9 +20,9 @@ from service.infra.queue import Sender
 from service.operations import federations
 from service.operations.unit import Store
 from service.persistence.engine import Database
-from tests.chaos.servers import Redis
-from tests.e2e.conftest import Deployment, add_server_data, federation_request, wait_for
 from tests.e2e.test_kills import _Device
+from tools.chaos.servers import Redis
+from tools.deployment import Deployment, add_server_data, federation_request, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 PLAIN: dict[str, Any] = {"datasets": {}, "rounds": {"total": 1, "min_clients": 2, "min_updates": 2}}
@@ -199,7 +199,7 @@ def test_wake_ups_that_come_again_while_their_job_runs(redis: Redis, tmp_path: P
     try:
         deployment.start_api()
         for name in ("one", "two"):
-            deployment.start_worker(name, "tests.chaos.late", threads=8)
+            deployment.start_worker(name, "tools.chaos.late", threads=8)
         created = distilling(deployment, tmp_path, "again", steps=900)
         child = computing(deployment, created)
         child.suspend()

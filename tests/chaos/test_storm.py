@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from client_sdk.errors import PotstillError
-from tests.chaos.storm import Report, Storm
-from tests.chaos.world import World
+from tools.chaos.storm import Report, Storm
+from tools.chaos.world import World
 
 ROUNDS = 2
 Worlds = Callable[..., World]

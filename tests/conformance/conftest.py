@@ -14,7 +14,7 @@ from tests.conformance.adapter import Adapter, Potstill, Session
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapter]:
     url = os.environ.get("CONFORMANCE_URL")
     if url is None:
-        from tests.e2e.conftest import Deployment
+        from tools.deployment import Deployment
 
         service = Deployment(tmp_path_factory.mktemp("conformance") / "home")
         service.start_api()

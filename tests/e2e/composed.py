@@ -19,8 +19,7 @@ import yaml
 
 from client_sdk import OperatorClient
 from tests.bucket_server import KEYS
-
-from .conftest import ROOT, Deployment, wait_for
+from tools.deployment import ROOT, Deployment, wait_for
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]

@@ -16,8 +16,8 @@ from client_sdk.errors import ApiError
 from contract.tensors import TensorFile, write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
+from tools.deployment import CLASSES, SHAPE, Deployment, add_server_data, wait_for
 
-from .conftest import CLASSES, SHAPE, Deployment, add_server_data, wait_for
 from .test_docs_page import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: apt-get install chromium to test the dashboard")

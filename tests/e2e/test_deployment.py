@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from tests.bucket_server import BucketServer
+from tools.deployment import ROOT, add_server_data, federation_request, run_federation
 
 from .composed import COMPOSE, SERVICES, Composed
-from .conftest import ROOT, add_server_data, federation_request
-from .test_federation import run_federation
 
 
 def test_the_compose_file_follows_its_schema() -> None:

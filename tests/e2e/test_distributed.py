@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tools.deployment import Deployment, add_server_data, federation_request, run_federation
+
 from .composed import COMPOSE, REDIS, command_of, empty_redis
-from .conftest import Deployment, add_server_data, federation_request
-from .test_federation import run_federation
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from client_sdk import train_and_push
 from contract.wire.federations import FederationCreate
-
-from .conftest import Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import Deployment, add_server_data, federation_request, images, wait_for
 
 WILD: dict[str, Any] = {
     "optimizer": {"kind": "sgd", "lr": 10, "momentum": 0.99},

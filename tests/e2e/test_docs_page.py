@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from .conftest import Deployment
+from tools.deployment import Deployment
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from contract.tensors import TensorFile
-
-from .conftest import Deployment, add_server_data, federation_request
-from .test_federation import NAMES, run_federation
+from tools.deployment import NAMES, Deployment, add_server_data, federation_request, run_federation
 
 SAMPLES = 60
 

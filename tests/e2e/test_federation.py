@@ -1,59 +1,12 @@
 """The whole way: devices train and upload over a socket, a worker process fuses, everybody sees the result."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from client_sdk import RunReport, train_and_push
 from contract.tensors import check_file
-from contract.wire.federations import FederationCreate
-
-from .conftest import CLASSES, Deployment, add_server_data, federation_request, images
-
-NAMES = ("east", "north", "west")
-
-
-def run_devices(deployment: Deployment, federation: str, join_token: str, folder: Path) -> dict[str, RunReport]:
-    """Run three devices, each a thread with skewed data, to the end of the federation."""
-    reports: dict[str, RunReport] = {}
-    errors: list[Exception] = []
-
-    def device(number: int, name: str) -> None:
-        try:
-            data = images(number, 60 + 10 * number, classes=[number, number + 1])
-            reports[name] = train_and_push(
-                deployment.url,
-                data,
-                federation=federation,
-                join_token=join_token,
-                name=name,
-                state_dir=folder / name,
-                device="cpu",
-                progress=False,
-                label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
-            )
-        except Exception as error:  # noqa: BLE001 - it is reported in the main thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=150)
-    assert not errors, errors
-    assert len(reports) == len(NAMES), f"no end in sight; worker log:\n{deployment.log('worker')[-3000:]}"
-    return reports
-
-
-def run_federation(deployment: Deployment, folder: Path, request: dict[str, Any]) -> tuple[Any, dict[str, RunReport]]:
-    """Create, start and finish a federation; return it and the devices' reports."""
-    created = deployment.operator.create_federation(FederationCreate.model_validate(request))
-    deployment.operator.start_federation(created.id)
-    reports = run_devices(deployment, created.id, created.join_token, folder)
-    return deployment.operator.federation(created.id), reports
+from tools.deployment import Deployment, add_server_data, federation_request, run_federation
 
 
 @pytest.mark.slow

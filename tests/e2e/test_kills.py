@@ -11,9 +11,7 @@ from client_sdk import Client
 from contract.tensors import TensorFile, write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
-
-from .conftest import Deployment, add_server_data, federation_request, wait_for
-from .test_federation import run_devices, run_federation
+from tools.deployment import Deployment, add_server_data, federation_request, run_devices, run_federation, wait_for
 
 RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}}
 

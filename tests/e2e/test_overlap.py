@@ -8,8 +8,7 @@ import pytest
 
 from client_sdk import train_and_push
 from contract.wire.federations import FederationCreate
-
-from .conftest import Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import Deployment, add_server_data, federation_request, images, wait_for
 
 NAMES = ("east", "north", "south", "west")
 ROUNDS = 3

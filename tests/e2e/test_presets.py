@@ -8,9 +8,7 @@ import pytest
 from contract.local import LocalPlan
 from contract.recipes.presets import PRESETS
 from contract.tensors import check_file
-
-from .conftest import Deployment, add_server_data, federation_request
-from .test_federation import run_federation
+from tools.deployment import Deployment, add_server_data, federation_request, run_federation
 
 SHORT = {"epochs": 1, "optimizer": {"kind": "sgd", "lr": 0.02}, "batch_size": 16}
 

@@ -7,9 +7,7 @@ import pytest
 from client_sdk.errors import InvalidField
 from contract.tensors import TensorFile
 from contract.wire.federations import FederationCreate
-
-from .conftest import Deployment, add_server_data, federation_request
-from .test_federation import NAMES, run_federation
+from tools.deployment import NAMES, Deployment, add_server_data, federation_request, run_federation
 
 PLAN = {"epochs": 2, "batch_size": 16, "options": {"output": "probability"}}
 OPTIONS = {"link": "prob", "schedule": {"epochs": 1}, "generator": {"steps": 5}, "plan": PLAN}

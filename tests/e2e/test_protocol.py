@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .conftest import Deployment, wait_for
+from tools.deployment import Deployment, wait_for
 
 
 @pytest.fixture

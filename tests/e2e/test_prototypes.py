@@ -8,8 +8,7 @@ import pytest
 
 from client_sdk import RunReport, train_and_push
 from contract.wire.federations import FederationCreate
-
-from .conftest import Deployment, add_server_data, federation_request, images
+from tools.deployment import Deployment, add_server_data, federation_request, images
 
 NETWORKS = [
     {"name": "large", "architecture": "cnn-digits", "options": {"widths": [24, 48]}, "requires": {"memory_mb": 1000}},

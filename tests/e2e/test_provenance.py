@@ -11,9 +11,15 @@ import pytest
 
 from client_sdk import OperatorClient
 from contract.wire.federations import FederationCreate
-
-from .conftest import ROOT, Deployment, add_server_data, federation_request, wait_for
-from .test_federation import run_devices, run_federation
+from tools.deployment import (
+    ROOT,
+    Deployment,
+    add_server_data,
+    federation_request,
+    run_devices,
+    run_federation,
+    wait_for,
+)
 
 RECIPE = {"name": "feddf", "options": {"schedule": {"steps": 3, "lr": "constant"}}}
 

@@ -22,9 +22,9 @@ from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
 from service.infra.blobs import digest_of
 from tests.bucket_server import BucketServer, Door
+from tools.deployment import CLASSES, SHAPE, add_server_data, federation_request, images, wait_for
 
 from .composed import Composed
-from .conftest import CLASSES, SHAPE, add_server_data, federation_request, images, wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -23,8 +23,8 @@ from contract.tensors import write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
 from service.infra.blobs import digest_of
+from tools.deployment import ROOT, SHAPE, Deployment, federation_request, wait_for
 
-from .conftest import ROOT, SHAPE, Deployment, federation_request, wait_for
 from .proxy import link_to
 
 MIB = 1 << 20

@@ -10,8 +10,7 @@ import pytest
 from client_sdk import RunReport, train_and_push
 from contract.tensors import write_file
 from contract.wire.federations import FederationCreate
-
-from .conftest import CLASSES, Deployment, federation_request, images, wait_for
+from tools.deployment import CLASSES, Deployment, federation_request, images, wait_for
 
 NAMES = ("east", "west")
 

@@ -18,8 +18,7 @@ from potstill.up import check_private, children
 from service.config import Settings
 from service.operations.tokens import ensure_operator_token
 from service.persistence import migrate
-
-from .conftest import ROOT, wait_for
+from tools.deployment import ROOT, wait_for
 
 
 class Served:

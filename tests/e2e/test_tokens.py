@@ -15,8 +15,7 @@ import pytest
 
 from client_sdk.state import StateFolder
 from contract.wire.federations import FederationCreate
-
-from .conftest import ROOT, Deployment, federation_request
+from tools.deployment import ROOT, Deployment, federation_request
 
 DEVICE = """
 import os, signal, sys

@@ -1,11 +1,11 @@
-"""A short turn of the API's fuzz run; `make fuzz-api` runs it for as long as you like."""
+"""A short turn of the API's fuzz run; `make fuzzapi` runs it for as long as you like."""
 
 import warnings
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.api import Target, fuzz
+from tools.fuzz.api import Target, fuzz
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """A short turn of the fuzz run; `make fuzz` runs it for as long as you like."""
 
-from tests.fuzz.reader import fuzz
+from tools.fuzz.reader import fuzz
 
 
 def test_nothing_but_verdicts() -> None:

@@ -34,7 +34,7 @@ COMMANDS = """
     round: close export list show
     token: create list revoke rotate
     worker: list
-    : backup bench config demo evidence gc migrate replay restore simulate status up verify worker-health
+    : backup config demo gc migrate replay restore simulate status up verify worker-health
 """
 NAMED = [f"{group.strip()} {name}".strip() for line in COMMANDS.strip().splitlines()
          for group, names in [line.split(":")] for name in names.split()]  # fmt: skip
@@ -327,12 +327,6 @@ def test_a_device_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert result.exit_code == 0 and "loading PyTorch" in result.stderr and "ward-7" in result.stdout
     assert (heard["token"], heard["prototype"]) == ("pst_dev_1", "large")
     assert heard["capabilities"] == {"memory_mb": 2048, "gpu": True}
-
-
-def test_bench_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("potstill.bench.find_spec", lambda name: None)
-    result = call("bench")
-    assert result.exit_code == 1 and "pip install psutil" in result.stderr
 
 
 def test_a_federation_says_what_it_waits_for(service: Service) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from experiments.evidence.bars import judge
 from potstill.demo.experiment import Outcome
-from potstill.evidence.bars import judge
 
 from .requirements import closure, foreign_modules, made, without
 

@@ -28,7 +28,7 @@ def test_every_folder_with_code_is_in_the_distribution(project: dict[str, Any]) 
         ".".join(file.parent.relative_to(ROOT).parts) for package in PACKAGES for file in (ROOT / package).rglob("*.py")
     }
     assert code <= listed
-    assert {name.split(".")[0] for name in listed} == set(PACKAGES)
+    assert {name.split(".")[0] for name in listed} == set(PACKAGES), "experiments and tools stay outside"
 
 
 def test_package_data_is_there(project: dict[str, Any]) -> None:

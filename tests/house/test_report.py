@@ -9,12 +9,12 @@ import pytest
 
 from contract.wire.federations import Federation
 from contract.wire.rounds import JobProgress
+from experiments.evidence.bars import PAIRS, judge
+from experiments.evidence.digits import averaged, verdict_table, write_page
 from potstill.demo import report
 from potstill.demo.experiment import Outcome
 from potstill.demo.methods import METHODS, request
 from potstill.demo.watch import Lines, Watched, table
-from potstill.evidence.bars import PAIRS, judge
-from potstill.evidence.digits import averaged, verdict_table, write_page
 
 
 def outcome(method: str = "fedavg", seed: int = 0, accuracies: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8)) -> Outcome:

@@ -13,7 +13,7 @@ from contract.wire.federations import FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, digest_of
-from tests.e2e.conftest import Deployment, add_server_data, federation_request, images
+from tools.deployment import Deployment, add_server_data, federation_request, images
 
 NAMES = ("east", "north", "south", "west")
 SCHEDULE = {"epochs": 2, "batch_size": 32}

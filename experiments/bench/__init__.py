@@ -1,0 +1,1 @@
+"""Figures of speed and memory: of the service, and of rounds on a GPU."""

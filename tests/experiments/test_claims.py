@@ -1,0 +1,103 @@
+"""The quickest experiments with a seed or two, against loosened bars, and what holds exactly."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+
+import pytest
+import torch
+
+from experiments.evidence import blobs, fedbe, fedsdd, gaussians, quadratics, t1
+from experiments.evidence.run import EXPERIMENTS
+from experiments.evidence.verdicts import Setting
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_fedgo_labels_four_gaussians_better_than_the_rest(tmp_path: Path) -> None:
+    points, runs = gaussians.grid(), t1.Runs()
+    made = gaussians.world(tmp_path, 0, gaussians.SHARED, points, gaussians.quadrant_rule(points))
+    t1.measure(made, ["uniform", "entropy", "fedgo-sigmoid", "true"], runs)
+    labels = {name: values[0] for name, values in runs.items()}
+    assert labels["fedgo-sigmoid labels"] > 0.9
+    assert labels["fedgo-sigmoid labels"] > labels["uniform labels"] + 0.05
+    assert labels["fedgo-sigmoid labels"] > labels["entropy labels"] + 0.05
+    assert labels["true labels"] > labels["fedgo-sigmoid labels"]
+    assert labels["fedgo-sigmoid server"] > labels["average"] + 0.05
+
+
+def test_clients_of_the_gaussians_hold_what_they_should() -> None:
+    import numpy as np
+
+    data = gaussians.client_data(10, np.random.default_rng(0))
+    assert [len(inputs) for inputs, _ in data] == [300] * 4
+    for me, (inputs, _) in enumerate(data):
+        nearest = ((inputs[:, None] - gaussians.CENTRES) ** 2).sum(-1).argmin(1)
+        counts = np.bincount(nearest, minlength=4)
+        assert abs(counts[me] - 270) <= 10
+        assert all(abs(counts[other] - 10) <= 10 for other in range(4) if other != me)
+    everybody = np.concatenate([inputs for inputs, _ in data])
+    assert len(np.unique(everybody, axis=0)) == 1200  # nobody's point is another's too
+
+
+def test_feddf_beats_the_average_and_leaves_an_absent_prototype_alone(tmp_path: Path) -> None:
+    setting = Setting([0, 1], tmp_path, tmp_path / "img", lambda _: None)
+    section = blobs.run(setting)
+    by_name = {verdict.what: verdict for verdict in section.verdicts}
+    assert by_name["FedDF minus the average"].held
+    assert by_name["FedDF minus its ensemble"].held
+    assert by_name["Alg. 3, a prototype without clients"].ours == "2 of 2"
+    assert by_name["Alg. 3, teacher forwards for two students"].ours == "120"
+    assert (tmp_path / "img" / "evidence-feddf.png").stat().st_size > 10_000
+
+
+def test_a_student_learns_nothing_of_itself(tmp_path: Path) -> None:
+    roll = fedbe.Roll(tmp_path, 0)
+    spec = roll.round(2, fedbe.METHODS["S+A+C Dirichlet"])
+    assert fedbe.largest_gradient(roll, spec) < 1e-6
+
+
+@pytest.mark.parametrize("clients", [5, 8])
+def test_fedsdd_costs_the_same_for_any_number_of_clients(tmp_path: Path, clients: int) -> None:
+    found = fedsdd.Found()
+    fedsdd.measure(tmp_path, 0, clients, found)
+    k, u = fedsdd.GROUPS, fedsdd.SERVER
+    assert found.forwards["R = 1", clients] == [k * u] * 3
+    assert found.forwards["R = 2", clients] == [k * u, 2 * k * u, 2 * k * u]
+    assert found.forwards["feddf", clients] == [clients * u] * 3
+    assert found.only_main == [True]
+    assert found.same == [True]  # groups that ran ahead of the distillation, bit for bit
+    (in_order, overlapped), *_ = found.spans
+    assert overlapped < in_order
+
+
+def test_scaffold_reaches_the_minimum_and_fedavg_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quadratics, "ROUNDS", 15)
+    scaffold = quadratics.descend(tmp_path / "scaffold", 0, "scaffold", quadratics.CLIENTS)
+    fedavg = quadratics.descend(tmp_path / "fedavg", 0, "fedavg", quadratics.CLIENTS)
+    assert scaffold.distances[-1] < 0.02 < 0.05 < fedavg.distances[-1]
+    assert scaffold.gap < 1e-5
+    assert mean(scaffold.distances[-3:]) < scaffold.distances[1]
+
+
+def test_a_quadratic_is_its_own_cross_entropy() -> None:
+    network = quadratics.Quadratic()
+    a, m = torch.rand(quadratics.SIZE) + 0.2, torch.randn(quadratics.SIZE)
+    loss = torch.nn.functional.cross_entropy(network(torch.cat([a, m])[None]), torch.zeros(1, dtype=torch.int64))
+    (gradient,) = torch.autograd.grad(loss, [network.w])
+    assert torch.allclose(loss, (a * m**2).sum() / 2 + 1, rtol=1e-5)
+    assert torch.allclose(gradient, -a * m, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("key", [key for key, each in EXPERIMENTS.items() if each.where])
+def test_every_experiment_can_be_imported(key: str) -> None:
+    import importlib
+
+    module, _, function = str(EXPERIMENTS[key].where).partition(":")
+    assert callable(getattr(importlib.import_module(f"experiments.evidence.{module}"), function))

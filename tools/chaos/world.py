@@ -1,0 +1,326 @@
+"""A whole installation whose parts can be killed one by one, and what must be true of it afterwards."""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+from sqlalchemy import func, select
+
+from client_sdk import train_and_push
+from client_sdk.errors import ApiError, PotstillError
+from client_sdk.reports import RoundReport
+from contract.wire.federations import FederationCreate
+from service.infra.blob_store import open_blobs
+from service.operations.release import collect, named
+from service.persistence.engine import Database
+from service.persistence.tables import JobRow, ModelRow, UpdateRow
+from tools.chaos.servers import Postgres, Redis
+from tools.deployment import CLASSES, NAMES, Deployment, add_server_data, federation_request, images, wait_for
+
+GONE = frozenset({502, 503, 504})
+RECIPES: dict[str, dict[str, Any]] = {
+    "fedavg": {"name": "fedavg"},
+    "feddf": {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}},
+    "scaffold": {"name": "scaffold"},
+    "fedgo": {
+        "name": "fedgo",
+        "options": {
+            "schedule": {"steps": 250},
+            "generator": {"steps": 60},
+            "plan": {"epochs": 2, "batch_size": 16},
+            "link": "sigmoid",
+        },
+    },
+}
+SETTINGS = {
+    "POTSTILL_LEASE_SECONDS": "2",
+    "POTSTILL_SWEEP_SECONDS": "0.3",
+    "POTSTILL_CHECKPOINT_SECONDS": "0.3",
+    "POTSTILL_MAX_ATTEMPTS": "100",
+    "POTSTILL_RETRY_SECONDS": "0.1",
+}
+
+
+@dataclass
+class Outcome:
+    """What became of one federation."""
+
+    recipe: str
+    digests: list[tuple[Any, ...]]
+    acknowledged: int
+    attempts: int
+    faults: list[str] = field(default_factory=list)
+
+
+class Devices:
+    """Real devices of the SDK, each a thread that starts again when its patience with the service is at an end."""
+
+    def __init__(self, world: "World", created: Any, folder: Path):
+        self._world, self._created, self._folder = world, created, folder
+        self.taken: Counter[tuple[str, str]] = Counter()  # (round, device) -> updates that a 2xx acknowledged
+        self.faults: list[str] = []
+        self.ending = threading.Event()
+        self.threads = [threading.Thread(target=self._live, args=pair, daemon=True) for pair in enumerate(NAMES)]
+        for thread in self.threads:
+            thread.start()
+
+    def _live(self, number: int, name: str) -> None:
+        def note(report: RoundReport) -> None:
+            if report.uploaded:
+                self.taken[report.round_id, name] += 1
+
+        data = images(number, 60 + 10 * number, classes=[number, number + 1])
+        while not self.ending.is_set():
+            try:
+                train_and_push(
+                    self._world.url,
+                    data,
+                    federation=self._created.id,
+                    join_token=self._created.join_token,
+                    name=name,
+                    state_dir=self._folder / name,
+                    device="cpu",
+                    progress=False,
+                    on_round=note,
+                    label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
+                )
+                return
+            except ApiError as error:
+                if error.status not in GONE:
+                    self.faults.append(f"{name}: HTTP {error.status}: {error}")
+                    return
+            except (PotstillError, httpx.HTTPError, OSError):
+                time.sleep(0.2)
+            except Exception as error:  # noqa: BLE001 - it is reported with the federation
+                self.faults.append(f"{name}: {type(error).__name__}: {error}")
+                return
+
+    def join(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for thread in self.threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self.ending.set()
+        self.faults += [f"{thread.name} goes on for ever" for thread in self.threads if thread.is_alive()]
+
+
+class World:
+    """API, worker, broker and database: 'embedded' in one folder, or 'distributed' over PostgreSQL and Redis.
+
+    Args:
+        folder: everything is in here.
+        mode: which of the two.
+        rounds: of a federation that only averages; one that distils has two.
+    """
+
+    def __init__(self, folder: Path, mode: str, rounds: int = 4):
+        self.mode, self.folder, self.closed, self._rounds = mode, folder, False, rounds
+        self.redis = self.postgres = None
+        env = dict(SETTINGS)
+        if mode == "distributed":
+            self.redis, self.postgres = Redis(), Postgres()
+            self.redis.start()
+            self.postgres.start()
+            env |= {"POTSTILL_DATABASE_URL": self.postgres.url, "POTSTILL_BROKER_URL": self.redis.url}
+            env |= {"POTSTILL_SECRET": "a secret of at least sixteen characters"}
+        self.deployment = Deployment(folder / "home", 0, **env)
+        self.url = self.deployment.url
+        self.deployment.start_api()
+        self.deployment.start_worker()
+        add_server_data(self.deployment)
+        self.kinds: dict[str, Callable[[random.Random], bool]] = {
+            "api": self._kill_api,
+            "worker": self._kill_worker,
+            "child": self._kill_child,
+            "broker": self._kill_broker,
+        }
+        if self.postgres is not None:
+            self.kinds["database"] = self._kill_database
+
+    # ------------------------------------------------------------------------------------------------------ killing
+    def _kill_api(self, _: random.Random) -> bool:
+        self.deployment.kill("api")
+        self.deployment.start_api()
+        return True
+
+    def _kill_worker(self, _: random.Random) -> bool:
+        self.deployment.kill("worker")
+        self.deployment.start_worker()
+        return True
+
+    def _kill_child(self, _: random.Random) -> bool:
+        """Kill the process that computes, if there is one."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.deployment.pid("worker")).children(recursive=True):
+                if "worker.child" in " ".join(process.cmdline()):
+                    process.kill()
+                    return True
+        return False
+
+    def _kill_broker(self, rng: random.Random) -> bool:
+        """Kill Redis, which forgets everything; or wipe the queue's folder."""
+        if self.redis is None:
+            shutil.rmtree(self.deployment.home / "queue", ignore_errors=True)
+            return True
+        self.redis.kill()
+        time.sleep(rng.uniform(0, 1))
+        self.redis.start()
+        return True
+
+    def _kill_database(self, rng: random.Random) -> bool:
+        """SIGKILL or an immediate shutdown: either way it recovers from its log."""
+        assert self.postgres is not None
+        self.postgres.kill(rng.choice([signal.SIGKILL, signal.SIGQUIT]))
+        time.sleep(rng.uniform(0, 1))
+        self.postgres.start()
+        return True
+
+    def mend(self) -> None:
+        """Start what ended by itself, as a supervisor would; a program that cannot reach its database may do so."""
+        for name, start in (("api", self.deployment.start_api), ("worker", self.deployment.start_worker)):
+            if self.deployment.ended(name):
+                start()
+
+    # -------------------------------------------------------------------------------------------------- federations
+    def begin(self, recipe: str, label: str) -> tuple[Any, Devices]:
+        rounds = {"total": 2, "min_clients": 3, "min_updates": 3, "deadline_seconds": 3600}
+        request = federation_request(label, RECIPES[recipe], rounds=rounds)
+        if recipe in ("fedavg", "scaffold"):
+            request["datasets"] = {}
+            request["local"] = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 2, "batch_size": 16}
+            request["rounds"] = rounds | {"total": self._rounds}
+        if recipe == "scaffold":
+            request["local"]["objective"] = {"kind": "scaffold"}
+        operator = self.deployment.operator
+        created = operator.create_federation(FederationCreate.model_validate(request))
+        operator.start_federation(created.id)
+        return created, Devices(self, created, self.folder / "devices" / label)
+
+    def state(self, id_: str) -> str:
+        try:
+            return self.deployment.operator.federation(id_).state
+        except (PotstillError, httpx.HTTPError):
+            return "unknown"
+
+    def conclude(self, recipe: str, created: Any, devices: Devices, seconds: float) -> Outcome:
+        """Wait for the end and look at everything that must be true."""
+        id_, operator = created.id, self.deployment.operator
+        faults: list[str] = []
+        try:
+            wait_for(lambda: self._ends(id_), seconds, why="the federation does not end")
+        except AssertionError as error:
+            open_ = [job.model_dump(mode="json") for job in operator.jobs(federation=id_).items if job.state != "done"]
+            faults.append(f"{error}: {self.state(id_)}; jobs {json.dumps(open_)}")
+        devices.join(60)
+        faults += devices.faults
+        if self.state(id_) != "finished":
+            faults.append(f"it is {self.state(id_)}: {operator.federation(id_).detail}")
+        faults += self._count(id_, devices)
+        jobs = operator.jobs(federation=id_).items
+        faults += [f"job {job.id} ({job.kind}) is {job.state}: {job.error}" for job in jobs if job.state != "done"]
+        models = operator.models(federation=id_, limit=100).items
+        faults += [fault for model in models if (fault := self.whole(model)) is not None]
+        digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
+        return Outcome(recipe, digests, sum(devices.taken.values()), sum(job.attempt for job in jobs), faults)
+
+    def _ends(self, id_: str) -> bool:
+        self.mend()
+        return self.state(id_) in ("finished", "failed", "cancelled")
+
+    def _count(self, id_: str, devices: Devices) -> list[str]:
+        """Every acknowledged update was counted exactly once, and nothing else was."""
+        operator, faults = self.deployment.operator, []
+        counted: Counter[tuple[str, str]] = Counter()
+        for each in operator.rounds(id_).items:
+            shown = operator.round(each.id)
+            weights = [person.weight for person in shown.participants if person.answered_at is not None]
+            counted.update((each.id, person.name) for person in shown.participants if person.answered_at is not None)
+            if shown.state != "published" or None in weights or abs(sum(w or 0 for w in weights) - 1) > 1e-9:
+                faults.append(f"round {each.index} is {shown.state} with weights {weights}")
+        with _database(self) as session:
+            rows = session.execute(
+                select(UpdateRow.round_id, UpdateRow.client_id, func.count())
+                .where(UpdateRow.round_id.in_([round_ for round_, _ in counted]))
+                .group_by(UpdateRow.round_id, UpdateRow.client_id)
+            )
+            faults += [f"{count} updates of one device in a round" for _, _, count in rows if count != 1]
+        if counted != devices.taken:
+            faults.append(f"acknowledged {dict(devices.taken)} but counted {dict(counted)}")
+        return faults
+
+    def whole(self, model: Any) -> str | None:
+        """Read a model through the API; it must be the bytes that its digest names."""
+        found = hashlib.sha256()
+        headers = {"Authorization": f"Bearer {self.deployment.token}"}
+        with httpx.stream("GET", f"{self.url}{model.url}", headers=headers, timeout=30) as answer:
+            for block in answer.iter_bytes():
+                found.update(block)
+        same = answer.status_code == 200 and f"sha256-{found.hexdigest()}" == model.digest
+        return None if same else f"model {model.id}: HTTP {answer.status_code}, its bytes are not {model.digest}"
+
+    # ---------------------------------------------------------------------------------------------------- afterwards
+    def resumed(self) -> int:
+        """Return how many attempts went on from a state of an earlier one."""
+        log = self.deployment.log("worker")
+        return log.count("going on from distil") + log.count("going on from generator")
+
+    def close(self) -> list[str]:
+        """Stop everything; return what was left behind: files, rows, processes."""
+        faults, self.closed = [], True
+        with _database(self) as session:
+            open_jobs = session.scalars(select(JobRow.id).where(JobRow.state.in_(("queued", "running")))).all()
+            faults += [f"job {id_} was left behind" for id_ in open_jobs]
+            models = set(session.scalars(select(ModelRow.digest)))
+        self.deployment.close()
+        settings = self.deployment.settings
+        blobs, database = open_blobs(settings), Database(settings)
+        blobs.sweep(0.0, set())
+        collect(database, blobs, 0.0)
+        root = settings.resolved_blob_dir
+        left = {f"sha256-{path.name}" for path in root.rglob("*") if path.is_file()}
+        with database.read() as session:
+            unnamed = left - named(session, left)
+        database.close()
+        faults += [f"model {digest} has no file" for digest in models - left]
+        faults += [f"nothing names the file {digest}" for digest in unnamed]
+        for server in (self.redis, self.postgres):
+            if server is not None:
+                server.close()
+        return faults + _alive(self.deployment.home)
+
+
+@contextlib.contextmanager
+def _database(world: World) -> Any:
+    database = Database(world.deployment.settings)
+    try:
+        with database.read() as session:
+            yield session
+    finally:
+        database.close()
+
+
+def _alive(home: Path) -> list[str]:
+    """Return processes of this installation that still run."""
+    end = time.monotonic() + 10
+    while True:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.pid != os.getpid() and process.environ().get("POTSTILL_HOME") == str(home):
+                    found.append(f"process {process.pid} still runs: {' '.join(process.cmdline())[:100]}")
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.1)

@@ -1,0 +1,1 @@
+"""Generated requests against the API, and bent files against the reader."""
