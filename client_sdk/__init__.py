@@ -9,6 +9,7 @@ Importing this package does not load torch; `train_and_push` does, when it is fi
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.client import Client
+from client_sdk.connection import Connection
 from client_sdk.errors import (
     ApiError,
     DatasetError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiError",
     "Client",
+    "Connection",
     "DatasetError",
     "FederationEnded",
     "ModelMismatch",

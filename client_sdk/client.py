@@ -1,21 +1,19 @@
 """What a device says to the service: one typed method per endpoint."""
 
 import contextlib
-import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from client_sdk.connection import Connection, Options
 from client_sdk.downloads import download
 from client_sdk.errors import NotFound, UnexpectedAnswer
 from client_sdk.staging import stage
-from client_sdk.transport import FileBody, Transport
-from client_sdk.uploads import RESUMABLE_BYTES, Delivery, OnBytes, UploadMemory, unwatched
+from client_sdk.transport import FileBody, RequestOptions, Transport
+from client_sdk.uploads import Delivery, OnBytes, UploadMemory, unwatched
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
@@ -36,41 +34,16 @@ _ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
 
 
 class BaseClient:
-    """A connection to one service; a context manager. Arguments as for `client_sdk.transport.Transport`.
+    """Speaks with one service; a context manager.
 
-    Files of `resumable_bytes` or more are uploaded in pieces by the tus protocol, and so is one whose upload broke off.
+    Args:
+        service: its address, or a `Connection`.
+        token: bearer token to begin with.
+        options: see `client_sdk.Connection`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        http_client: httpx.Client | None = None,
-        transport: httpx.BaseTransport | None = None,
-        ca_file: str | Path | None = None,
-        insecure_http: bool | None = None,
-        timeout: float = 60.0,
-        retries: int = 6,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        on_retry: Callable[[str], None] = lambda line: None,
-        resumable_bytes: int = RESUMABLE_BYTES,
-    ):
-        self._resumable_bytes = resumable_bytes
-        self._transport = Transport(
-            url,
-            token=token,
-            http_client=http_client,
-            transport=transport,
-            ca_file=ca_file,
-            insecure_http=insecure_http,
-            timeout=timeout,
-            retries=retries,
-            sleep=sleep,
-            jitter=jitter,
-            on_retry=on_retry,
-        )
+    def __init__(self, service: str | Connection, token: str | None = None, **options: Unpack[Options]):
+        self._transport = Transport(Connection.to(service, token, **options))
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +60,11 @@ class BaseClient:
     def url(self) -> str:
         """The service's base address."""
         return str(self._transport.base)
+
+    @property
+    def connection(self) -> Connection:
+        """How the service is reached; its token is the one to begin with."""
+        return self._transport.connection
 
     def close(self) -> None:
         """Close the connections."""
@@ -132,19 +110,21 @@ class BaseClient:
         """Use this token from here on."""
         self._transport.token = token
 
-    def _get(self, path: str, answer: type[Answer], **options: Any) -> Answer:
+    def _get(self, path: str, answer: type[Answer], **options: Unpack[RequestOptions]) -> Answer:
         return self._call("GET", path, answer, **options)
 
-    def _post(self, path: str, answer: type[Answer], **options: Any) -> Answer:
+    def _post(self, path: str, answer: type[Answer], **options: Unpack[RequestOptions]) -> Answer:
         return self._call("POST", path, answer, **options)
 
     def _deliver(self, path: str, file: str | Path, answer: type[Answer], **options: Any) -> Answer:
         """Send a file; options as for `client_sdk.uploads.Delivery`."""
-        delivery = Delivery(self._transport, path, Path(file), resumable_bytes=self._resumable_bytes, **options)
+        delivery = Delivery(self._transport, path, Path(file), **options)
         return _parse(delivery.send(), TypeAdapter(answer))
 
-    def _call(self, method: str, path: str, answer: type[Answer], **options: Any) -> Answer:
-        return _parse(self._transport.request(method, path, **options), TypeAdapter(answer))
+    def _call(
+        self, method: str, path: str, answer: type[Answer], *, retry: bool = True, **options: Unpack[RequestOptions]
+    ) -> Answer:
+        return _parse(self._transport.request(method, path, retry=retry, **options), TypeAdapter(answer))
 
 
 def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
@@ -190,7 +170,7 @@ class Client(BaseClient):
     def assignment(self, wait: float = 30.0) -> Assignment:
         """GET /v1/assignment: what to do now; the service holds the answer back up to `wait` seconds (0 to 60)."""
         response = self._transport.request(
-            "GET", "/v1/assignment", params={"wait": int(wait)}, timeout=self._transport.timeout + wait
+            "GET", "/v1/assignment", params={"wait": int(wait)}, timeout=self._transport.connection.timeout + wait
         )
         return _parse(response, _ASSIGNMENT)
 
@@ -202,7 +182,7 @@ class Client(BaseClient):
         """
         body = beat.model_dump(exclude_none=True)
         path = f"/v1/rounds/{round_id}/heartbeat"
-        return self._post(path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
+        return self._call("POST", path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
 
     def push_update(
         self,

@@ -7,7 +7,9 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -29,6 +31,7 @@ from contract.wire.common import Name
 from contract.wire.devices import Enrolment
 from contract.wire.federations import TERMINAL_STATES, Capability, Task
 
+Refusal = TypeVar("Refusal", bound=ApiError)
 _AT_MOST_EVERY = timedelta(minutes=1)  # so often a token is replaced, whatever the clocks say
 
 
@@ -38,70 +41,89 @@ def default_name() -> str:
     return f"{host}-{secrets.token_hex(2)}"
 
 
+@dataclass(frozen=True)
+class Application:
+    """How a device asks to take part.
+
+    Attributes:
+        federation: id of the federation.
+        num_samples: size of its data set.
+        join_token: the federation's; needed the first time only.
+        name: unique in the federation; None for the one that is remembered, or one made from the host's.
+        label_counts: samples per class [C], where they may be told.
+        classes: names of the classes in the order of the labels; told where the federation names its own.
+        prototype, capabilities: what it wants to train, or what it has.
+    """
+
+    federation: str
+    num_samples: int
+    join_token: str | None = None
+    name: str | None = None
+    label_counts: Sequence[int] | None = None
+    classes: Sequence[str] | None = None
+    prototype: str | None = None
+    capabilities: Mapping[str, Capability] | None = None
+
+    def enrolment(self, name: str, task: Task) -> Enrolment:
+        """Return what is told to the service."""
+        return Enrolment(
+            name=name,
+            num_samples=self.num_samples,
+            label_counts=None if self.label_counts is None else [int(count) for count in self.label_counts],
+            classes=None if self.classes is None or task.classes is None else list(self.classes),
+            prototype=self.prototype,
+            capabilities=dict(self.capabilities or {}),
+        )
+
+
 def establish(
-    client: Client,
-    folder: StateFolder,
-    *,
-    federation: str,
-    num_samples: int,
-    join_token: str | None,
-    token: str | None,
-    name: str | None,
-    label_counts: Sequence[int] | None = None,
-    prototype: str | None = None,
-    capabilities: Mapping[str, Capability] | None = None,
-    classes: Sequence[str] | None = None,
-    check: Callable[[Task], None] = lambda task: None,
+    client: Client, folder: StateFolder, application: Application, check: Callable[[Task], None] = lambda task: None
 ) -> Identity:
     """Return who this device is and let `client` use its token.
 
-    A remembered identity goes first, then `token`; else the device enrols with `join_token`. Name and idempotency key
-    are kept before the request is sent, so that a crash in between does not cost the name.
+    A remembered identity goes first, then the token of the client's connection; else the device enrols with the join
+    token. Name and idempotency key are kept before the request is sent, so that a crash in between does not cost the
+    name.
+
+    Args:
+        check: refuses a task that the data do not fit, before anybody enrols.
 
     Raises:
         StateError: the folder belongs to another client or federation.
         UsageError: neither remembered nor given a token.
         NameTaken, Unauthorized, FederationEnded: the service refused.
     """
-    if name is not None:
-        _check_name(name)
-    known = folder.identity()
-    if known is not None:
-        _check_same(known, folder, client.url, federation, name, moved=token is not None)
-    identity = known or Identity(
-        url=client.url, federation=federation, name=name or default_name(), key=uuid.uuid4().hex
-    )
-    given = None if token is None else hashlib.sha256(token.encode()).hexdigest()
-    if given is not None and given != identity.given:
-        changes = {"token": token, "url": client.url, "given": given, "token_renew_at": None}
-        identity = identity.model_copy(update=changes)
-        folder.remember(identity)
+    given = client.connection.token
+    identity = _with_token(_remembered(client, folder, application), folder, client.url, given)
     if identity.token is None:
-        if join_token is None:
-            raise UsageError(
-                f"join_token: this device is not enrolled yet (nothing remembered in {folder.path}); pass the "
-                "federation's join_token, or the device's own token"
-            )
-        with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
-            task = client.card(identity.federation, join_token=join_token).task
-        check(task)  # or the round would wait for bad data
-        folder.remember(identity)
-        counts = None if label_counts is None else [int(count) for count in label_counts]
-        enrolment = Enrolment(
-            name=identity.name,
-            num_samples=num_samples,
-            label_counts=counts,
-            classes=None if classes is None or task.classes is None else list(classes),
-            prototype=prototype,
-            capabilities=dict(capabilities or {}),
-        )
-        identity = _enrol(client, identity, enrolment, join_token)
-        folder.remember(identity)
+        identity = _enrol(client, folder, identity, application, check)
     client.use_token(identity.token)
-    if identity.token_renew_at is None and token is not None:
+    if identity.token_renew_at is None and given is not None:
         with suppress(ApiError):  # whatever it is, the first assignment says it better
             identity = _noted(identity, client.own_token().expires_at)
             folder.remember(identity)
+    return identity
+
+
+def _remembered(client: Client, folder: StateFolder, application: Application) -> Identity:
+    """Return who this folder's device is, or a new one that has not enrolled."""
+    if application.name is not None:
+        _check_name(application.name)
+    known = folder.identity()
+    if known is not None:
+        _check_same(known, folder, client, application)
+        return known
+    name = application.name or default_name()
+    return Identity(url=client.url, federation=application.federation, name=name, key=uuid.uuid4().hex)
+
+
+def _with_token(identity: Identity, folder: StateFolder, url: str, token: str | None) -> Identity:
+    """Return the identity with a token that was passed; one that was passed before has had its successors."""
+    given = None if token is None else hashlib.sha256(token.encode()).hexdigest()
+    if given is None or given == identity.given:
+        return identity
+    identity = identity.model_copy(update={"token": token, "url": url, "given": given, "token_renew_at": None})
+    folder.remember(identity)
     return identity
 
 
@@ -133,14 +155,10 @@ def renew(client: Client, folder: StateFolder) -> bool:
 
 def refused(error: Unauthorized, folder: StateFolder) -> Unauthorized:
     """Return the error for a remembered token that no longer works, saying what to do."""
-    return Unauthorized(
-        error.status,
+    return _reworded(
+        error,
         f"the device's token, remembered in {folder.path}, was refused: it was revoked, or the service is another "
         "one now. To join anew, delete that folder or pass another name or state_dir, and a join_token",
-        kind=error.kind,
-        title=error.title,
-        members=error.members,
-        request_id=error.request_id,
     )
 
 
@@ -156,14 +174,13 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parsed.scheme, parsed.host, parsed.port
 
 
-def _check_same(
-    known: Identity, folder: StateFolder, url: str, federation: str, name: str | None, *, moved: bool
-) -> None:
+def _check_same(known: Identity, folder: StateFolder, client: Client, application: Application) -> None:
     """Refuse a folder of another device, and a service to which the remembered token must not be sent."""
-    if not moved and _origin(known.url) != _origin(url):
+    federation, name = application.federation, application.name
+    if client.connection.token is None and _origin(known.url) != _origin(client.url):
         raise StateError(
-            f"state_dir: {folder.path} holds a token of the service at {known.url}; it is not sent to {url}. If the "
-            "service has moved, pass the device's token once; else use another folder"
+            f"state_dir: {folder.path} holds a token of the service at {known.url}; it is not sent to {client.url}. If "
+            "the service has moved, pass the device's token once; else use another folder"
         )
     if known.federation != federation:
         raise StateError(
@@ -173,7 +190,25 @@ def _check_same(
         raise StateError(f"state_dir: {folder.path} belongs to client {known.name!r}, not {name!r}; use another one")
 
 
-def _enrol(client: Client, identity: Identity, enrolment: Enrolment, join_token: str) -> Identity:
+def _enrol(
+    client: Client,
+    folder: StateFolder,
+    identity: Identity,
+    application: Application,
+    check: Callable[[Task], None],
+) -> Identity:
+    """Enrol; the identity is on the disk before the question and after the answer."""
+    join_token = application.join_token
+    if join_token is None:
+        raise UsageError(
+            f"join_token: this device is not enrolled yet (nothing remembered in {folder.path}); pass the "
+            "federation's join_token, or the device's own token"
+        )
+    with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
+        task = client.card(identity.federation, join_token=join_token).task
+    check(task)  # or the round would wait for bad data
+    folder.remember(identity)
+    enrolment = application.enrolment(identity.name, task)
     try:
         enrolled = client.enrol(identity.federation, enrolment, join_token=join_token, key=identity.key)
     except InvalidTransition as error:
@@ -182,14 +217,24 @@ def _enrol(client: Client, identity: Identity, enrolment: Enrolment, join_token:
             raise FederationEnded(f"federation {identity.federation} is {state}: {error.detail}", state) from error
         raise
     except NameTaken as error:
-        raise NameTaken(
-            error.status,
+        raise _reworded(
+            error,
             f"another device is called {identity.name!r}; pass another name. If that device is this one and its state "
             "folder was lost, the operator can revoke it; then the name is free again",
-            kind=error.kind,
-            title=error.title,
-            members=error.members,
-            request_id=error.request_id,
         ) from error
-    known = identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
-    return _noted(known, enrolled.token_expires_at)
+    identity = identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
+    identity = _noted(identity, enrolled.token_expires_at)
+    folder.remember(identity)
+    return identity
+
+
+def _reworded(error: Refusal, detail: str) -> Refusal:
+    """Return the same refusal with a detail that says what to do."""
+    return type(error)(
+        error.status,
+        detail,
+        kind=error.kind,
+        title=error.title,
+        members=error.members,
+        request_id=error.request_id,
+    )

@@ -6,14 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import httpx
 import torch
 from torch import nn
 
 from client_sdk import data, identity, models
 from client_sdk.client import Client
+from client_sdk.connection import Connection, Options
 from client_sdk.errors import (
     ApiError,
     InvalidTransition,
@@ -29,7 +29,7 @@ from client_sdk.rounds import train_round
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
-from client_sdk.uploads import RESUMABLE_BYTES, Push, push_intact
+from client_sdk.uploads import Push, push_intact
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
@@ -46,7 +46,7 @@ BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused ag
 
 
 def train_and_push(
-    url: str,
+    service: str | Connection,
     dataset: Any,
     *,
     federation: str,
@@ -63,11 +63,8 @@ def train_and_push(
     classes: Sequence[str] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
-    http_client: httpx.Client | None = None,
-    resumable_bytes: int = RESUMABLE_BYTES,
     direct: bool = False,
-    ca_file: str | Path | None = None,
-    insecure_http: bool | None = None,
+    **options: Unpack[Options],
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
 
@@ -75,7 +72,7 @@ def train_and_push(
     delivered is sent, not trained again. ``POTSTILL_TORCH_THREADS`` sets torch's threads; else they stay as they are.
 
     Args:
-        url: the service's address.
+        service: its address, or a `Connection`.
         dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz with x, y; .safetensors with inputs,
             labels). Inputs have the task's shape and type; labels are whole numbers in [0, num_classes).
         federation: its id, ``fed_…``.
@@ -95,11 +92,10 @@ def train_and_push(
             anything is trained. Default: the `classes` of a torch data set.
         prototype: which of the federation's networks to train; by default the first one whose requirements are met.
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
-        http_client: an `httpx.Client` of yours, for proxies and certificates.
-        resumable_bytes: updates of this size or more are uploaded in pieces; smaller ones when an upload broke off.
         direct: put updates straight into the service's bucket, where it offers that (POTSTILL_PRESIGN); elsewhere they
             go the usual way.
-        ca_file, insecure_http: see `client_sdk.transport.Transport`.
+        options: of the connection, such as `http_client`, `ca_file`, `insecure_http`, `resumable_bytes`; see
+            `Connection`.
 
     Raises:
         DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
@@ -109,25 +105,21 @@ def train_and_push(
     samples = data.load(dataset, classes)
     _check_arguments(federation, rounds, label_counts, len(samples))
     _set_threads()
-    folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(url, federation, name))
     shown = Progress(progress)
-    means: dict[str, Any] = {"http_client": http_client, "ca_file": ca_file, "insecure_http": insecure_http}
-    client = Client(url, **means, retries=RETRIES, on_retry=shown.say, resumable_bytes=resumable_bytes)
-    with client, folder.locked():
-        who = identity.establish(
-            client,
-            folder,
-            federation=federation,
-            num_samples=len(samples),
-            join_token=join_token,
-            token=token,
-            name=name,
-            label_counts=label_counts,
-            classes=samples.classes,
-            prototype=prototype,
-            capabilities=capabilities,
-            check=samples.check,
-        )
+    connection = Connection.to(service, token, **options).filled(retries=RETRIES, on_retry=shown.say)
+    folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(connection.url, federation, name))
+    application = identity.Application(
+        federation=federation,
+        num_samples=len(samples),
+        join_token=join_token,
+        name=name,
+        label_counts=label_counts,
+        classes=samples.classes,
+        prototype=prototype,
+        capabilities=capabilities,
+    )
+    with Client(connection) as client, folder.locked():
+        who = identity.establish(client, folder, application, samples.check)
         chosen = choose_device(device)
         shown.say(f"{who.name}: {len(samples)} samples, {chosen}; asks {client.url} for work")
         worker = DeviceRun(client, folder, samples, chosen, shown, model, on_round, direct=direct)

@@ -2,12 +2,8 @@
 
 import base64
 import hashlib
-import ipaddress
 import itertools
-import os
-import random
 import ssl
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +12,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 import httpx
 
+from client_sdk.connection import RETRIES, Connection
 from client_sdk.errors import BrokenUpload, TransportError, UntrustedCertificate, UsageError, from_response
 
 CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
@@ -71,6 +68,27 @@ class FileBody:
                 yield piece
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a request may carry.
+
+    Keys:
+        params, json: as in httpx; parameters that are None are left out.
+        body: a `Body` to send, such as a `FileBody`.
+        headers: further headers.
+        token: instead of the transport's own.
+        key: Idempotency-Key; every POST gets one, and all tries of a request carry the same.
+        timeout: seconds for a read, where a long poll needs more.
+    """
+
+    params: dict[str, Any] | None
+    json: Any
+    body: Body | None
+    headers: dict[str, str] | None
+    token: str | None
+    key: str | None
+    timeout: float | None
+
+
 def retry_after(response: httpx.Response, now: datetime | None = None) -> float | None:
     """Return the seconds that the response's ``Retry-After`` asks for (number or date), or None."""
     value = response.headers.get("Retry-After", "").strip()
@@ -86,100 +104,30 @@ def retry_after(response: httpx.Response, now: datetime | None = None) -> float 
     return min(max(seconds, 0.0), RETRY_AFTER_CAP)
 
 
-def check_private(url: httpx.URL, insecure_http: bool | None = None) -> None:
-    """Refuse an address at which others could read the token and the weights on their way.
-
-    Raises:
-        UsageError: plain HTTP to another machine, and nobody allowed it.
-    """
-    if url.scheme == "https" or is_this_machine(url.host):
-        return
-    allowed = os.environ.get("POTSTILL_INSECURE_HTTP", "").lower() in ("1", "true", "yes", "on")
-    if not (allowed if insecure_http is None else insecure_http):
-        raise UsageError(
-            f"url: plain HTTP to {url.host} would show token and weights to whoever is on the way; use https://, or "
-            "allow it on a network that is safe by itself: insecure_http=True, or POTSTILL_INSECURE_HTTP=1"
-        )
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether a host name or address never leaves the machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def trusted(ca_file: str | Path | None) -> ssl.SSLContext | bool:
-    """Return what is trusted: the certificates of a file, or of POTSTILL_CA_FILE, or the public ones.
-
-    Raises:
-        UsageError: the file holds none.
-    """
-    path = ca_file or os.environ.get("POTSTILL_CA_FILE")
-    if not path:
-        return True
-    try:
-        return ssl.create_default_context(cafile=str(path))
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"ca_file: {path} cannot be read as PEM certificates: {error}") from error
-
-
 class Transport:
     """Sends requests to one service.
 
     Args:
-        url: base address such as ``http://127.0.0.1:8080``.
-        token: bearer token; sent to this origin only and never logged.
-        http_client: an `httpx.Client` of yours (proxies, certificates); it stays open on `close`.
-        ca_file: PEM file of the certificates to trust, instead of the public ones; default: POTSTILL_CA_FILE.
-        insecure_http: allow plain HTTP to other machines; default: POTSTILL_INSECURE_HTTP.
-        transport: an `httpx.BaseTransport`, for tests.
-        timeout: seconds for connecting and for each read or write.
-        retries: tries after the first one.
-        sleep, jitter: replaced in tests.
-        on_retry: told in a line why a request is tried again.
+        connection: how it is reached. `token` may change afterwards.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        http_client: httpx.Client | None = None,
-        transport: httpx.BaseTransport | None = None,
-        ca_file: str | Path | None = None,
-        insecure_http: bool | None = None,
-        timeout: float = 60.0,
-        retries: int = 6,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        on_retry: Callable[[str], None] = lambda line: None,
-    ):
-        self.base = httpx.URL(url.rstrip("/"))
-        if self.base.scheme not in ("http", "https") or not self.base.host:
-            raise UsageError(f"url: expected an address such as http://127.0.0.1:8080, got {url!r}")
-        if transport is None:
-            check_private(self.base, insecure_http)
-        self.token, self.retries, self.timeout = token, retries, timeout
-        self._owned = http_client is None
-        self._http = http_client or httpx.Client(transport=transport, timeout=timeout, verify=trusted(ca_file))
-        self._sleep, self._jitter, self._on_retry = sleep, jitter, on_retry
+    def __init__(self, connection: Connection):
+        self.connection, self.base, self.token = connection, connection.base(), connection.token
+        self.retries = RETRIES if connection.retries is None else connection.retries
+        self._http = connection.open()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.base)!r})"
 
     def close(self) -> None:
         """Close the connections, unless the `http_client` is the caller's."""
-        if self._owned:
+        if self._http is not self.connection.http_client:
             self._http.close()
 
     def pause(self, attempt: int, asked: float | None = None) -> None:
         """Sleep before try `attempt` + 1: as long as `asked`, or capped exponential backoff with full jitter."""
-        backoff = min(BACKOFF_CAP, BACKOFF_FIRST * 2**attempt) * self._jitter()
-        self._sleep(backoff if asked is None else asked)
+        backoff = min(BACKOFF_CAP, BACKOFF_FIRST * 2**attempt) * self.connection.jitter()
+        self.connection.sleep(backoff if asked is None else asked)
 
     def resolve(self, path: str) -> httpx.URL:
         """Return the full address of `path`, which may be absolute.
@@ -196,7 +144,8 @@ class Transport:
 
     def say(self, line: str) -> None:
         """Tell the user why something is tried again."""
-        self._on_retry(line)
+        if self.connection.on_retry is not None:
+            self.connection.on_retry(line)
 
     def request(
         self,
@@ -207,7 +156,7 @@ class Transport:
         retry: bool = True,
         resend: bool = True,
         retried: frozenset[int] = RETRIED_STATUS,
-        **options: Any,
+        **options: Unpack[RequestOptions],
     ) -> httpx.Response:
         """Send a request and return the answer, read in full.
 
@@ -217,30 +166,25 @@ class Transport:
             retried: statuses after which it is tried again.
             accept, options: as for `stream`.
         """
-        build, tries = self._builder(method, path, **options), None if retry else 1
-        response = self._send(build, whole=True, tries=tries, resend=resend, retried=retried)
-        return _checked(response, accept)
+        retries = self.retries if retry else 0
+        build = self._builder(method, path, **options)
+        return _checked(self._send(build, retries, stream=False, resend=resend, retried=retried), accept)
 
     @contextmanager
     def stream(
-        self, method: str, path: str, *, accept: frozenset[int] = frozenset(), **options: Any
+        self, method: str, path: str, *, accept: frozenset[int] = frozenset(), **options: Unpack[RequestOptions]
     ) -> Iterator[httpx.Response]:
         """Send a request and yield the answer with its body unread.
 
         Args:
             accept: statuses that are no success but are the caller's to handle.
-            params, json: as in httpx; parameters that are None are left out.
-            body: a `Body` to send, such as a `FileBody`.
-            headers: further headers.
-            token: instead of the transport's own.
-            key: Idempotency-Key; every POST gets one, and all tries of a request carry the same.
-            timeout: seconds for a read, where a long poll needs more.
+            options: see `RequestOptions`.
 
         Raises:
             ApiError: the service refused, or asked for patience too often.
             TransportError: no answer, or one that broke off.
         """
-        response = self._send(self._builder(method, path, **options), whole=False)
+        response = self._send(self._builder(method, path, **options), self.retries, stream=True)
         try:
             yield _checked(response, accept)
         except httpx.TransportError as error:
@@ -248,58 +192,49 @@ class Transport:
         finally:
             response.close()
 
-    def _builder(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: dict[str, Any] | None = None,
-        json: Any = None,
-        body: Body | None = None,
-        headers: dict[str, str] | None = None,
-        token: str | None = None,
-        key: str | None = None,
-        timeout: float | None = None,
-    ) -> Callable[[], httpx.Request]:
+    def _builder(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Callable[[], httpx.Request]:
         """Return a function that builds the request afresh for each try, with the same key."""
-        url = self.resolve(path)
-        sent = self._headers(method, headers, token, key) | (body.headers() if body else {})
-        parameters = {name: value for name, value in (params or {}).items() if value is not None}
-        limits = httpx.Timeout(self.timeout, read=timeout or self.timeout)
+        url, body = self.resolve(path), options.get("body")
+        headers = self._headers(method, options) | (body.headers() if body else {})
+        params = {name: value for name, value in (options.get("params") or {}).items() if value is not None}
+        timeout = self.connection.timeout
+        limits = httpx.Timeout(timeout, read=options.get("timeout") or timeout)
 
         def build() -> httpx.Request:
-            content = body.chunks() if body else None
             return self._http.build_request(
-                method, url, params=parameters or None, json=json, content=content, headers=sent, timeout=limits
+                method,
+                url,
+                params=params or None,
+                json=options.get("json"),
+                content=body.chunks() if body else None,
+                headers=headers,
+                timeout=limits,
             )
 
         return build
 
-    def _headers(
-        self, method: str, headers: dict[str, str] | None, token: str | None, key: str | None
-    ) -> dict[str, str]:
-        sent = dict(headers or {})
-        bearer = token or self.token
+    def _headers(self, method: str, options: RequestOptions) -> dict[str, str]:
+        headers = dict(options.get("headers") or {})
+        bearer, key = options.get("token") or self.token, options.get("key")
         if bearer:
-            sent["Authorization"] = f"Bearer {bearer}"
+            headers["Authorization"] = f"Bearer {bearer}"
         if key or method == "POST":
-            sent["Idempotency-Key"] = key or uuid.uuid4().hex
-        return sent
+            headers["Idempotency-Key"] = key or uuid.uuid4().hex
+        return headers
 
     def _send(
         self,
         build: Callable[[], httpx.Request],
+        retries: int,
         *,
-        whole: bool,
-        tries: int | None = None,
+        stream: bool,
         resend: bool = True,
         retried: frozenset[int] = RETRIED_STATUS,
     ) -> httpx.Response:
-        last = self.retries if tries is None else tries - 1
         for attempt in itertools.count():
             request, asked = build(), None
             try:
-                response = self._followed(self._http.send(request, stream=not whole), stream=not whole)
+                response = self._followed(self._http.send(request, stream=stream), stream=stream)
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:  # ours: trying again cannot help
                 raise _failure(request, error) from error
             except httpx.TransportError as error:
@@ -307,21 +242,22 @@ class Transport:
                     raise _failure(request, error) from error
                 if not resend and not isinstance(error, _BEFORE_THE_BODY):
                     raise BrokenUpload(str(_failure(request, error))) from error
-                if attempt >= last:
+                if attempt >= retries:
                     raise _failure(request, error) from error
-                self._on_retry(f"{self.base}: {error or type(error).__name__}; trying again, Ctrl-C stops")
+                self.say(f"{self.base}: {error or type(error).__name__}; trying again, Ctrl-C stops")
             else:
-                if response.status_code not in retried or attempt >= last:
+                if response.status_code not in retried or attempt >= retries:
                     return response
                 asked = retry_after(response)
-                self._on_retry(f"{self.base}: busy (HTTP {response.status_code}); trying again, Ctrl-C stops")
+                self.say(f"{self.base}: busy (HTTP {response.status_code}); trying again, Ctrl-C stops")
                 response.close()
             self.pause(attempt, asked)
         raise AssertionError("itertools.count() does not end")
 
     def put_elsewhere(self, url: str, body: FileBody, headers: dict[str, str]) -> httpx.Response:
         """PUT a file to a presigned address of another host, with its headers and without the token."""
-        request = self._http.build_request("PUT", url, content=body.chunks(), headers=headers, timeout=self.timeout)
+        timeout = self.connection.timeout
+        request = self._http.build_request("PUT", url, content=body.chunks(), headers=headers, timeout=timeout)
         return self._http.send(request, auth=None)
 
     def _followed(self, response: httpx.Response, *, stream: bool) -> httpx.Response:
@@ -335,10 +271,10 @@ class Transport:
         response.read()
         response.close()
         kept = {name: request.headers[name] for name in ("Range", "Accept-Encoding") if name in request.headers}
-        sent = self._http.build_request(
+        onward = self._http.build_request(
             "GET", request.url.join(target), headers=kept, extensions={"timeout": request.extensions.get("timeout")}
         )
-        answer = self._http.send(sent, stream=stream, auth=None)
+        answer = self._http.send(onward, stream=stream, auth=None)
         if "ETag" in response.headers:
             answer.headers["ETag"] = response.headers["ETag"]
         if answer.status_code in (403, 500):  # it has expired, or the store stumbled: the service gives another

@@ -25,8 +25,6 @@ from client_sdk.errors import (
 )
 from client_sdk.transport import CHUNK, RETRIED_STATUS, FileBody, Transport
 
-RESUMABLE_BYTES = 64 << 20
-"""A file of this size or more goes by a resumable upload from the start."""
 PIECE_BYTES = 16 << 20
 """Bytes a request at most: a proxy that collects a request before it passes it on loses no more than that."""
 _TUS = {"Tus-Resumable": "1.0.0"}
@@ -112,7 +110,6 @@ class Delivery:
         file: the file.
         method: PUT, or POST where something is made of it.
         params: further parameters of that request.
-        resumable_bytes: size from which on it goes in pieces at once.
         memory: of the upload's address.
         on_bytes: told the progress of a resumable upload.
     """
@@ -125,7 +122,6 @@ class Delivery:
         *,
         method: str = "PUT",
         params: dict[str, str | None] | None = None,
-        resumable_bytes: int = RESUMABLE_BYTES,
         memory: UploadMemory | None = None,
         on_bytes: OnBytes = unwatched,
     ):
@@ -133,7 +129,7 @@ class Delivery:
         self._body, self._size = FileBody(file), file.stat().st_size
         self._memory = memory or InProcess()
         self._key = self._body.digest if method == "PUT" else uuid.uuid4().hex
-        self._resumable_bytes, self._on_bytes = resumable_bytes, on_bytes
+        self._on_bytes = on_bytes
 
     def send(self) -> httpx.Response:
         """Deliver the file and return the answer.
@@ -142,7 +138,7 @@ class Delivery:
             ApiError: the service refused it.
             TransportError: no answer, or nothing got through for many tries.
         """
-        if self._size < self._resumable_bytes and self._memory.recall(self._body.digest) is None:
+        if self._size < self._transport.connection.resumable_bytes and self._memory.recall(self._body.digest) is None:
             try:
                 return self._whole(resend=False)
             except BrokenUpload:

@@ -265,7 +265,7 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
 
 def test_every_public_method_is_in_the_table() -> None:
     files = {"import_model", "add_dataset", "download", "export_round"}
-    others = files | {"each", "close", "url", "use_token", "events", "event_page"}
+    others = files | {"each", "close", "connection", "url", "use_token", "events", "event_page"}
     public = {name for name in dir(OperatorClient) if not name.startswith("_")}
     assert public - others == set(CALLS)
 

@@ -12,6 +12,7 @@ def test_public_names_are_pinned() -> None:
     assert sorted(client_sdk.__all__) == [
         "ApiError",
         "Client",
+        "Connection",
         "DatasetError",
         "FederationEnded",
         "ModelMismatch",

@@ -45,8 +45,8 @@ class Tokens:
             self.next = f"pst_dev_{self.made}"
         return httpx.Response(200, json={"id": "cli_1", "token": self.next, "expires_at": ends})
 
-    def client(self) -> Client:
-        return Client(URL, transport=httpx.MockTransport(self.handle), retries=0)
+    def client(self, token: str | None = None) -> Client:
+        return Client(URL, token, transport=httpx.MockTransport(self.handle), retries=0)
 
 
 @pytest.fixture
@@ -59,9 +59,8 @@ def remember(folder: StateFolder, renew_at: datetime | None, token: str = "pst_d
     folder.remember(known.model_copy(update={"token_renew_at": renew_at}))
 
 
-def establish(client: Client, folder: StateFolder, **more: Any) -> Identity:
-    options = {"federation": "fed_1", "num_samples": 1, "join_token": None, "token": None, "name": "a", **more}
-    return identity.establish(client, folder, **options)
+def establish(client: Client, folder: StateFolder) -> Identity:
+    return identity.establish(client, folder, identity.Application("fed_1", num_samples=1, name="a"))
 
 
 def test_a_token_near_its_end_is_replaced_and_kept_for_its_user_only(folder: StateFolder, tmp_path: Path) -> None:
@@ -117,16 +116,17 @@ def test_a_clock_that_is_years_ahead_does_not_replace_tokens_in_a_loop(folder: S
 
 def test_a_token_that_was_passed_once_does_not_come_back_after_it_was_replaced(folder: StateFolder) -> None:
     service = Tokens()
-    with service.client() as client:
-        first = establish(client, folder, token="pst_dev_0")
+    with service.client("pst_dev_0") as client:
+        first = establish(client, folder)
         assert first.token_renew_at is not None  # asked for: a token alone does not say when it ends
         folder.remember(first.model_copy(update={"token_renew_at": datetime.now(UTC)}))
         assert identity.renew(client, folder)
         client.own_token()
-    with service.client() as client:
-        assert establish(client, folder, token="pst_dev_0").token == "pst_dev_1"
-        service.good = "pst_dev_other"  # the operator gave it another one
-        assert establish(client, folder, token="pst_dev_other").token == "pst_dev_other"
+    with service.client("pst_dev_0") as client:
+        assert establish(client, folder).token == "pst_dev_1"
+    service.good = "pst_dev_other"  # the operator gave it another one
+    with service.client("pst_dev_other") as client:
+        assert establish(client, folder).token == "pst_dev_other"
 
 
 def test_a_refusal_ends_the_device_and_a_fault_does_not(folder: StateFolder) -> None:

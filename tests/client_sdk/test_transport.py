@@ -3,13 +3,16 @@
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from client_sdk import errors
+from client_sdk.connection import Connection
 from client_sdk.downloads import download
 from client_sdk.transport import CHUNK, FileBody, Transport, retry_after
 
@@ -17,17 +20,11 @@ URL = "http://potstill.test"
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
-def make(handler: Handler, **options: object) -> tuple[Transport, list[float]]:
+def make(handler: Handler, **options: Any) -> tuple[Transport, list[float]]:
     """Return a transport whose naps are noted instead of slept, with no jitter."""
     naps: list[float] = []
-    transport = Transport(
-        URL,
-        transport=httpx.MockTransport(handler),
-        sleep=naps.append,
-        jitter=lambda: 1.0,
-        **options,  # type: ignore[arg-type]
-    )
-    return transport, naps
+    connection = Connection(URL, transport=httpx.MockTransport(handler), sleep=naps.append, jitter=lambda: 1.0)
+    return Transport(replace(connection, **options)), naps
 
 
 def series(*answers: httpx.Response | Exception) -> tuple[Handler, list[httpx.Request]]:
@@ -91,7 +88,7 @@ def test_retry_after_forms(value: str, seconds: float | None) -> None:
 def test_backoff_is_capped_and_jittered() -> None:
     handler, _ = series(*[httpx.ConnectError("no")] * 9)
     naps: list[float] = []
-    transport = Transport(URL, transport=httpx.MockTransport(handler), retries=8, sleep=naps.append, jitter=lambda: 0.5)
+    transport, naps = make(handler, retries=8, jitter=lambda: 0.5)
     with pytest.raises(errors.TransportError, match="is the service at http://potstill.test running"):
         transport.request("GET", "/a")
     assert naps == [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 7.5, 7.5]
@@ -128,15 +125,15 @@ def test_the_token_stays_out_of_reprs_errors_and_other_origins() -> None:
 
 def test_absolute_addresses_of_the_own_origin_and_a_base_path_work() -> None:
     handler, seen = series(httpx.Response(200), httpx.Response(200))
-    Transport(URL, transport=httpx.MockTransport(handler)).request("GET", f"{URL}/v1/a")
-    Transport(f"{URL}/base/", transport=httpx.MockTransport(handler)).request("GET", "/v1/a")
+    make(handler)[0].request("GET", f"{URL}/v1/a")
+    make(handler, url=f"{URL}/base/")[0].request("GET", "/v1/a")
     assert [str(request.url) for request in seen] == [f"{URL}/v1/a", f"{URL}/base/v1/a"]
 
 
 @pytest.mark.parametrize("url", ["potstill.test:80", "ftp://x", "", "http://"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(errors.UsageError, match="url: expected"):
-        Transport(url)
+        Transport(Connection(url))
 
 
 def test_a_file_is_sent_in_pieces_with_length_and_digest_and_again_on_retry(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def remember_and_fall(folder, known):
     fall()
 
 with folder.locked():
-    who = identity.establish(client, folder, federation=federation, num_samples=3, join_token=join_token, token=None,
-                             name="device")
+    application = identity.Application(federation, num_samples=3, join_token=join_token, name="device")
+    who = identity.establish(client, folder, application)
     if step != "use":
         folder.remember(folder.identity().model_copy(update={"token_renew_at": datetime.now(UTC)}))
         if step == "before it asks":
