@@ -122,7 +122,7 @@ def _inside() -> Application:
     if url := os.environ.get("POTSTILL_TEST_S3"):
         return Behind(url)
     os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
     return DomainDispatcherApplication(create_backend_app)
 

@@ -22,7 +22,7 @@ from tools.deployment import Deployment, wait_for
 
 LIMIT = 8 * 1024 * 1024
 Arrays = dict[str, np.ndarray]
-NETWORK = {
+NETWORK: Arrays = {
     "conv.weight": np.ones((8, 1, 3, 3), np.float32),
     "bn.weight": np.ones(8, np.float32),
     "bn.running_mean": np.zeros(8, np.float32),

@@ -23,7 +23,8 @@ class Answer:
     def problem(self) -> dict[str, Any]:
         """The problem of a refusal."""
         assert self.headers.get("content-type") == "application/problem+json", self
-        return json.loads(self.body)
+        problem: dict[str, Any] = json.loads(self.body)
+        return problem
 
 
 class Line:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk import train_and_push
+from client_sdk import RunReport, train_and_push
 from contract.nn import codec, registry
+from contract.nn.classifier import Classifier, SequentialClassifier
 from contract.tensors import parse_header
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
@@ -69,7 +70,7 @@ class FakeService:
         """Store a freshly initialised network."""
         path = self.folder / f"{model_id}.safetensors"
         module, notes = registry.initialise(architecture, options, self.task, 7), {}
-        if callable(getattr(module, "features", None)):
+        if isinstance(module, Classifier | SequentialClassifier):
             notes[FEATURES_KEY] = str(module.features(torch.zeros(1, *self.task.input.shape)).shape[1])
         codec.save_state(module, path, notes)
         self.models[model_id] = path.read_bytes()
@@ -301,11 +302,11 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def take_part(service: FakeService, tmp_path: Path, blobs: Any) -> Callable[..., Any]:
+def take_part(service: FakeService, tmp_path: Path, blobs: tuple[np.ndarray, np.ndarray]) -> Callable[..., RunReport]:
     """Return train_and_push, tied to the fake service and a folder of this test."""
 
-    def run(dataset: Any = blobs, **options: Any) -> Any:
-        settings = {
+    def run(dataset: Any = blobs, **options: Any) -> RunReport:
+        settings: dict[str, Any] = {
             "federation": FED,
             "join_token": "pst_join_1",
             "name": "ward-7",

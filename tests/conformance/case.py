@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.conformance.files import Notes, Schema
 
@@ -37,7 +36,7 @@ class Cases(list[Case]):
 
     def add(
         self, group: str, *statuses: int, named: tuple[str, ...] = (), headers: dict[str, str] | None = None
-    ) -> Any:
+    ) -> Callable[[Maker], Maker]:
         """Return what puts a maker among them."""
 
         def put(make: Maker) -> Maker:

@@ -232,7 +232,8 @@ def pickle_bare(s: Schema, n: Notes) -> bytes:
 def numpy_archive(s: Schema, n: Notes) -> bytes:
     """an .npz"""
     buffer = io.BytesIO()
-    np.savez(buffer, **{name.replace(".", "_"): value for name, value in arrays(s, 1).items()})
+    renamed: dict[str, Any] = {name.replace(".", "_"): value for name, value in arrays(s, 1).items()}
+    np.savez(buffer, **renamed)
     return buffer.getvalue()
 
 

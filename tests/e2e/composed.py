@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import uuid
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -80,7 +81,7 @@ class Composed(Deployment):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in env.items():
                 patch.setenv(name, value)
-            super().__init__(home, **{name: value for name, value in env.items() if not name.endswith("_FILE")})
+            super().__init__(home, 0, **{name: value for name, value in env.items() if not name.endswith("_FILE")})
         self.env |= env
 
     def _run(self, name: str, home: str, *command: str, **env: str) -> None:
@@ -106,7 +107,7 @@ class Composed(Deployment):
         for number in range(len(self.ports)):
             self.start_replica(number)
         for number in range(len(self.ports)):
-            wait_for(lambda number=number: self.replica_answers(number), 90, f"replica {number} does not answer")
+            wait_for(partial(self.replica_answers, number), 90, f"replica {number} does not answer")
 
     def replica(self, number: int) -> str:
         """Return a replica's own address."""

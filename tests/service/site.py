@@ -8,12 +8,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
+from fastapi import FastAPI
+from starlette.types import Message
 
 
 class Site:
     """The app, called as a server would call it, from an event loop in a thread of its own."""
 
-    def __init__(self, app: Any):
+    def __init__(self, app: FastAPI):
         self.app = app
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="site")
@@ -103,7 +105,7 @@ class Site:
                 await done.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer["status"], answer["headers"] = message["status"], message.get("headers", [])
             else:

@@ -47,6 +47,11 @@ class Fed:
     devices: dict[str, Device] = field(default_factory=dict)
 
 
+def _object(found: Any) -> dict[str, Any]:
+    assert isinstance(found, dict), found
+    return found
+
+
 class World:
     """One service with an operator."""
 
@@ -139,22 +144,22 @@ class World:
         """Register a data set that fits `TASK`."""
         arrays = {"inputs": np.zeros((5, 2), np.float32), **changes}
         name = self.fresh_name("data")
-        return self.ok("POST", f"/v1/datasets?name={name}", body=self.forge.pack(arrays))
+        return _object(self.ok("POST", f"/v1/datasets?name={name}", body=self.forge.pack(arrays)))
 
     def show(self, fed: Fed) -> dict[str, Any]:
         """Return the federation."""
-        return self.ok("GET", f"/v1/federations/{fed.id}")
+        return _object(self.ok("GET", f"/v1/federations/{fed.id}"))
 
     def round(self, fed: Fed, index: int = 0) -> dict[str, Any]:
         """Return a round in full: the newest, or the one of an index."""
         rounds = self.ok("GET", f"/v1/federations/{fed.id}/rounds")["items"]
-        return self.ok("GET", f"/v1/rounds/{rounds[index - 1]['id']}")
+        return _object(self.ok("GET", f"/v1/rounds/{rounds[index - 1]['id']}"))
 
     def assignment(self, device: Device, wait: float = 0) -> dict[str, Any]:
         """Return what a device is told to do."""
         response = self.site.request("GET", f"/v1/assignment?wait={wait}", token=device.token)
         assert response.status_code == 200, response.text
-        return response.json()
+        return _object(response.json())
 
     def update(self, fed: Fed, seed: int = 1, **changes: Any) -> bytes:
         """Return a sound update of the newest round; `None` leaves an entry of its metadata out."""
@@ -204,5 +209,5 @@ class World:
 
     def files(self) -> set[str]:
         """Return every file below the blob folder."""
-        root = self.blobs.root
+        root = self.settings.resolved_blob_dir
         return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}

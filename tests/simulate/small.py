@@ -38,8 +38,10 @@ def body(recipe: Any = "fedavg", **more: Any) -> FederationCreate:
     )
 
 
-def config(folder: Path, recipe: Any = "fedavg", *, body_: FederationCreate | None = None, **more: Any) -> Any:
+def config(
+    folder: Path, recipe: Any = "fedavg", *, body_: FederationCreate | None = None, **more: Any
+) -> SimulationConfig:
     clients = [SimulatedClient(name, samples(number, 12 + number)) for number, name in enumerate(NAMES)]
     server = {"unlabeled": samples(90, 30)[0], "test": samples(91, 40)}
-    given = {"federation": body_ or body(recipe), "clients": clients, "server": server, "folder": folder, "threads": 1}
-    return SimulationConfig(**(given | more))
+    given: dict[str, Any] = {"clients": clients, "server": server, "folder": folder, "threads": 1}
+    return SimulationConfig(**{"federation": body_ or body(recipe), **given, **more})

@@ -4,15 +4,16 @@ from typing import Any
 
 from service.operations import jobs, overlap, publishing, sweep
 from service.persistence.tables import JobRow
+from tests.service.world import Fed, World
 
 NAMES = ["a", "b", "c", "d"]
 
 
-def sweep_now(world: Any) -> None:
+def sweep_now(world: World) -> None:
     sweep.sweep(world.store, world.settings.max_attempts)
 
 
-def start(world: Any, groups: dict[str, Any] | None = None, names: list[str] = NAMES, **changes: Any) -> Any:
+def start(world: World, groups: dict[str, Any] | None = None, names: list[str] = NAMES, **changes: Any) -> Fed:
     """Return a FedSDD federation whose first round collects; its models are `main` and `main~1` of each prototype."""
     recipe = {"name": "fedsdd", "options": {"groups": {"count": 2, **(groups or {})}, "schedule": {"steps": 1}}}
     rounds = {"total": 3, "min_clients": len(names), **changes.pop("rounds", {})}
@@ -27,7 +28,7 @@ def start(world: Any, groups: dict[str, Any] | None = None, names: list[str] = N
     return fed
 
 
-def groups_of(world: Any, fed: Any, index: int = 0) -> dict[str, list[str]]:
+def groups_of(world: World, fed: Fed, index: int = 0) -> dict[str, list[str]]:
     """Return model -> names of those who train it in a round, the newest by default."""
     found: dict[str, list[str]] = {"main": [], "main~1": []}
     for person in world.round(fed, index)["participants"]:
@@ -35,7 +36,7 @@ def groups_of(world: Any, fed: Any, index: int = 0) -> dict[str, list[str]]:
     return found
 
 
-def answer(world: Any, fed: Any, name: str, seed: int = 1) -> Any:
+def answer(world: World, fed: Fed, name: str, seed: int = 1) -> Any:
     """Deliver what the client's assignment asks for."""
     task = world.assignment(fed.devices[name])
     assert task["action"] == "train", task.get("reason")
@@ -45,14 +46,14 @@ def answer(world: Any, fed: Any, name: str, seed: int = 1) -> Any:
     return response.json()
 
 
-def everybody(world: Any, fed: Any) -> list[str]:
+def everybody(world: World, fed: Fed) -> list[str]:
     """Have all clients of the newest round answer; return the digests of what they sent."""
     index = world.round(fed)["index"]
     asked = [person["name"] for person in world.round(fed)["participants"]]
     return [answer(world, fed, name, 100 * index + number)["digest"] for number, name in enumerate(asked)]
 
 
-def hand_over(world: Any, job: JobRow, files: dict[str, int]) -> None:
+def hand_over(world: World, job: JobRow, files: dict[str, int]) -> None:
     """Do what the worker does once a round is averaged; files are given by their seed."""
     stored = {name: world._stored(world.forge.arrays(seed)) for name, seed in files.items()}
     with world.store.write() as session:
@@ -60,12 +61,12 @@ def hand_over(world: Any, job: JobRow, files: dict[str, int]) -> None:
         overlap.publish_groups(session, job.id, job.fence, made, world.settings.max_attempts)
 
 
-def end(world: Any, job: JobRow, files: dict[str, int], **figures: Any) -> None:
+def end(world: World, job: JobRow, files: dict[str, int], **figures: Any) -> None:
     """Publish a round's result."""
     world.finish(job, {name: world.forge.arrays(seed) for name, seed in files.items()}, figures)
 
 
-def ahead(world: Any, **changes: Any) -> tuple[Any, JobRow]:
+def ahead(world: World, **changes: Any) -> tuple[Fed, JobRow]:
     """Return a federation whose round 1 distils while round 2 is open for the group `main~1`, and the job."""
     fed = start(world, **changes)
     everybody(world, fed)
@@ -74,10 +75,10 @@ def ahead(world: Any, **changes: Any) -> tuple[Any, JobRow]:
     return fed, job
 
 
-def states(world: Any, fed: Any) -> list[str]:
+def states(world: World, fed: Fed) -> list[str]:
     return [each["state"] for each in world.ok("GET", f"/v1/federations/{fed.id}/rounds")["items"]]
 
 
-def fail(world: Any, job: JobRow) -> None:
+def fail(world: World, job: JobRow) -> None:
     with world.store.write() as session:
         publishing.give_up(session, jobs.held(session, job.id, job.fence), "non_finite", "teacher 'a'")

@@ -1,19 +1,19 @@
 """A device that uploads by hand, for tests of resumable uploads."""
 
-from typing import Any
-
 import pytest
+
+from tests.service.world import Fed, World
 
 from .sending import Sender
 
 
 @pytest.fixture
-def fed(world: Any) -> Any:
+def fed(world: World) -> Fed:
     return world.running(["a", "b"])
 
 
 @pytest.fixture
-def sender(world: Any, fed: Any) -> Sender:
+def sender(world: World, fed: Fed) -> Sender:
     return Sender(world, fed.devices["a"].token)
 
 

@@ -3,20 +3,24 @@
 import base64
 import hashlib
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import httpx
 
 from contract.wire.problems import TYPE_PREFIX
+from service.operations import uploads
+from service.persistence.tables import UploadRow
+from tests.service.world import World
 
 TUS = {"Tus-Resumable": "1.0.0"}
 PIECE = {**TUS, "Content-Type": "application/offset+octet-stream"}
 PATCHED = "service.operations.uploads.now"
 
 
-def kind(response: Any) -> str:
-    return response.json()["type"].removeprefix(TYPE_PREFIX)
+def kind(response: httpx.Response) -> str:
+    return str(response.json()["type"]).removeprefix(TYPE_PREFIX)
 
 
 def checksum(name: str, piece: bytes) -> str:
@@ -26,7 +30,7 @@ def checksum(name: str, piece: bytes) -> str:
 class Sender:
     """A device that uploads by hand."""
 
-    def __init__(self, world: Any, token: str):
+    def __init__(self, world: World, token: str):
         self.world, self.token = world, token
 
     def ask(self, method: str, url: str, body: Any = b"", headers: Any = None, **more: Any) -> httpx.Response:
@@ -60,23 +64,18 @@ class Sender:
         return url.rpartition("/")[2]
 
 
-def held(world: Any, url: str) -> bool:
+def held(world: World, url: str) -> bool:
     with world.store.read() as session:
-        from service.operations import uploads
-        from service.persistence.tables import UploadRow
-
         return uploads.is_held(session.get_one(UploadRow, url.rpartition("/")[2]))
 
 
-def until(what: Any) -> None:
+def until(what: Callable[[], Any]) -> None:
     end = time.monotonic() + 20
     while not what():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
 
 
-def world_owner(world: Any, url: str) -> str:
-    from service.persistence.tables import UploadRow
-
+def world_owner(world: World, url: str) -> str:
     with world.store.read() as session:
         return session.get_one(UploadRow, url.rpartition("/")[2]).owner
