@@ -1,1 +1,1 @@
-"""Drivers that put an installation under strain, and what tests share with them; no part of the distribution."""
+"""Drivers that put an installation under strain, measures of the code, and what tests share; not distributed."""
