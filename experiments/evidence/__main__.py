@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from experiments.evidence import page
 from experiments.evidence.run import EXPERIMENTS, run
 from potstill.console import CliError, print_error
 
@@ -18,12 +19,16 @@ def _parser() -> argparse.ArgumentParser:
         "--page", type=Path, default=Path("docs/evidence.md"), help="the page to write, with its plots beside it"
     )
     parser.add_argument("--data-dir", type=Path, help="of mnist, cifar10 and agnews; default POTSTILL_DATA_DIR")
+    parser.add_argument("--summary", action="store_true", help="run nothing; summarise the page's figures anew")
     return parser
 
 
 def main() -> int:
     """Run; return the exit code."""
     given = _parser().parse_args()
+    if given.summary:
+        page.write(given.page, {})
+        return 0
     try:
         return run(given.only, given.seeds, given.rounds, given.report, given.page, given.data_dir)
     except CliError as error:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.evidence import summary
 from experiments.evidence.verdicts import Section, Verdict
 
 HEAD = """\
@@ -36,6 +37,8 @@ TITLES = {
 """Headings of the experiments' sections, in the order of the page."""
 SUMMARY = "Summary"
 CLAIMS = "What is not claimed"
+SHOWN, NOT_SHOWN, BARS = "What shows, paper by paper", "What does not show", "Bars by experiment"
+OUT_OF_REACH = f"- The papers' own accuracies, rounds and data: see [{CLAIMS.lower()}](#{summary.anchor(CLAIMS)})."
 NOT_CLAIMED = """\
 Absolute accuracies of the papers, a hundred rounds and five seeds each, are out of reach here. At this scale the
 following did not hold in the reference, and nothing here says otherwise: FedDF over FedAvg on the digits, FedBE or
@@ -75,7 +78,7 @@ def read(page: Path) -> dict[str, str]:
 
 
 def write(page: Path, changes: dict[str, str]) -> None:
-    """Put experiments' sections into the page and count anew what held; the other sections stay.
+    """Put experiments' sections into the page and make its summary anew; the other sections stay.
 
     Args:
         page: file to write.
@@ -91,15 +94,24 @@ def write(page: Path, changes: dict[str, str]) -> None:
 
 
 def _summary(sections: dict[str, str]) -> str:
+    """Return what shows, what does not, and how many bars held, from the sections' own tables."""
+    tables = {key: summary.cells(sections[title]) for key, title in TITLES.items() if title in sections}
+    counts, missed = _bars(sections)
+    lines = [f"### {SHOWN}", "", summary.shown(tables, TITLES)]
+    lines += [f"### {NOT_SHOWN}", "", *missed, *summary.missing(tables), OUT_OF_REACH, "", f"### {BARS}", "", *counts]
+    return "\n".join([*lines, "", "Every bar held." if not missed else "Bars that were missed are named above."]) + "\n"
+
+
+def _bars(sections: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return the table of how many bars held, and a line for each that did not."""
     lines, missed = ["| experiment | bars held |", "| --- | --- |"], []
     for title, text in sections.items():
         rows = [row for row in _ROW.finditer(text) if row["held"] in ("yes", "**no**")]
         if not rows:
             continue
         held = sum(row["held"] == "yes" for row in rows)
-        lines.append(f"| {title} | {held} of {len(rows)} |")
+        lines.append(f"| [{title}](#{summary.anchor(title)}) | {held} of {len(rows)} |")
         missed += [
             f"- {title}: {row['what']}: {row['ours']}, bar {row['bar']}." for row in rows if row["held"] != "yes"
         ]
-    verdict = ["Did not hold:", "", *missed] if missed else ["Every bar held."]
-    return "\n".join([*lines, "", *verdict]) + "\n"
+    return lines, missed

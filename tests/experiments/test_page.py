@@ -27,14 +27,14 @@ def test_a_section_is_replaced_and_the_others_stay(tmp_path: Path) -> None:
     assert "Every bar held." in first
     second = write(page, "feddf", False)
     assert second.count("## FedDF on blobs") == 1
-    assert "| FedDF on blobs | 0 of 1 |" in second
+    assert "| [FedDF on blobs](#feddf-on-blobs) | 0 of 1 |" in second
     assert "- FedDF on blobs: gain: +4.0, bar ≥ +5." in second
-    assert "| T1. FedGO's four Gaussians | 1 of 1 |" in second
+    assert "| [T1. FedGO's four Gaussians](#t1-fedgos-four-gaussians) | 1 of 1 |" in second
 
 
 def test_a_figure_that_is_only_reported_is_not_counted(tmp_path: Path) -> None:
     text = write(tmp_path / "evidence.md", "fedbe", None)
-    assert "| FedBE on a Swiss roll |" not in text.split("## FedBE")[0]
+    assert "[FedBE on a Swiss roll]" not in text.split("## FedBE")[0]
     assert "| gain | ≥ +5 | +4.0 | +9 | – |" in text
 
 
