@@ -6,11 +6,13 @@ Only `potstill.simulate` and what it leaves on the disk are used, so that the to
 import hashlib
 import itertools
 import json
+import random
 import struct
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -32,7 +34,9 @@ def record(case: Case, seed: int) -> dict[str, Any]:
         folder = Path(name)
         rounds: dict[str, Any] = {}
         config = _config(case, seed, folder / "run")
-        history = Simulation(config).run(lambda each: rounds.update({f"{each.index}": _round(each)}))
+        # The noise of DP-SGD is the operating system's, whatever the seed; here it is to repeat itself.
+        with patch("secrets.randbits", random.Random(seed).getrandbits):
+            history = Simulation(config).run(lambda each: rounds.update({f"{each.index}": _round(each)}))
         return {"before": _before(history, folder / "run"), "rounds": rounds, "devices": _devices(folder / "run")}
 
 
@@ -79,13 +83,13 @@ _INPUTS: dict[str, dict[str, Any]] = {
 
 def _samples(inputs: str, seed: int, number: int, count: int) -> tuple[Any, Any]:
     """Return inputs of two classes that are likelier than the others, and labels; the same for the same numbers."""
-    random = np.random.default_rng([seed, number])
+    chance = np.random.default_rng([seed, number])
     shares = np.full(CLASSES, 0.1)
     shares[[number % CLASSES, (number + 1) % CLASSES]] = 0.4
-    labels = random.choice(CLASSES, count, p=shares).astype(np.int64)
+    labels = chance.choice(CLASSES, count, p=shares).astype(np.int64)
     if inputs == "text":
-        return random.integers(1, 6, (count, 5)) + 6 * labels[:, None], labels
-    images = random.uniform(0, 0.4, (count, 1, 8, 8)).astype(np.float32)
+        return chance.integers(1, 6, (count, 5)) + 6 * labels[:, None], labels
+    images = chance.uniform(0, 0.4, (count, 1, 8, 8)).astype(np.float32)
     for image, label in zip(images, labels, strict=True):
         image[0, 2 * label : 2 * label + 2] += np.float32(0.6)
     return images, labels
@@ -93,11 +97,11 @@ def _samples(inputs: str, seed: int, number: int, count: int) -> tuple[Any, Any]
 
 def _generator(path: Path, seed: int) -> Path:
     """Write weights of `gen-mlp` with one hidden layer of 6, as an operator would import them."""
-    widths, random = (16, 6, 64), np.random.default_rng([seed, 80])
+    widths, chance = (16, 6, 64), np.random.default_rng([seed, 80])
     tensors = {}
     for layer, (wide, out) in enumerate(itertools.pairwise(widths)):
-        tensors[f"layers.{2 * layer}.weight"] = random.normal(0, 0.3, (out, wide)).astype(np.float32)
-        tensors[f"layers.{2 * layer}.bias"] = random.normal(0, 0.3, out).astype(np.float32)
+        tensors[f"layers.{2 * layer}.weight"] = chance.normal(0, 0.3, (out, wide)).astype(np.float32)
+        tensors[f"layers.{2 * layer}.bias"] = chance.normal(0, 0.3, out).astype(np.float32)
     write_file(path, tensors)
     return path
 
