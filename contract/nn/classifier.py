@@ -6,7 +6,7 @@ in every architecture and so can be averaged over all of them.
 
 from torch import Tensor, nn
 
-COMMON_WIDTH = 128  # Fed-ET 4: "small MLP with dimension 128"
+from contract.chains import COMMON_WIDTH
 
 
 def shared_head(classes: int) -> nn.Sequential:

@@ -3,6 +3,7 @@
 from torch import nn
 
 from contract.architectures import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions, WidthsOptions
+from contract.chains import after_convnet
 from contract.nn.classifier import Classifier, SequentialClassifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import Score
@@ -44,11 +45,6 @@ def build_disc_cnn_digits(options: DiscCnnDigitsOptions, task: Task) -> nn.Modul
     return nn.Sequential(*layers, nn.Linear(size, 1), Score(options.output))
 
 
-def _after_convnet(edge: int) -> int:
-    """Edge after three unpadded 3x3 convolutions, the first two of them pooled: 32 -> 4."""
-    return ((edge - 2) // 2 - 2) // 2 - 2
-
-
 @architecture("convnet")
 def build_convnet(options: ClassifierOptions, task: Task) -> nn.Module:
     """[B, c, h, w] -> logits [B, C]: FedBE's ConvNet (5.1; the TensorFlow tutorial's)."""
@@ -57,6 +53,6 @@ def build_convnet(options: ClassifierOptions, task: Task) -> nn.Module:
         *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()),
-        *(nn.Linear(64 * _after_convnet(height) * _after_convnet(width), 64), nn.ReLU()),
+        *(nn.Linear(64 * after_convnet(height) * after_convnet(width), 64), nn.ReLU()),
     )
     return Classifier(backbone, 64, task.num_classes, common_head=options.common_head)

@@ -4,25 +4,15 @@
 `vgg-11|16|19`: configurations A, D and E, all five poolings, then one linear layer (kuangliu's pytorch-cifar).
 """
 
-from collections.abc import Sequence
-
 from torch import nn
 
 from contract.architectures import Vgg9Options, VggOptions
+from contract.chains import VGG_STAGES, Stages
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import GlobalMean, he_init, norm2d
 from contract.nn.registry import architecture
 from contract.wire.federations import Task
-
-Stages = Sequence[Sequence[int]]  # channels of each convolution; a 2x2 max-pooling ends every stage
-
-_NINE: Stages = ((32, 64), (128, 128), (256, 256))
-_DEEP: dict[int, Stages] = {
-    11: ((64,), (128,), (256, 256), (512, 512), (512, 512)),
-    16: ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3),
-    19: ((64, 64), (128, 128), (256,) * 4, (512,) * 4, (512,) * 4),
-}
 
 
 def _convolutions(channels: int, stages: Stages, norm: str) -> list[nn.Module]:
@@ -41,14 +31,12 @@ def build_vgg_9(options: Vgg9Options, task: Task) -> nn.Module:
     channels, height, width = image_shape("vgg-9", task, least=8)
     size = 256 * (height // 8) * (width // 8)
     hidden = [nn.Flatten(), nn.Linear(size, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()]
-    backbone = nn.Sequential(*_convolutions(channels, _NINE, options.norm), *hidden)
+    backbone = nn.Sequential(*_convolutions(channels, VGG_STAGES["vgg-9"], options.norm), *hidden)
     he_init(backbone)
     return Classifier(backbone, 512, task.num_classes, common_head=options.common_head)
 
 
-def _register(depth: int, stages: Stages) -> None:
-    name = f"vgg-{depth}"
-
+def _register(name: str, stages: Stages) -> None:
     @architecture(name)
     def build(options: VggOptions, task: Task) -> nn.Module:
         """[B, c, h, w] -> logits [B, C]."""
@@ -58,5 +46,6 @@ def _register(depth: int, stages: Stages) -> None:
         return Classifier(backbone, 512, task.num_classes, common_head=options.common_head)
 
 
-for _depth, _stages in _DEEP.items():
-    _register(_depth, _stages)
+for _name, _stages in VGG_STAGES.items():
+    if _name != "vgg-9":
+        _register(_name, _stages)
