@@ -1,5 +1,6 @@
 """What the documents tell people to type exists."""
 
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -103,3 +104,26 @@ def test_every_problem_kind_is_explained() -> None:
     text = (ROOT / "docs" / "problems.md").read_text()
     missing = [kind for kind in KINDS if f"`{kind}`" not in text]
     assert not missing
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda page: page.name)
+def test_decisions_name_what_is_there(page: Path) -> None:
+    """What was rejected, and what others do, need not be there."""
+    text = page.read_text()
+    decided = text[text.index("Decision") :].partition("Rejected")[0]
+    named = [token for token in re.findall(r"`([^`\n]+)`", decided) if re.fullmatch(r"[\w./]+(\(\))?", token)]
+    paths = [token for token in named if "/" in token[1:] and not token.startswith("/")]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    names = {part for token in set(named) - set(paths) for part in re.split(r"\W+", token) if part}
+    assert names <= words_of_the_code()
+
+
+@functools.cache
+def words_of_the_code() -> set[str]:
+    files = [ROOT / name for name in ("pyproject.toml", "Makefile", "Dockerfile", "docker-compose.yml")]
+    kinds = (".py", ".yaml", ".conf", ".html", ".js")
+    for folder in ("contract", "client_sdk", "service", "worker", "potstill", "migrations", "tests", "tools", "deploy"):
+        files += [
+            file for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml", ".conf", ".html", ".js")
+        ]
+    return {word for file in files for word in re.findall(r"\w+", file.read_text())}
