@@ -64,13 +64,13 @@ class Application:
     prototype: str | None = None
     capabilities: Mapping[str, Capability] | None = None
 
-    def enrolment(self, name: str, task: Task) -> Enrolment:
-        """Return what is told to the service."""
+    def enrolment(self, identity: Identity) -> Enrolment:
+        """Return what is told to the service; the same again for the same identity."""
         return Enrolment(
-            name=name,
+            name=identity.name,
             num_samples=self.num_samples,
             label_counts=None if self.label_counts is None else [int(count) for count in self.label_counts],
-            classes=None if self.classes is None or task.classes is None else list(self.classes),
+            classes=identity.classes,
             prototype=self.prototype,
             capabilities=dict(self.capabilities or {}),
         )
@@ -206,11 +206,14 @@ def _enrol(
         )
     with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
         task = client.card(identity.federation, join_token=join_token).task
-    check(task)  # or the round would wait for bad data
+        check(task)  # or the round would wait for bad data
+        told = None if application.classes is None or task.classes is None else list(application.classes)
+        identity = identity.model_copy(update={"classes": told})
     folder.remember(identity)
-    enrolment = application.enrolment(identity.name, task)
     try:
-        enrolled = client.enrol(identity.federation, enrolment, join_token=join_token, key=identity.key)
+        enrolled = client.enrol(
+            identity.federation, application.enrolment(identity), join_token=join_token, key=identity.key
+        )
     except InvalidTransition as error:
         state = str(error.members.get("state", ""))
         if state in TERMINAL_STATES:

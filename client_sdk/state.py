@@ -29,7 +29,8 @@ class Identity(BaseModel):
     """Who this device is. `token` is None until enrolment was answered; `key` makes enrolling again harmless.
 
     `updates` counts those that the service took from this folder. `given` is the digest of a token that was passed
-    once: passed again, it does not replace the one that took its place.
+    once: passed again, it does not replace the one that took its place. `classes` are those that were told when it
+    enrolled: enrolling again must say the same.
     """
 
     url: str
@@ -40,6 +41,7 @@ class Identity(BaseModel):
     token: str | None = None
     token_renew_at: datetime | None = None
     given: str | None = None
+    classes: list[str] | None = None
     updates: int = 0
 
 

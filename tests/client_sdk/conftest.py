@@ -62,6 +62,7 @@ class FakeService:
         self.plan: dict[str, Any] = {"optimizer": {"kind": "sgd", "lr": 0.1}, "epochs": 2, "batch_size": 8}
         self.state, self.round, self.current = "running", 1, "mdl_0"
         self.task = Task.model_validate(TASK)
+        self.classes: list[str] | None = None
         self.token: str | None = None
         self.add_model("mdl_0", "mlp" if architecture == "custom" else architecture, self.options)
         self.add_model("mdl_gen", "gen-mlp", {"latent": 4, "hidden": [8]})
@@ -138,6 +139,9 @@ class FakeService:
         digest = f"sha256-{hashlib.sha256(data).hexdigest()}"
         return {"id": model_id, "digest": digest, "size": len(data), "url": f"/v1/models/{model_id}/weights"}
 
+    def _task(self) -> dict[str, Any]:
+        return TASK | {"input": self.task.input.model_dump()} | ({"classes": self.classes} if self.classes else {})
+
     def _card(self, request: httpx.Request) -> httpx.Response:
         if request.headers.get("Authorization") != "Bearer pst_join_1":
             return problem("unauthorized")
@@ -145,7 +149,7 @@ class FakeService:
             "federation_id": FED,
             "federation_name": "toy",
             "state": self.state,
-            "task": TASK | {"input": self.task.input.model_dump()},
+            "task": self._task(),
             "prototypes": [{"name": "main", "architecture": self.architecture, "options": self.options}],
             "wants_label_counts": False,
         }
@@ -177,7 +181,7 @@ class FakeService:
             "federation_id": FED,
             "federation_name": "toy",
             "state": self.state,
-            "task": TASK | {"input": self.task.input.model_dump()},
+            "task": self._task(),
             "prototype": {"name": "main", "architecture": self.architecture, "options": self.options},
             "seed": 5,
             "client_name": self.name,

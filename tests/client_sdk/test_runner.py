@@ -269,6 +269,33 @@ def test_a_wrong_join_token_enrols_nobody_and_can_be_put_right(service: Any, tak
     assert len(keys) == 1
 
 
+def test_a_join_token_that_is_spent_lets_nobody_in(service: Any, take_part: Run) -> None:
+    service.fault("GET", ".*/card", problem("join-token-spent"))
+    service.fault("POST", ".*/clients", problem("join-token-spent"))
+    with pytest.raises(errors.JoinTokenSpent):
+        take_part()
+
+
+@pytest.mark.parametrize("named", [None, ["a", "b"]], ids=["numbered", "named"])
+def test_an_enrolment_whose_answer_was_lost_is_repeated_word_for_word_when_it_spent_the_token(
+    service: Any, take_part: Run, named: list[str] | None
+) -> None:
+    def lost(request: httpx.Request) -> httpx.Response:
+        service.handle(request)
+        raise KeyboardInterrupt
+
+    service.classes = named
+    service.fault("POST", ".*/clients", lost)
+    with pytest.raises(KeyboardInterrupt):
+        take_part(classes=["a", "b"])
+    service.fault("GET", ".*/card", problem("join-token-spent"))
+    assert take_part(classes=["a", "b"], rounds=1).rounds_trained == 1
+    _, first, again = service.sent("POST", ".*/clients")  # the first one twice: as it came, and as it was answered
+    assert first.content == again.content
+    assert first.headers["Idempotency-Key"] == again.headers["Idempotency-Key"]
+    assert (b'"classes"' in again.content) == (named is not None)
+
+
 def test_a_taken_name_and_an_ended_federation_are_told_apart(service: Any, take_part: Run) -> None:
     service.fault("POST", ".*/clients", problem("name-taken"))
     with pytest.raises(errors.NameTaken, match="another device is called 'ward-7'"):
