@@ -1,19 +1,17 @@
 """What a device says to the service: one typed method per endpoint."""
 
-import contextlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Literal, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from client_sdk.connection import Connection, Options
 from client_sdk.downloads import download
-from client_sdk.errors import NotFound, UnexpectedAnswer
-from client_sdk.staging import stage
-from client_sdk.transport import FileBody, RequestOptions, Transport
-from client_sdk.uploads import Delivery, OnBytes, UploadMemory, unwatched
+from client_sdk.errors import UnexpectedAnswer
+from client_sdk.transport import RequestOptions, Transport
+from client_sdk.uploads import Delivery, DeliveryOptions
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
@@ -30,6 +28,13 @@ from contract.wire.federations import ModelRef
 from contract.wire.rounds import Model
 
 Answer = TypeVar("Answer")
+Kind = Literal["update", "gan", "discriminator"]
+Receipt = UpdateReceipt | GanReceipt | DiscriminatorReceipt
+RECEIPTS: dict[Kind, type[Receipt]] = {
+    "update": UpdateReceipt,
+    "gan": GanReceipt,
+    "discriminator": DiscriminatorReceipt,
+}
 _ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
 
 
@@ -116,10 +121,13 @@ class BaseClient:
     def _post(self, path: str, answer: type[Answer], **options: Unpack[RequestOptions]) -> Answer:
         return self._call("POST", path, answer, **options)
 
-    def _deliver(self, path: str, file: str | Path, answer: type[Answer], **options: Any) -> Answer:
-        """Send a file; options as for `client_sdk.uploads.Delivery`."""
-        delivery = Delivery(self._transport, path, Path(file), **options)
+    def _deliver(self, path: str, file: str | Path, answer: type[Answer], **options: Unpack[DeliveryOptions]) -> Answer:
+        delivery = Delivery(self._transport, "PUT", path, Path(file), **options)
         return _parse(delivery.send(), TypeAdapter(answer))
+
+    def _upload(self, path: str, file: str | Path, answer: type[Answer], **params: str | None) -> Answer:
+        """POST a file, of which something is made."""
+        return _parse(Delivery(self._transport, "POST", path, Path(file), params=params).send(), TypeAdapter(answer))
 
     def _call(
         self, method: str, path: str, answer: type[Answer], *, retry: bool = True, **options: Unpack[RequestOptions]
@@ -132,11 +140,16 @@ def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
         return adapter.validate_json(response.content)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
+        where = ".".join(map(str, first["loc"])) or "body"
         raise UnexpectedAnswer(
             f"{response.request.method} {response.request.url.path}: {where}: {first['msg']}; "
             "install the version of potstill that the service runs"
         ) from error
+
+
+def update_url(round_id: str) -> str:
+    """Return where a round's updates go."""
+    return f"/v1/rounds/{round_id}/update"
 
 
 class Client(BaseClient):
@@ -185,43 +198,22 @@ class Client(BaseClient):
         return self._call("POST", path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
 
     def push_update(
-        self,
-        round_id: str,
-        file: str | Path,
-        *,
-        url: str | None = None,
-        direct: bool = False,
-        memory: UploadMemory | None = None,
-        on_bytes: OnBytes = unwatched,
+        self, round_id: str, file: str | Path, *, url: str | None = None, **options: Unpack[DeliveryOptions]
     ) -> UpdateReceipt:
         """PUT /v1/rounds/{id}/update: the trained weights, a safetensors file with num_samples and base_model.
 
         Args:
             url: the assignment's `upload_url`, where there is one.
-            direct: put the file into the service's bucket and deliver it by name, where the service offers that.
-            memory: remembers a resumable upload, so that another process can go on with it.
-            on_bytes: told how many bytes of how many the service has, in a resumable upload.
+            options: see `client_sdk.uploads.DeliveryOptions`.
 
         Raises:
             UpdateRefused: too late, not asked, another base model, or something else was delivered.
             Invalid: the file is not what was asked for; the members name the tensor.
         """
-        path = url or f"/v1/rounds/{round_id}/update"
-        if direct:
-            name = stage(self._transport, FileBody(Path(file)))
-            if name is not None:
-                with contextlib.suppress(NotFound):  # a first answer was lost: it has counted and is gone
-                    return self._call("PUT", path, UpdateReceipt, params={"staged": name})
-        return self._deliver(path, file, UpdateReceipt, memory=memory, on_bytes=on_bytes)
+        return self._deliver(url or update_url(round_id), file, UpdateReceipt, **options)
 
     def push_gan(
-        self,
-        federation: str,
-        file: str | Path,
-        *,
-        url: str | None = None,
-        memory: UploadMemory | None = None,
-        on_bytes: OnBytes = unwatched,
+        self, federation: str, file: str | Path, *, url: str | None = None, **options: Unpack[DeliveryOptions]
     ) -> GanReceipt:
         """PUT /v1/federations/{id}/gan: FedGAN's generator and critic of a round, a safetensors file with num_samples
         and base_model. Arguments as for `push_update`.
@@ -229,21 +221,18 @@ class Client(BaseClient):
         Raises:
             UpdateRefused: too late, or something else was delivered.
         """
-        path = url or f"/v1/federations/{federation}/gan"
-        return self._deliver(path, file, GanReceipt, memory=memory, on_bytes=on_bytes)
+        return self._deliver(url or f"/v1/federations/{federation}/gan", file, GanReceipt, **options)
 
     def push_discriminator(
-        self,
-        federation: str,
-        file: str | Path,
-        *,
-        url: str | None = None,
-        memory: UploadMemory | None = None,
-        on_bytes: OnBytes = unwatched,
+        self, federation: str, file: str | Path, *, url: str | None = None, **options: Unpack[DeliveryOptions]
     ) -> DiscriminatorReceipt:
         """PUT /v1/federations/{id}/discriminator: FedGO's discriminator, a safetensors file with num_samples.
 
         Arguments as for `push_update`.
         """
         path = url or f"/v1/federations/{federation}/discriminator"
-        return self._deliver(path, file, DiscriminatorReceipt, memory=memory, on_bytes=on_bytes)
+        return self._deliver(path, file, DiscriminatorReceipt, **options)
+
+    def deliver(self, kind: Kind, url: str, file: str | Path, **options: Unpack[DeliveryOptions]) -> Receipt:
+        """PUT `url`, an assignment's `upload_url`: what `push_update` and the others do, for any kind of work."""
+        return self._deliver(url, file, RECEIPTS[kind], **options)

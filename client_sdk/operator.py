@@ -207,7 +207,7 @@ class OperatorClient(Records):
         Args:
             architecture: what it is the weights of, a name of the catalogue.
         """
-        return self._deliver("/v1/models", path, Model, method="POST", params={"architecture": architecture})
+        return self._upload("/v1/models", path, Model, architecture=architecture)
 
     def promote_model(self, model_id: str, *, federation: str | None = None, prototype: str | None = None) -> Model:
         """POST /v1/models/{id}/promote: make it what devices get next.
@@ -225,7 +225,7 @@ class OperatorClient(Records):
 
     def add_dataset(self, name: str, path: str | Path) -> Dataset:
         """POST /v1/datasets: a safetensors file with `inputs` [N, …] and, for validation and test, `labels` [N]."""
-        return self._deliver("/v1/datasets", path, Dataset, method="POST", params={"name": name})
+        return self._upload("/v1/datasets", path, Dataset, name=name)
 
     def datasets(self, *, limit: int | None = None, after: str | None = None) -> Page[Dataset]:
         """GET /v1/datasets."""

@@ -1,15 +1,13 @@
-"""One round on the device's disk: fetch what the assignment names, train, keep the update until it is delivered."""
+"""One round on the device's disk: fetch what the assignment names, train, store the update until it is delivered."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from client_sdk import methods, models, privacy
-from client_sdk.client import Client
-from client_sdk.data import Samples
+from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from client_sdk.training import LocalResult, train_local
 from contract.nn import codec
@@ -22,40 +20,35 @@ _DIGESTED = 5_000
 
 
 def fetch(
-    client: Client, folder: StateFolder, assignment: TrainAssignment, *, with_model: bool = True
+    resources: Resources, assignment: TrainAssignment, *, with_model: bool = True
 ) -> tuple[Path | None, dict[str, Path]]:
     """Download the round's model, if it is read, and extras, each once per digest; return their paths.
 
     Other models are removed.
     """
     wanted = [assignment.model, *assignment.extras.values()]
-    folder.forget_models(keep={model.digest for model in wanted})
-    base = client.download(assignment.model, folder.model(assignment.model.digest)) if with_model else None
-    extras = {
-        name: client.download(model, folder.model(model.digest)) for name, model in sorted(assignment.extras.items())
-    }
-    return base, extras
+    resources.folder.prune_models(wanted={model.digest for model in wanted})
+    base = resources.download(assignment.model) if with_model else None
+    return base, {name: resources.download(model) for name, model in sorted(assignment.extras.items())}
 
 
 def train_round(
     assignment: TrainAssignment,
-    *,
-    client: Client,
-    folder: StateFolder,
+    resources: Resources,
     module: nn.Module,
-    samples: Samples,
-    device: torch.device,
+    *,
     on_epoch: Callable[[int, float], None],
     on_step: Callable[[int], None] | None = None,
 ) -> Pending:
-    """Train the round's model; keep the update, and the method's state beside it, so that both survive a crash.
+    """Train the round's model; store the update, and the method's state beside it, so that both survive a crash.
 
     The update's bytes depend on model, data, plan, seed and the method's state only (and, with differential privacy,
     on secret noise): no times in the metadata.
     """
+    folder = resources.folder
     memory = folder.memory.begin(assignment.round.id)
     goes_on = methods.goes_on(assignment.local, module, memory)
-    path, extras = fetch(client, folder, assignment, with_model=not goes_on)
+    path, extras = fetch(resources, assignment, with_model=not goes_on)
     base = None
     if path is not None:
         models.load(module, path)
@@ -63,10 +56,10 @@ def train_round(
             base = file.header
     result = train_local(
         module,
-        samples,
+        resources.samples,
         assignment.local,
         seed=derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train"),
-        device=device,
+        device=resources.device,
         base=base,
         extras=extras,
         memory=memory,
@@ -74,10 +67,10 @@ def train_round(
         on_epoch=on_epoch,
         on_step=on_step,
     )
-    return _keep(assignment, folder, module, result)
+    return _submit(assignment, folder, module, result)
 
 
-def _keep(assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult) -> Pending:
+def _submit(assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult) -> Pending:
     epsilon, plan = None, assignment.local
     if plan.privacy is not None and result.spent is not None:
         epsilon = privacy.epsilon(folder.spend(result.spent), plan.privacy.delta)
@@ -91,10 +84,9 @@ def _keep(assignment: TrainAssignment, folder: StateFolder, module: nn.Module, r
         num_samples=result.num_samples,
         epsilon=epsilon,
     )
-    file = folder.path / "pending.part"
-    write_file(file, codec.state_arrays(result.tensors), _metadata(pending, result, module))
+    write_file(folder.draft, codec.state_arrays(result.tensors), _metadata(pending, result, module))
     folder.memory.propose(assignment.round.id, result.memory)
-    folder.keep_pending(file, pending)
+    folder.submit(pending)
     return pending
 
 

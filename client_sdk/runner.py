@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,24 +11,18 @@ import torch
 from torch import nn
 
 from client_sdk import data, identity, models
-from client_sdk.client import Client
+from client_sdk.client import Client, Kind, update_url
 from client_sdk.connection import Connection, Options
-from client_sdk.errors import (
-    ApiError,
-    InvalidTransition,
-    NotFound,
-    Unauthorized,
-    UpdateRefused,
-    UsageError,
-)
+from client_sdk.deliveries import Deliveries
+from client_sdk.errors import NotFound, Unauthorized, UsageError
 from client_sdk.heartbeat import Heart
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
+from client_sdk.resources import Resources
 from client_sdk.rounds import train_round
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
-from client_sdk.uploads import Push, push_intact
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
@@ -42,7 +35,6 @@ from contract.wire.federations import Capability
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
-BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused again
 
 
 def train_and_push(
@@ -92,7 +84,7 @@ def train_and_push(
             anything is trained. Default: the `classes` of a torch data set.
         prototype: which of the federation's networks to train; by default the first one whose requirements are met.
         capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
-        direct: put updates straight into the service's bucket, where it offers that (POTSTILL_PRESIGN); elsewhere they
+        direct: put files straight into the service's bucket, where it offers that (POTSTILL_PRESIGN); elsewhere they
             go the usual way.
         options: of the connection, such as `http_client`, `ca_file`, `insecure_http`, `resumable_bytes`; see
             `Connection`.
@@ -122,8 +114,8 @@ def train_and_push(
         who = identity.establish(client, folder, application, samples.check)
         chosen = choose_device(device)
         shown.say(f"{who.name}: {len(samples)} samples, {chosen}; asks {client.url} for work")
-        worker = DeviceRun(client, folder, samples, chosen, shown, model, on_round, direct=direct)
-        return worker.run(rounds, who.client_id)
+        resources = Resources(client, folder, samples, chosen)
+        return DeviceRun(resources, shown, model, on_round, direct=direct).run(rounds, who.client_id)
 
 
 def _check_arguments(federation: str, rounds: int | None, label_counts: Sequence[int] | None, num_samples: int) -> None:
@@ -147,28 +139,31 @@ def _set_threads() -> None:
 
 
 class DeviceRun:
-    """One run of the device's loop: assignment, work, upload, again."""
+    """One run of the device's loop: assignment, work, upload, again.
+
+    Args:
+        model: the user's own network, or a function that makes it.
+        on_round: called after each round.
+        direct: put files straight into the service's bucket, where it offers that.
+    """
 
     def __init__(
         self,
-        client: Client,
-        folder: StateFolder,
-        samples: data.Samples,
-        device: torch.device,
+        resources: Resources,
         progress: Progress,
-        model: models.UserModel | None,
-        on_round: Callable[[RoundReport], None] | None,
+        model: models.UserModel | None = None,
+        on_round: Callable[[RoundReport], None] | None = None,
         *,
         direct: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self.client, self.folder, self.samples, self.device = client, folder, samples, device
-        self.progress, self.model, self.on_round = progress, model, on_round
-        self._direct, self._sleep = direct, sleep
+        self.resources, self.progress, self.model, self.on_round = resources, progress, model, on_round
+        self.client, self.folder, self.samples = resources.client, resources.folder, resources.samples
         self.reports: list[RoundReport] = []
+        self._deliveries = Deliveries(self.client, self.folder, progress, direct=direct)
+        self._sleep = sleep
         self._module: nn.Module | None = None
         self._network: tuple[str, str] | None = None
-        self._refusals: Counter[str] = Counter()
         self._quick_waits = 0
         self._patience = 0.0  # the first question is answered at once, so that a person sees what is waited for
 
@@ -207,23 +202,26 @@ class DeviceRun:
                 self._sleep(min(5.0, 0.1 * 2 ** min(self._quick_waits, 6)))
         return assignment
 
+    def _deliver(self, pending: Pending, url: str, what: str) -> str | None:
+        """Deliver what is pending; tell it, and return why, when the service no longer wants it."""
+        reason = self._deliveries.deliver(pending, url)
+        if reason:
+            self.progress.say(f"{what} is no longer wanted: {reason}")
+        return reason
+
     # Rounds
 
     def _train(self, assignment: TrainAssignment) -> None:
+        round_ = assignment.round
         pending, seconds = self._settled(assignment), 0.0
         if pending is None:
             started = time.monotonic()
             pending = self._train_round(assignment)
             seconds = time.monotonic() - started
-        reason = self._deliver(
-            f"{assignment.round.id} from {assignment.model.id}",  # a round may begin again from another model
-            self._push_update(assignment.round.id, assignment.upload_url),
-        )
-        if reason:
-            self.progress.say(f"round {assignment.round.index}: the update is no longer wanted: {reason}")
+        reason = self._deliver(pending, assignment.upload_url, f"round {round_.index}: the update")
         report = RoundReport(
-            index=assignment.round.index,
-            round_id=assignment.round.id,
+            index=round_.index,
+            round_id=round_.id,
             loss=pending.loss,
             accuracy=pending.accuracy,
             steps=pending.steps,
@@ -237,33 +235,27 @@ class DeviceRun:
         if self.on_round is not None:
             self.on_round(report)
 
-    def _push_update(self, round_id: str, url: str | None = None) -> Push:
-        """Return what uploads the pending file as the update of a round."""
-        return lambda on_bytes: self.client.push_update(
-            round_id, self.folder.pending_file, url=url, direct=self._direct, memory=self.folder, on_bytes=on_bytes
-        )
-
     def _settled(self, assignment: TrainAssignment) -> Pending | None:
         """Return the update that is pending for this very round, if there is one.
 
         One for an earlier round is sent again if a method's state hangs on it: the answer alone tells whether it
         counted, and with it which state is right.
         """
-        pending = self.folder.pending()
-        if pending is None or pending.kind != "update":
-            return None
-        if (pending.purpose, pending.base) == (assignment.round.id, assignment.model.id):
+        pending = self._pending("update", assignment.round.id, assignment.model.id)
+        if pending is not None:
             return pending
-        proposal, earlier = self.folder.memory.proposal(), pending.purpose
-        if proposal is not None and proposal.round == earlier != assignment.round.id:
+        earlier, proposal = self.folder.pending(), self.folder.memory.proposal()
+        if earlier is None or earlier.kind != "update" or proposal is None:
+            return None
+        if proposal.round == earlier.purpose != assignment.round.id:
             try:
-                self._deliver(earlier, self._push_update(earlier))
+                self._deliveries.deliver(earlier, update_url(earlier.purpose))
             except NotFound:
-                self.folder.forget_pending()
+                self.folder.drop_pending()
         return None
 
     def _train_round(self, assignment: TrainAssignment) -> Pending:
-        """Train the round's model and keep it as pending."""
+        """Train the round's model and store the update as pending."""
         prototype = assignment.prototype
         network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
         if self._module is None or network != self._network:
@@ -272,97 +264,43 @@ class DeviceRun:
         heart = Heart(self.client, assignment, self.samples)
         with self.progress.bar(title, assignment.local.epochs) as on_epoch, heart:
             return train_round(
-                assignment,
-                client=self.client,
-                folder=self.folder,
-                module=self._module,
-                samples=self.samples,
-                device=self.device,
-                on_epoch=heart.between(on_epoch),
-                on_step=heart.step,
+                assignment, self.resources, self._module, on_epoch=heart.between(on_epoch), on_step=heart.step
             )
-
-    def _deliver(self, purpose: str, push: Push) -> str | None:
-        """Upload what is pending; return None, or why the service no longer wants it.
-
-        Raises:
-            ApiError: refused for good, or the same purpose was refused twice.
-        """
-        try:
-            with self.progress.sending("uploading") as on_bytes:
-                push_intact(push, on_bytes)
-        except (UpdateRefused, InvalidTransition) as error:  # the federation may have ended meanwhile
-            self.folder.forget_pending()
-            self._refusals[purpose] += 1
-            if self._refusals[purpose] > 1:
-                raise
-            return error.detail
-        except Unauthorized as error:
-            raise identity.refused(error, self.folder) from error
-        except ApiError as error:
-            if error.status in BAD_FILE:
-                self.folder.forget_pending()
-            raise
-        pending = self.folder.pending()
-        if pending is not None:
-            self.folder.acknowledge(pending)
-        return None
 
     # Before the rounds
 
     def _train_gan(self, assignment: TrainGanAssignment) -> None:
-        model = assignment.model
-        if not self._has_pending("gan", model.id):
-            title = f"{assignment.client_name} generator {assignment.gan_round}/{assignment.plan.rounds}"
-            with self.progress.bar(title, assignment.plan.epochs) as on_epoch:
-                train_gan_round(assignment, on_epoch=on_epoch, **self._means)
-        reason = self._deliver(
-            model.id,
-            lambda on_bytes: self.client.push_gan(
-                assignment.federation_id,
-                self.folder.pending_file,
-                url=assignment.upload_url,
-                memory=self.folder,
-                on_bytes=on_bytes,
-            ),
-        )
-        if reason:
-            self.progress.say(f"the generator of round {assignment.gan_round} is no longer wanted: {reason}")
+        plan, model = assignment.plan, assignment.model
+        pending = self._pending("gan", model.id, model.id)
+        if pending is None:
+            title = f"{assignment.client_name} generator {assignment.gan_round}/{plan.rounds}"
+            with self.progress.bar(title, plan.epochs) as on_epoch:
+                pending = train_gan_round(assignment, self.resources, on_epoch=on_epoch)
+        self._deliver(pending, assignment.upload_url, f"the generator of round {assignment.gan_round}")
 
     def _train_discriminator(self, assignment: DiscriminatorAssignment) -> None:
         generator = assignment.generator.model
-        if not self._has_pending("discriminator", generator.id):
+        pending = self._pending("discriminator", generator.id, generator.id)
+        if pending is None:
             with self.progress.bar(f"{assignment.client_name} discriminator", assignment.plan.epochs) as on_epoch:
-                train_against(assignment, on_epoch=on_epoch, **self._means)
-        reason = self._deliver(
-            generator.id,
-            lambda on_bytes: self.client.push_discriminator(
-                assignment.federation_id,
-                self.folder.pending_file,
-                url=assignment.upload_url,
-                memory=self.folder,
-                on_bytes=on_bytes,
-            ),
-        )
-        if reason:
-            self.progress.say(f"the discriminator is no longer wanted: {reason}")
+                pending = train_against(assignment, self.resources, on_epoch=on_epoch)
+        self._deliver(pending, assignment.upload_url, "the discriminator")
 
-    def _has_pending(self, kind: str, purpose: str) -> bool:
+    def _pending(self, kind: Kind, purpose: str, base: str) -> Pending | None:
+        """Return what is trained and not delivered, if it is this."""
         pending = self.folder.pending()
-        return pending is not None and (pending.kind, pending.purpose) == (kind, purpose)
-
-    @property
-    def _means(self) -> dict[str, Any]:
-        return {"client": self.client, "folder": self.folder, "samples": self.samples, "device": self.device}
+        if pending is None or (pending.kind, pending.purpose, pending.base) != (kind, purpose, base):
+            return None
+        return pending
 
     # The end
 
     def _finish(self, assignment: DoneAssignment, client_id: str | None) -> RunReport:
-        self.folder.forget_pending()
+        self.folder.drop_pending()
         path = None
         if assignment.model is not None:
-            path = self.client.download(assignment.model, self.folder.model(assignment.model.digest))
-            self.folder.forget_models(keep={assignment.model.digest})
+            path = self.resources.download(assignment.model)
+            self.folder.prune_models(wanted={assignment.model.digest})
             if self.model is not None:
                 module = self._module or models.make(assignment.prototype, assignment.task, self.model)
                 models.load(module, path)

@@ -1,18 +1,16 @@
 """What a device trains before the first round (FedGO): its discriminator, and the federated generator where there is
-one. Both are kept on the disk until they are delivered.
+one. Both stay on the disk until they are delivered.
 """
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from client_sdk import models
-from client_sdk.client import Client
-from client_sdk.data import Samples
 from client_sdk.discriminator import generated, train_discriminator
 from client_sdk.errors import ModelMismatch
 from client_sdk.gan import train_gan
+from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from contract.nn import codec, registry
 from contract.nn.wgan import build_pair
@@ -22,20 +20,13 @@ from contract.wire.devices import DiscriminatorAssignment, TrainGanAssignment
 OnEpoch = Callable[[int, float], None]
 
 
-def train_against(
-    assignment: DiscriminatorAssignment,
-    *,
-    client: Client,
-    folder: StateFolder,
-    samples: Samples,
-    device: torch.device,
-    on_epoch: OnEpoch,
-) -> Pending:
-    """Train the discriminator against the generator's images and keep it as pending."""
+def train_against(assignment: DiscriminatorAssignment, resources: Resources, *, on_epoch: OnEpoch) -> Pending:
+    """Train the discriminator against the generator's images; store it as pending."""
+    samples, device = resources.samples, resources.device
     source, plan, task = assignment.generator, assignment.plan, assignment.task
     seed = derive_seed(assignment.seed, "discriminator", assignment.client_name)
     generator = registry.build(source.architecture, source.options, task=task)
-    models.load(generator, client.download(source.model, folder.model(source.model.digest)))
+    models.load(generator, resources.download(source.model))
     module = registry.initialise(plan.architecture, plan.options, task, seed)
     latent = int(generator.latent)  # type: ignore[arg-type]
     loss = train_discriminator(
@@ -52,37 +43,28 @@ def train_against(
     pending = Pending(
         kind="discriminator", purpose=source.model.id, base=source.model.id, loss=loss, num_samples=len(samples)
     )
-    return _keep(folder, module, pending, {})
+    return _submit(resources.folder, module, pending, {})
 
 
-def train_gan_round(
-    assignment: TrainGanAssignment,
-    *,
-    client: Client,
-    folder: StateFolder,
-    samples: Samples,
-    device: torch.device,
-    on_epoch: OnEpoch,
-) -> Pending:
-    """Train generator and critic for a round of the federated generator and keep them as pending.
+def train_gan_round(assignment: TrainGanAssignment, resources: Resources, *, on_epoch: OnEpoch) -> Pending:
+    """Train generator and critic for a round of the federated generator; store them as pending.
 
     The file's bytes depend on what was sent, data, plan and seed only.
     """
-    model = assignment.model
-    folder.forget_models(keep={model.digest})
+    model, samples = assignment.model, resources.samples
+    resources.folder.prune_models(wanted={model.digest})
     try:
         both = build_pair(assignment.plan, assignment.task)
     except ValueError as error:
         raise ModelMismatch(f"generator: {error}; update potstill") from error
-    models.load(both, client.download(model, folder.model(model.digest)))
+    models.load(both, resources.download(model))
     seed = derive_seed(assignment.seed, "gan", assignment.gan_round, assignment.client_name)
-    loss = train_gan(both, samples, assignment.plan, seed=seed, device=device, on_epoch=on_epoch)
+    loss = train_gan(both, samples, assignment.plan, seed=seed, device=resources.device, on_epoch=on_epoch)
     pending = Pending(kind="gan", purpose=model.id, base=model.id, loss=loss, num_samples=len(samples))
-    return _keep(folder, both, pending, {"base_model": model.id})
+    return _submit(resources.folder, both, pending, {"base_model": model.id})
 
 
-def _keep(folder: StateFolder, module: nn.Module, pending: Pending, metadata: dict[str, str]) -> Pending:
-    file = folder.path / "pending.part"
-    codec.save_state(module, file, {"num_samples": str(pending.num_samples), **metadata})
-    folder.keep_pending(file, pending)
+def _submit(folder: StateFolder, module: nn.Module, pending: Pending, metadata: dict[str, str]) -> Pending:
+    codec.save_state(module, folder.draft, {"num_samples": str(pending.num_samples), **metadata})
+    folder.submit(pending)
     return pending

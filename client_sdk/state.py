@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from client_sdk.client import Kind
 from client_sdk.errors import StateError
 from client_sdk.memory import Memory, settle
 from client_sdk.privacy import Spent
@@ -48,7 +49,7 @@ class Identity(BaseModel):
 class Pending(BaseModel):
     """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator."""
 
-    kind: Literal["update", "gan", "discriminator"]
+    kind: Kind
     purpose: str
     base: str
     loss: float
@@ -90,7 +91,7 @@ class StateFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.pending_file = path / "pending.safetensors"
+        self.pending_file, self.draft = path / "pending.safetensors", path / "pending.part"
         self.memory = Memory(path)
 
     @contextmanager
@@ -137,23 +138,23 @@ class StateFolder:
         folder.mkdir(exist_ok=True)
         return folder / f"{_safe(digest)}.safetensors"
 
-    def forget_models(self, keep: set[str]) -> None:
-        """Remove the cached models, and parts of them, that are not of the digests in `keep`."""
+    def prune_models(self, wanted: set[str]) -> None:
+        """Remove the cached models, whole or not, whose digests are not wanted."""
         for file in (self.path / "models").glob("*"):
-            if not any(file.name.startswith(_safe(digest)) for digest in keep):
+            if not any(file.name.startswith(_safe(digest)) for digest in wanted):
                 file.unlink(missing_ok=True)
 
     def pending(self) -> Pending | None:
         """Return what is trained and not yet delivered; its bytes are in `pending_file`."""
         return self._read("pending.json", Pending) if self.pending_file.exists() else None
 
-    def keep_pending(self, file: Path, pending: Pending) -> None:
-        """Move a finished file into place and note what it is."""
-        self.forget_pending()
-        os.replace(file, self.pending_file)
+    def submit(self, pending: Pending) -> None:
+        """Move the draft, which is written whole, into place and note what it is."""
+        self.drop_pending()
+        os.replace(self.draft, self.pending_file)
         self._write("pending.json", pending)  # puts both names on the disk
 
-    def forget_pending(self) -> None:
+    def drop_pending(self) -> None:
         """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
         (self.path / "pending.json").unlink(missing_ok=True)
         self.pending_file.unlink(missing_ok=True)
@@ -181,7 +182,7 @@ class StateFolder:
             identity = self.identity()
             if identity is not None:
                 self.remember(identity.model_copy(update={"updates": identity.updates + 1}))
-        self.forget_pending()
+        self.drop_pending()
 
     def is_new(self) -> bool:
         """Whether this device enrolled from this folder and has delivered nothing yet: no state can be lost."""

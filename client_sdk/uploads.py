@@ -6,23 +6,24 @@ restart of this process. What counts as giving up is silence, never the time tha
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import httpx
 
 from client_sdk.errors import (
     ApiError,
     BrokenUpload,
-    DigestMismatch,
-    IncompleteBody,
+    NotFound,
     TooManyRequests,
     TooManyUploads,
     TransportError,
     UnexpectedAnswer,
     UploadIncomplete,
 )
+from client_sdk.staging import stage
 from client_sdk.transport import CHUNK, RETRIED_STATUS, FileBody, Transport
 
 PIECE_BYTES = 16 << 20
@@ -34,7 +35,6 @@ _REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 _TURNS = frozenset({400, 409, 423, 460})  # the service has another view of the upload: look again
 
 OnBytes = Callable[[int, int], None]
-Push = Callable[[OnBytes], object]
 """Told how many bytes of how many the service has."""
 
 
@@ -101,35 +101,48 @@ class _Piece:
                 self.on_bytes(self.offset + self.length - left)
 
 
+class DeliveryOptions(TypedDict, total=False):
+    """How a file may travel.
+
+    Keys:
+        direct: put it into the service's bucket and deliver it by name, where the service offers that.
+        memory: remembers a resumable upload, so that another process can go on with it.
+        on_bytes: told how many bytes of how many the service has, in a resumable upload.
+    """
+
+    direct: bool
+    memory: UploadMemory | None
+    on_bytes: OnBytes
+
+
 class Delivery:
     """One file on its way to one address.
 
     Args:
         transport: the connection.
+        method: PUT, or POST where something is made of it.
         path: where the file is delivered, such as ``/v1/rounds/rnd_…/update``.
         file: the file.
-        method: PUT, or POST where something is made of it.
         params: further parameters of that request.
-        memory: of the upload's address.
-        on_bytes: told the progress of a resumable upload.
+        options: see `DeliveryOptions`.
     """
 
     def __init__(
         self,
         transport: Transport,
+        method: str,
         path: str,
         file: Path,
         *,
-        method: str = "PUT",
         params: dict[str, str | None] | None = None,
-        memory: UploadMemory | None = None,
-        on_bytes: OnBytes = unwatched,
+        **options: Unpack[DeliveryOptions],
     ):
-        self._transport, self._path, self._method, self._params = transport, path, method, params or {}
+        self._transport, self._method, self._path, self._params = transport, method, path, params or {}
         self._body, self._size = FileBody(file), file.stat().st_size
-        self._memory = memory or InProcess()
         self._key = self._body.digest if method == "PUT" else uuid.uuid4().hex
-        self._on_bytes = on_bytes
+        self._direct = options.get("direct", False)
+        self._memory = options.get("memory") or InProcess()
+        self._on_bytes = options.get("on_bytes", unwatched)
 
     def send(self) -> httpx.Response:
         """Deliver the file and return the answer.
@@ -138,6 +151,10 @@ class Delivery:
             ApiError: the service refused it.
             TransportError: no answer, or nothing got through for many tries.
         """
+        staged = stage(self._transport, self._body) if self._direct else None
+        if staged is not None:
+            with suppress(NotFound):  # a first answer was lost: it has counted and is gone
+                return self._transport.request(self._method, self._path, params={**self._params, "staged": staged})
         if self._size < self._transport.connection.resumable_bytes and self._memory.recall(self._body.digest) is None:
             try:
                 return self._whole(resend=False)
@@ -265,14 +282,3 @@ def _offset(answer: httpx.Response) -> int:
     if not text.isdecimal():
         raise UnexpectedAnswer(f"{answer.request.method} {answer.request.url.path}: the answer has no Upload-Offset")
     return int(text)
-
-
-def push_intact(push: Push, on_bytes: OnBytes, tries: int = 3) -> None:
-    """Call `push`, up to `tries` times in all if the bytes suffered on the way."""
-    for last in range(tries, 0, -1):
-        try:
-            push(on_bytes)
-            return
-        except (IncompleteBody, DigestMismatch):
-            if last == 1:
-                raise

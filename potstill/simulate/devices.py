@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from client_sdk import data
-from client_sdk.client import Client
+from client_sdk.client import Client, Kind
 from client_sdk.progress import Progress
+from client_sdk.resources import Resources
 from client_sdk.runner import DeviceRun
 from client_sdk.state import Identity, StateFolder
 from client_sdk.training import choose_device
@@ -64,14 +65,6 @@ def sent(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
     return found
 
 
-def _take(file: str | Path, target: Path) -> None:
-    """Copy a delivery; it is there whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    shutil.copyfile(file, part)
-    os.replace(part, target)
-
-
 class Door:
     """Stands where a device has its `Client`: one assignment, and a place for what is delivered.
 
@@ -96,20 +89,12 @@ class Door:
         """Return the file itself; it is read only."""
         return self._files[model.digest]
 
-    def push_update(self, round_id: str, file: str | Path, **_: object) -> None:
-        """Take an update."""
-        self._deliver(file)
-
-    def push_gan(self, federation: str, file: str | Path, **_: object) -> None:
-        """Take a generator and its critic."""
-        self._deliver(file)
-
-    def push_discriminator(self, federation: str, file: str | Path, **_: object) -> None:
-        """Take a discriminator."""
-        self._deliver(file)
-
-    def _deliver(self, file: str | Path) -> None:
-        _take(file, self._target)
+    def deliver(self, kind: Kind, url: str, file: str | Path, **_: object) -> None:
+        """Take what the device was asked for."""
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._target.with_suffix(".part")
+        shutil.copyfile(file, partial)
+        os.replace(partial, self._target)  # it is there whole or not at all
         self._next = self._over
 
 
@@ -211,10 +196,8 @@ class Device:
                 self._folder.remember(
                     Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)
                 )
-            run = DeviceRun(
-                cast(Client, door), self._folder, self.samples, self._device, Progress(False), self._model, None
-            )
-            run.run(rounds, self.name)
+            resources = Resources(cast(Client, door), self._folder, self.samples, self._device)
+            DeviceRun(resources, Progress(False), self._model).run(rounds, self.name)
 
     def _common(self, state: str) -> dict[str, Any]:
         return {

@@ -79,12 +79,15 @@ class Bucket:
 
 
 @pytest.mark.parametrize("open", [True, False], ids=["open", "away"])
-def test_an_update_goes_straight_into_the_bucket_or_the_usual_way(service: Any, take_part: Run, open: bool) -> None:
+def test_deliveries_go_straight_into_the_bucket_or_the_usual_way(service: Any, take_part: Run, open: bool) -> None:
+    service.want_gan(rounds=1)
+    service.want_discriminator = True
     bucket = Bucket(service, open=open)
     with httpx.Client(transport=httpx.MockTransport(bucket.handle)) as http:
         report = take_part(rounds=1, direct=True, http_client=http)
-    assert report.rounds_trained == 1 and len(service.updates) == 1
-    assert bucket.named == (1 if open else 0)
+    assert report.rounds_trained == 1 and len(service.updates) == len(service.gans) == 1
+    assert service.discriminator is not None
+    assert bucket.named == (3 if open else 0)
 
 
 def test_without_being_asked_nothing_goes_into_a_bucket(service: Any, take_part: Run) -> None:

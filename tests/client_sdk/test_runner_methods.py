@@ -166,7 +166,7 @@ def test_a_kill_between_state_and_update_trains_again_from_the_old_state(
 ) -> None:
     take_part(rounds=2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("client_sdk.state.StateFolder.keep_pending", lambda *_: crash(_))  # type: ignore[arg-type]
+        patch.setattr("client_sdk.state.StateFolder.submit", lambda *_: crash(_))  # type: ignore[arg-type]
         take_part()
     take_part(rounds=1)
     undisturbed = scaffold.updates.copy()

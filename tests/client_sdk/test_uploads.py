@@ -252,7 +252,7 @@ def test_a_refusal_ends_it(file: Path) -> None:
 def test_a_post_keeps_one_key_over_both_ways(file: Path) -> None:
     service = Tus(10)
     client = service.client()
-    response = Delivery(client._transport, TARGET, file, method="POST", params={"name": "x"}).send()
+    response = Delivery(client._transport, "POST", TARGET, file, params={"name": "x"}).send()
     assert response.status_code == 201
     posts = [request for request in service.requests if request.url.path == TARGET]
     assert len({request.headers["Idempotency-Key"] for request in posts}) == 1

@@ -1,0 +1,76 @@
+"""The end of every piece of a device's work: the pending file goes to the service, and its answer is recorded."""
+
+from collections import Counter
+
+from client_sdk import identity
+from client_sdk.client import Client
+from client_sdk.errors import (
+    ApiError,
+    DigestMismatch,
+    IncompleteBody,
+    InvalidTransition,
+    Unauthorized,
+    UpdateRefused,
+)
+from client_sdk.progress import Progress
+from client_sdk.state import Pending, StateFolder
+from client_sdk.uploads import OnBytes
+
+BAD_FILE = frozenset({409, 413, 415, 422})  # the same bytes would be refused again
+TRIES = 3  # for bytes that suffered on the way
+
+
+class Deliveries:
+    """Delivers what is pending in a device's folder, be it an update, a generator or a discriminator.
+
+    Args:
+        direct: put files straight into the service's bucket, where it offers that.
+    """
+
+    def __init__(self, client: Client, folder: StateFolder, progress: Progress, *, direct: bool = False):
+        self._client, self._folder, self._progress, self._direct = client, folder, progress, direct
+        self._refusals: Counter[tuple[str, str, str]] = Counter()
+
+    def deliver(self, pending: Pending, url: str) -> str | None:
+        """Upload what is pending and record the answer; return None, or why the service no longer wants it.
+
+        Args:
+            url: where the service takes it, such as the assignment's `upload_url`.
+
+        Raises:
+            ApiError: refused for good, or the same thing was refused twice.
+        """
+        try:
+            with self._progress.sending("uploading") as on_bytes:
+                self._upload(pending, url, on_bytes)
+        except (UpdateRefused, InvalidTransition) as error:  # the federation may have ended meanwhile
+            self._folder.drop_pending()
+            work = (pending.kind, pending.purpose, pending.base)  # a round may begin again from another model
+            self._refusals[work] += 1
+            if self._refusals[work] > 1:
+                raise
+            return error.detail
+        except Unauthorized as error:
+            raise identity.refused(error, self._folder) from error
+        except ApiError as error:
+            if error.status in BAD_FILE:
+                self._folder.drop_pending()
+            raise
+        self._folder.acknowledge(pending)
+        return None
+
+    def _upload(self, pending: Pending, url: str, on_bytes: OnBytes) -> None:
+        for last in range(TRIES, 0, -1):
+            try:
+                self._client.deliver(
+                    pending.kind,
+                    url,
+                    self._folder.pending_file,
+                    direct=self._direct,
+                    memory=self._folder,
+                    on_bytes=on_bytes,
+                )
+                return
+            except (IncompleteBody, DigestMismatch):
+                if last == 1:
+                    raise

@@ -1,0 +1,25 @@
+"""What every kind of a device's work uses."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from client_sdk.client import Client
+from client_sdk.data import Samples
+from client_sdk.state import StateFolder
+from contract.wire.federations import ModelRef
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The service, the device's folder, its data, and the torch device that computes."""
+
+    client: Client
+    folder: StateFolder
+    samples: Samples
+    device: torch.device
+
+    def download(self, model: ModelRef) -> Path:
+        """Return the file of a model that an assignment names; one that is in the folder is not fetched again."""
+        return self.client.download(model, self.folder.model(model.digest))
