@@ -123,7 +123,5 @@ def words_of_the_code() -> set[str]:
     files = [ROOT / name for name in ("pyproject.toml", "Makefile", "Dockerfile", "docker-compose.yml")]
     kinds = (".py", ".yaml", ".conf", ".html", ".js")
     for folder in ("contract", "client_sdk", "service", "worker", "potstill", "migrations", "tests", "tools", "deploy"):
-        files += [
-            file for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml", ".conf", ".html", ".js")
-        ]
+        files += [file for file in (ROOT / folder).rglob("*") if file.suffix in kinds]
     return {word for file in files for word in re.findall(r"\w+", file.read_text())}
