@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from client_sdk.client import BaseClient
 from client_sdk.downloads import download
-from contract.wire.forgetting import Forgotten
+from contract.wire.erasure import Forgotten
 from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
 

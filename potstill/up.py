@@ -134,7 +134,7 @@ def make_probe(settings: Any) -> Callable[[int], str | None]:
     """Return a function that says why the worker of a process id is of no use, or None."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.operations import consuming
+    from service.operations.view import liveness
     from service.persistence.engine import Database
 
     database = Database(settings)
@@ -142,7 +142,7 @@ def make_probe(settings: Any) -> Callable[[int], str | None]:
     def probe(pid: int) -> str | None:
         try:
             with database.read() as session:
-                verdict = consuming.worker_here(session, pid)
+                verdict = liveness.worker_here(session, pid)
         except SQLAlchemyError:
             return None  # that is not the worker's fault
         return None if verdict.ok else verdict.detail
@@ -160,7 +160,7 @@ def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]
 def _first_token(settings: Any, home: Home) -> None:
     """Bring the database to the newest schema; show and keep the operator's token if it had none."""
     from potstill.storage.acts import bring_up
-    from service.operations import tokens
+    from service.operations.access import tokens
 
     bring_up(settings)
     token = tokens.ensure_operator_token(settings)

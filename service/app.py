@@ -50,13 +50,13 @@ from service.infra.metrics import Gauges, Metrics, State
 from service.infra.rates import Rates, Slots
 from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
-from service.operations import audit
-from service.operations.events import Batch, head, read
-from service.operations.federations import versions
-from service.operations.figures import state
-from service.operations.sweep import sweep, tidy
-from service.operations.unit import Store
-from service.operations.workers import running
+from service.operations.ledger import audit
+from service.operations.ledger.events import Batch, head, read
+from service.operations.ledger.unit import Store
+from service.operations.store.workers import running
+from service.operations.upkeep.sweep import sweep, tidy
+from service.operations.view.federations import versions
+from service.operations.view.figures import state
 from service.persistence import migrate
 from service.persistence.engine import Database
 

@@ -22,7 +22,7 @@ from client_sdk import OperatorClient, RunReport, train_and_push
 from contract.tensors import write_file
 from contract.wire.federations import FederationCreate
 from service.config import Settings
-from service.operations.tokens import ensure_operator_token
+from service.operations.access.tokens import ensure_operator_token
 from service.persistence import migrate
 
 ROOT = Path(__file__).parents[1]

@@ -126,13 +126,13 @@ def worker_health() -> None:
     settings = load_settings()
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.operations import consuming
+    from service.operations.view import liveness
     from service.persistence.engine import Database
 
     database = Database(settings)
     try:
         with database.read() as session:
-            verdict = consuming.worker_here(session)
+            verdict = liveness.worker_here(session)
     except SQLAlchemyError as error:
         raise CliError(f"the database does not answer: {type(error).__name__}") from error
     finally:

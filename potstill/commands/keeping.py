@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from contract.wire.forgetting import Forgotten
+from contract.wire.erasure import Forgotten
 from contract.wire.retention import Retention
 from potstill.commands.client import DeviceRef
 from potstill.commands.federation import Ref, resolve

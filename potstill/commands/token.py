@@ -47,7 +47,8 @@ def seconds(days: float | None) -> int | None:
 def _create_local(name: str, role: TokenRole, valid_seconds: int | None) -> TokenCreated:
     """Make a token without the API, with the rights of whoever may write the database. The audit log has it."""
     settings = load_settings()
-    from service.operations import audit, tokens
+    from service.operations.access import tokens
+    from service.operations.ledger import audit
     from service.persistence.engine import Database
 
     database = Database(settings)

@@ -67,7 +67,7 @@ class Installation:
             CliError: there is no such thing, or it has no document.
         """
         from service.domain.errors import DomainError
-        from service.operations import history
+        from service.operations.view import history
 
         try:
             with self._database.read() as session:
@@ -87,7 +87,7 @@ class Installation:
             CliError: there is no such federation.
         """
         from service.domain.errors import DomainError
-        from service.operations import history
+        from service.operations.view import history
 
         try:
             with self._database.read() as session:

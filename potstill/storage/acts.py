@@ -19,7 +19,7 @@ def note(database: Any, action: str, target: str, **detail: Any) -> None:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.operations import audit
+    from service.operations.ledger import audit
 
     try:
         with audit.by_command(database) as session:

@@ -87,12 +87,12 @@ def _frozen(settings: Any) -> Iterator[Any]:
 
 
 def _list_of(part: Path, blobs: Any, with_secret: bool) -> BackupList:
-    from service.operations import release
+    from service.operations.ledger import garbage
 
     with open(part, "rb") as file:
         os.fsync(file.fileno())
     with snapshot.opened(part) as session:
-        named = release.all_named(session)
+        named = garbage.all_named(session)
     try:
         sizes = {digest: blobs.size(digest) for digest in named}
     except FileNotFoundError as error:

@@ -28,10 +28,10 @@ def verify(database: Any, blobs: Any, report: Callable[[int, int], None]) -> tup
     Named blobs must be there; all, also those that nothing names, must have the bytes that their names say. A blob that
     is let go while it is looked at is no finding.
     """
-    from service.operations import release
+    from service.operations.ledger import garbage
 
     with database.read() as session:
-        named = release.all_named(session)
+        named = garbage.all_named(session)
     here = {digest for batch in blobs.batches(0, _AT_ONCE) for digest in batch}
     findings = []
     everything = sorted(here | named.keys())
@@ -40,7 +40,7 @@ def verify(database: Any, blobs: Any, report: Callable[[int, int], None]) -> tup
         state = _state(blobs, digest)
         if state == "missing":
             with database.read() as session:
-                if not release.named(session, {digest}):
+                if not garbage.named(session, {digest}):
                     continue
         if state is not None:
             findings.append(Finding(digest, named.get(digest, "unnamed"), state))
@@ -64,7 +64,7 @@ def _state(blobs: Any, digest: str) -> str | None:
 
 
 def _documents(database: Any) -> tuple[int, list[Finding]]:
-    from service.operations import history
+    from service.operations.view import history
 
     with database.read() as session:
         count, wrong = history.damaged(session)
@@ -79,7 +79,7 @@ def collect(
     Args:
         found: told each digest and its bytes.
     """
-    from service.operations import release
+    from service.operations.ledger import garbage
 
     total = 0
 
@@ -93,5 +93,5 @@ def collect(
             total += size
             found(digest, size)
 
-    release.collect(database, blobs, older_than_seconds, dry_run=dry_run, on_unnamed=tell)
+    garbage.collect(database, blobs, older_than_seconds, dry_run=dry_run, on_unnamed=tell)
     return total

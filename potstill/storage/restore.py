@@ -132,7 +132,7 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
     from sqlalchemy import text
 
     from service.config import Settings
-    from service.operations import audit
+    from service.operations.ledger import audit
     from service.persistence import migrate
 
     settings: Any = Settings(home=folder, database_url=None, blob_dir=None, blob_url=None)

@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 from service.api import guard, services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal, Role
-from service.operations import audit, tokens
+from service.operations.access import tokens
+from service.operations.ledger import audit
 
 _bearer = HTTPBearer(auto_error=False, description="a token: operator, viewer, device or join token")
 

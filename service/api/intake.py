@@ -28,8 +28,8 @@ from service.api.source import Source
 from service.domain.errors import DomainError, not_found
 from service.infra.blobs import Staging
 from service.infra.parts import PartsLost
-from service.operations import promises, uploads
-from service.operations.uploads import Held
+from service.operations.store import reservations, uploads
+from service.operations.store.uploads import Held
 
 log = logging.getLogger("service.intake")
 _BATCH = 1 << 19
@@ -342,7 +342,7 @@ def _fetched(
 def _room(services: Services) -> int:
     """Return the free space that is promised to nobody."""
     with services.store.read() as session:
-        return services.blobs.free_bytes() - promises.missing(session, services.settings.upload_expiry_seconds)
+        return services.blobs.free_bytes() - reservations.missing(session, services.settings.upload_expiry_seconds)
 
 
 @contextlib.asynccontextmanager

@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 
 from service.api.services import Services
 from service.domain.errors import DomainError
-from service.operations import uploads
-from service.operations.uploads import Held
+from service.operations.store import uploads
+from service.operations.store.uploads import Held
 
 log = logging.getLogger("service.uploads")
 RENEW_SECONDS = 2.0

@@ -16,7 +16,7 @@ from service.api.nesting import is_too_deep
 from service.api.peers import Peer, resolve
 from service.api.problems import TUS_VERSION, UNREAD, problem
 from service.api.services import Services
-from service.operations.audit import ACTING, Acting
+from service.operations.ledger.audit import ACTING, Acting
 
 log = logging.getLogger("service.access")
 UPLOADS = re.compile(

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from service.api.services import Services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import events
+from service.operations.ledger import events
 
 log = logging.getLogger("service.api")
 

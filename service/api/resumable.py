@@ -18,8 +18,8 @@ from service.api.problems import UNREAD
 from service.api.services import Services
 from service.domain.errors import DomainError, invalid_field
 from service.infra.parts import PartsBusy, PartsLost, PartWriter
-from service.operations import promises, uploads
-from service.operations.uploads import Held
+from service.operations.store import reservations, uploads
+from service.operations.store.uploads import Held
 from service.persistence.tables import UploadRow
 
 PIECE = "application/offset+octet-stream"
@@ -161,7 +161,7 @@ class _Pen:
 def _check_room(services: Services, held: Held) -> None:
     with services.store.read() as session:
         rest, free = held.length - held.offset, services.blobs.free_bytes()
-        promises.check_room(session, held.id, held.expires_at, rest, services.settings, free)
+        reservations.check_room(session, held.id, held.expires_at, rest, services.settings, free)
 
 
 async def append(request: Request, services: Services, owner: str, upload_id: str, offset: int) -> UploadRow:

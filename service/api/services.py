@@ -13,7 +13,7 @@ from service.infra.refusals import Refusals
 from service.infra.seldom import Seldom
 from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
-from service.operations.unit import Store
+from service.operations.ledger.unit import Store
 from service.persistence.engine import Database
 
 

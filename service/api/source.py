@@ -13,7 +13,7 @@ from contract.wire.problems import KINDS
 from service.api.deps import Anyone, Services
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
-from service.operations import uploads
+from service.operations.store import uploads
 
 _FINAL = (409, 413, 415, 422)
 _UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")

@@ -12,7 +12,7 @@ from service.api.middleware import UPLOADS
 from service.api.problems import UNREAD, problem
 from service.api.services import Services
 from service.infra.turns import MOST_WAITING
-from service.operations.audit import acting
+from service.operations.ledger.audit import acting
 
 _SENDING = ("POST", "PUT", "PATCH")
 

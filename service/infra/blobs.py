@@ -24,7 +24,7 @@ class Blobs(Protocol):
     """A store of blobs.
 
     A blob is named in two steps. `prepare` does the slow part before the transaction that names it; `keep`, inside that
-    transaction and under `effects.hold_blobs`, makes sure that it is there. In between nothing names it, so a removal
+    transaction and under `locks.hold_blobs`, makes sure that it is there. In between nothing names it, so a removal
     may take it away: then `keep` puts it again.
     """
 

@@ -10,7 +10,7 @@ A, B, C, E, F, G = (
 BREAKS, STORM, JOBS, RUNNER = (
     "tests/chaos/test_breaks.py",
     "tests/chaos/test_storm.py",
-    "tests/service/operations/test_jobs.py",
+    "tests/service/operations/progress/test_jobs.py",
     "tests/worker/test_runner.py",
 )
 GRID = "tests/conformance/test_files.py"

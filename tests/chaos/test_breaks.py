@@ -17,8 +17,8 @@ from sqlalchemy import event
 from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
 from service.infra.queue import Sender
-from service.operations import federations
-from service.operations.unit import Store
+from service.operations.ledger.unit import Store
+from service.operations.view import federations
 from service.persistence.engine import Database
 from tests.e2e.test_kills import _Device
 from tools.chaos.servers import Redis

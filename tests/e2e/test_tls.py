@@ -16,7 +16,7 @@ from client_sdk.errors import UntrustedCertificate
 from potstill.console import CliError
 from potstill.up import check_private, children
 from service.config import Settings
-from service.operations.tokens import ensure_operator_token
+from service.operations.access.tokens import ensure_operator_token
 from service.persistence import migrate
 from tools.deployment import ROOT, wait_for
 

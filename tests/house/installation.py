@@ -9,9 +9,9 @@ from contract.tensors import write_file
 from service.config import Settings
 from service.infra.blob_folder import BlobFolder
 from service.infra.blobs import digest_of
-from service.operations import effects
-from service.operations.clock import now
-from service.operations.unit import Store
+from service.operations.ledger import after_commit
+from service.operations.ledger.clock import now
+from service.operations.ledger.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
 from service.persistence.tables import ModelRow
@@ -47,7 +47,7 @@ class House:
         """Remove a model and let go of its blob."""
         with self.store.write() as session:
             session.query(ModelRow).filter(ModelRow.digest == digest).delete()
-            effects.release_blobs(session, {digest})
+            after_commit.release_blobs(session, {digest})
 
     def path(self, digest: str) -> Path:
         return self.blobs.path(digest)

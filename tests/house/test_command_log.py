@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from contract.audit import first_break
 from contract.wire.audit import AuditFilter
-from service.operations import audit
+from service.operations.ledger import audit
 from service.persistence import migrate
 from service.persistence.tables import ModelRow
 

@@ -21,7 +21,7 @@ from potstill.console import CliError
 from potstill.storage.backup import to_folder
 from service.config import Settings
 from service.infra.blobs import digest_of
-from service.operations.clock import now
+from service.operations.ledger.clock import now
 from service.persistence import migrate
 from service.persistence.tables import DatasetRow, ModelRow
 
@@ -131,7 +131,7 @@ def test_nothing_is_removed_while_a_backup_is_made_and_it_goes_afterwards(house:
     with house.blobs.reading():
         house.drop(gone)
         assert house.path(gone).exists()
-    from service.operations.release import collect
+    from service.operations.ledger.garbage import collect
 
     assert collect(house.database, house.blobs, 0) == 1
     assert not house.path(gone).exists()

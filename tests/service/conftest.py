@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 
 from service.config import Settings
 from service.infra.blob_folder import BlobFolder
-from service.operations.unit import Store
+from service.operations.ledger.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
 from service.persistence.tables import Base

@@ -13,9 +13,10 @@ from contract.wire.problems import TYPE_PREFIX
 from service.app import create_app
 from service.config import Settings
 from service.infra.blobs import Blobs, digest_of
-from service.operations import jobs, publishing
-from service.operations.tokens import ensure_operator_token
-from service.operations.unit import Store
+from service.operations.access.tokens import ensure_operator_token
+from service.operations.ledger.unit import Store
+from service.operations.progress import jobs
+from service.operations.steer import publishing
 from service.persistence.tables import JobRow, UpdateRow
 
 from .forge import Arrays, Forge

@@ -25,7 +25,7 @@ from client_sdk.errors import ApiError, PotstillError
 from client_sdk.reports import RoundReport
 from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
-from service.operations.release import collect, named
+from service.operations.ledger.garbage import collect, named
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, ModelRow, UpdateRow
 from tools.chaos.servers import Postgres, Redis

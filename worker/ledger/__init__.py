@@ -19,10 +19,13 @@ from service.domain.errors import DomainError
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import digest_of
 from service.infra.queue import Sender
-from service.operations import effects, jobs, overlap, publishing, workers
-from service.operations.jobs import LostLease
-from service.operations.release import forget_copies
-from service.operations.unit import Store
+from service.operations.ledger import locks
+from service.operations.ledger.garbage import forget_copies
+from service.operations.ledger.unit import Store
+from service.operations.progress import jobs
+from service.operations.progress.jobs import LostLease
+from service.operations.steer import overlap, publishing
+from service.operations.store import workers
 from service.persistence.engine import Database
 from service.persistence.tables import ModelRow, RoundRow
 from worker.ledger.loading import Claimed, Loader
@@ -160,7 +163,7 @@ class Ledger:
 
     def _keep(self, session: Session, job: Claimed, files: Files) -> None:
         """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
-        effects.hold_blobs(session)
+        locks.hold_blobs(session)
         jobs.held(session, job.id, job.fence)
         for path, (digest, _) in files.items():
             if path.exists() and path != self._blobs.path(digest):  # two names may have one content

@@ -10,7 +10,7 @@ from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.wire.federations import Prototype
 from service.infra.blobs import Blobs
-from service.operations import reading
+from service.operations.progress import reading
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,

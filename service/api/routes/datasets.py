@@ -13,7 +13,7 @@ from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.api.source import Delivery
-from service.operations import datasets
+from service.operations.store import datasets
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 DatasetId = Annotated[str, Path(max_length=100, description="id or name")]

@@ -28,7 +28,9 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import assignments, clients, discriminators, gan, hearing, heartbeats, tokens, updates
+from service.operations.access import tokens
+from service.operations.fleet import assignments, clients, discriminators, generators, heartbeats, updates
+from service.operations.progress import participants
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
@@ -49,10 +51,10 @@ def _seen(services: Parts, client_id: str) -> None:
 
 def _fetched(services: Parts, round_id: str, client_id: str) -> None:
     with services.store.read() as session:
-        unknown = hearing.is_unfetched(session, round_id, client_id)
+        unknown = participants.is_unfetched(session, round_id, client_id)
     if unknown:
         with services.store.write() as session:
-            hearing.note_fetched(session, round_id, client_id)
+            participants.note_fetched(session, round_id, client_id)
 
 
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))
@@ -186,21 +188,25 @@ def post_heartbeat(
         return heartbeats.receipt(session, round_id, caller.id)
 
 
-def _admit_gan(services: Parts, federation_id: str, caller: Device) -> gan.Ticket:
+def _admit_gan(services: Parts, federation_id: str, caller: Device) -> generators.Ticket:
     with services.store.read() as session:
-        return gan.admit(session, federation_id, caller)
+        return generators.admit(session, federation_id, caller)
 
 
-def _read_gan(services: Parts, metadata: dict[str, str], ticket: gan.Ticket) -> gan.Sent:
+def _read_gan(services: Parts, metadata: dict[str, str], ticket: generators.Ticket) -> generators.Sent:
     with services.store.read() as session:
-        return gan.read_metadata(session, metadata, ticket)
+        return generators.read_metadata(session, metadata, ticket)
 
 
-def _accept_gan(services: Parts, ticket: gan.Ticket, sent: gan.Sent, upload: Received) -> tuple[GanReceipt, bool]:
+def _accept_gan(
+    services: Parts, ticket: generators.Ticket, sent: generators.Sent, upload: Received
+) -> tuple[GanReceipt, bool]:
     services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row, fresh = gan.accept(session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts)
-        receipt = gan.receipt(row)
+        row, fresh = generators.accept(
+            session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts
+        )
+        receipt = generators.receipt(row)
         upload.count(session, services, fresh, receipt)
         return receipt, fresh
 
@@ -224,7 +230,7 @@ async def put_gan(
     like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`.
     """
     ticket = await run_in_threadpool(_admit_gan, services, federation_id, caller)
-    found: list[gan.Sent] = []
+    found: list[generators.Sent] = []
 
     def read_header(header: Header) -> None:
         found.append(_read_gan(services, header.metadata, ticket))

@@ -20,7 +20,9 @@ from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations import events, federations, tokens
+from service.operations.access import tokens
+from service.operations.ledger import events
+from service.operations.progress import reading
 
 router = APIRouter(prefix="/v1", tags=["events"])
 HEARTBEAT_SECONDS = 15.0
@@ -61,7 +63,7 @@ def _begin(
     """
     with services.store.read() as session:
         if federation_id is not None:
-            federations.get(session, federation_id)
+            reading.get(session, federation_id)
         if last_id is not None and last_id.isdecimal() and last_id.isascii():
             return min(int(last_id[:16]), _TOP)
         if newest is not None and after is None:

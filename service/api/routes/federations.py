@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice, Reissued
+from contract.wire.erasure import Forgotten
 from contract.wire.federations import (
     Federation,
     FederationCreate,
@@ -17,15 +18,19 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
-from contract.wire.forgetting import Forgotten
 from contract.wire.retention import Retention
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
-from service.operations import clients, federations, forgetting, joining, lineage, retention, rounds
-from service.operations.idempotency import once
+from service.operations.access import joining
+from service.operations.fleet import clients
+from service.operations.ledger.idempotency import once
+from service.operations.progress import reading
+from service.operations.steer import retention, rollback
+from service.operations.upkeep import erasure
+from service.operations.view import federations, rounds
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
@@ -71,7 +76,7 @@ def create_federation(
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"federation {body.model_dump_json()}", make)
-        row = federations.get(session, answer["id"])
+        row = reading.get(session, answer["id"])
         described = federations.describe(session, row).model_dump()
         return FederationCreated(**described, join_token=joining.secret_of(settings.keys, row))
 
@@ -90,7 +95,7 @@ def list_federations(
 def show_federation(federation_id: FederationId, services: Services, caller: Viewer) -> Federation:
     """Show a federation: its state, its parts, its current models, accuracy by round."""
     with services.store.read() as session:
-        return federations.describe(session, federations.get(session, federation_id))
+        return federations.describe(session, reading.get(session, federation_id))
 
 
 def _steer(
@@ -104,7 +109,7 @@ def _steer(
 
     with services.store.write() as session:
         once(session, caller.id, key, f"{verb} {federation_id}", make)
-        return federations.describe(session, federations.get(session, federation_id))
+        return federations.describe(session, reading.get(session, federation_id))
 
 
 @router.post("/{federation_id}/start", responses=_STEER)
@@ -178,7 +183,7 @@ def roll_back_federation(
         key,
         f"rollback {body.model_dump_json()}",
         federation_id,
-        lambda session: lineage.rollback(session, federation_id, body),
+        lambda session: rollback.rollback(session, federation_id, body),
     )
 
 
@@ -186,7 +191,7 @@ def roll_back_federation(
 def delete_federation(federation_id: FederationId, services: Services, caller: Operator) -> Response:
     """Delete a federation that has ended, with its clients' data, rounds and models; a line in the audit log stays."""
     with services.store.write() as session:
-        forgetting.delete_federation(session, federation_id)
+        erasure.delete_federation(session, federation_id)
     return Response(status_code=204)
 
 
@@ -207,7 +212,7 @@ def rotate_join_token(
     """
     settings = services.settings
     with services.store.write() as session:
-        row = federations.get_locked(session, federation_id)
+        row = reading.get_locked(session, federation_id)
         token = joining.rotate(session, settings.key, row, body or JoinLimits(), settings.join_token_days)
         return JoinToken(join_token=token, max_uses=row.join_max_uses, expires_at=row.join_expires_at)
 
@@ -217,7 +222,7 @@ def show_card(federation_id: FederationId, services: Services, caller: Candidate
     """Show what a device must know before it enrols: the task that its data must fit, the networks there are."""
     caller.need_federation(federation_id)
     with services.store.read() as session:
-        return clients.card(session, federations.get(session, federation_id).id, caller)
+        return clients.card(session, reading.get(session, federation_id).id, caller)
 
 
 @router.post(
@@ -250,7 +255,7 @@ def list_clients(
 ) -> Page[ClientInfo]:
     """List a federation's clients, revoked ones included."""
     with services.store.read() as session:
-        federation = federations.get(session, federation_id)
+        federation = reading.get(session, federation_id)
         items, following = clients.listing(session, federation, limit, after)
         return Page(items=items, next=following)
 
@@ -273,7 +278,7 @@ def revoke_client(
     """
     with services.store.write() as session:
         if forget:
-            told = forgetting.forget_client(session, federation_id, client_id, services.settings.max_attempts)
+            told = erasure.forget_client(session, federation_id, client_id, services.settings.max_attempts)
             return JSONResponse(told.model_dump(mode="json"))
         clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
     return Response(status_code=204)
@@ -313,5 +318,5 @@ def list_rounds(
 ) -> Page[Round]:
     """List a federation's rounds, the first one first."""
     with services.store.read() as session:
-        items, following = rounds.listing(session, federations.get(session, federation_id), limit, after)
+        items, following = rounds.listing(session, reading.get(session, federation_id), limit, after)
         return Page(items=items, next=following)

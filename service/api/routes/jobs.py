@@ -9,7 +9,9 @@ from contract.wire.provenance import Provenance
 from contract.wire.rounds import Job, JobRetry, JobState, Worker
 from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.problems import documented
-from service.operations import jobs, provenance, publishing, workers
+from service.operations.progress import jobs
+from service.operations.steer import publishing
+from service.operations.store import provenance, workers
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 JobId = Annotated[str, Path(max_length=64)]

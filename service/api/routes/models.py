@@ -18,8 +18,9 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
-from service.operations import lineage, models, provenance
-from service.operations.idempotency import once
+from service.operations.ledger.idempotency import once
+from service.operations.steer import rollback
+from service.operations.store import models, provenance
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -108,7 +109,7 @@ def promote_model(
     wish = body or Promotion()
 
     def make() -> dict[str, Any]:
-        return {"id": lineage.promote(session, model_id, wish, services.blobs.header).id}
+        return {"id": rollback.promote(session, model_id, wish, services.blobs.header).id}
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"promote {model_id} {wish.model_dump_json()}", make)

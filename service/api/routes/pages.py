@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from contract.wire.catalogue import Check, Health, Readiness
 from service.api.deps import Services
-from service.operations import health
+from service.operations.view import health
 
 router = APIRouter(tags=["health"])
 

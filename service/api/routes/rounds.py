@@ -10,7 +10,8 @@ from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
 from service.api.problems import documented
-from service.operations import bundles, provenance, rounds
+from service.operations.store import provenance
+from service.operations.view import bundles, rounds
 
 router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
 RoundId = Annotated[str, Path(max_length=64)]

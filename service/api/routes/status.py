@@ -6,7 +6,7 @@ from contract.wire.catalogue import Check
 from contract.wire.status import Status
 from service.api.deps import Services, Viewer
 from service.api.problems import documented
-from service.operations import figures, health
+from service.operations.view import figures, health
 
 router = APIRouter(prefix="/v1", tags=["health"])
 

@@ -9,8 +9,9 @@ from contract.wire.catalogue import OwnToken, TokenCreate, TokenCreated, TokenIn
 from contract.wire.common import Page
 from service.api.deps import After, Anyone, Holder, IdempotencyKey, Limit, Operator, Services
 from service.api.problems import documented
-from service.operations import audit, tokens
-from service.operations.idempotency import once
+from service.operations.access import tokens
+from service.operations.ledger import audit
+from service.operations.ledger.idempotency import once
 
 router = APIRouter(prefix="/v1", tags=["tokens"])
 _ONE = documented("unauthorized", "forbidden", "not-found")

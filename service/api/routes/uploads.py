@@ -14,8 +14,8 @@ from service.api.deps import IdempotencyKey, Services, Uploader
 from service.api.problems import TUS_VERSION, documented
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
-from service.operations import uploads
-from service.operations.idempotency import once
+from service.operations.ledger.idempotency import once
+from service.operations.store import uploads
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 UploadId = Annotated[str, Path(max_length=64, examples=["upl_01…"])]

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.operations import clock
+from service.operations.ledger import clock
 
 
 @pytest.fixture

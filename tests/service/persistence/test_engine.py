@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
-from service.operations import jobs, tokens
+from service.operations.access import tokens
+from service.operations.progress import jobs
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, TokenRow
 

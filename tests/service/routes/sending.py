@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 
 from contract.wire.problems import TYPE_PREFIX
-from service.operations import uploads
+from service.operations.store import uploads
 from service.persistence.tables import UploadRow
 from tests.service.world import World
 
 TUS = {"Tus-Resumable": "1.0.0"}
 PIECE = {**TUS, "Content-Type": "application/offset+octet-stream"}
-PATCHED = "service.operations.uploads.now"
+PATCHED = "service.operations.store.uploads.now"
 
 
 def kind(response: httpx.Response) -> str:

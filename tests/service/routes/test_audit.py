@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DatabaseError
 
 from contract.audit import first_break
-from service.operations import audit
+from service.operations.ledger import audit
 from service.persistence.tables import AuditRow
 
 from .test_roles import _routes
@@ -73,7 +73,7 @@ def test_every_route_that_changes_something_says_what_it_leaves_in_the_log(share
     }
     assert changing == set(ACTIONS) | SILENT
     written = set()
-    for file in (ROOT / "service" / "operations").glob("*.py"):
+    for file in (ROOT / "service" / "operations").rglob("*.py"):
         written |= set(re.findall(r'\brecord\(\s*session,\s*"([a-z.-]+)"', file.read_text()))
     assert set(ACTIONS.values()) <= written
 

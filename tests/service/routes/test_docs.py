@@ -12,7 +12,8 @@ import pytest
 from contract.architectures import CATALOGUE
 from contract.recipes.presets import PRESETS
 from contract.wire.federations import FederationCreate
-from service.operations import jobs, workers
+from service.operations.progress import jobs
+from service.operations.store import workers
 
 METHODS = {"get", "put", "post", "delete", "head", "patch"}
 

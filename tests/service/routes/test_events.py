@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk.events import Message, messages
 from service.api.routes import events as routes
-from service.operations import jobs
+from service.operations.progress import jobs
 
 from ..world import Fed, World
 
@@ -153,7 +153,7 @@ def test_what_retention_dropped_is_said(world: World) -> None:
     world.enrol(fed, "a")
     world.enrol(fed, "b")
     with world.store.write() as session:
-        from service.operations import events
+        from service.operations.ledger import events
 
         events.forget(session, 1, 9.0)
     stream = Stream(world, url(fed) + "?after=1")
@@ -239,6 +239,6 @@ def test_a_stream_ends_with_its_token(world: World, monkeypatch: pytest.MonkeyPa
         assert not stream.future.done()  # the one before works until the new one is first used
         assert world.site.request("GET", "/v1/token", token=fresh).status_code == 200
     else:
-        monkeypatch.setattr("service.operations.tokens.now", lambda: datetime.now(UTC) + timedelta(seconds=61))
+        monkeypatch.setattr("service.operations.access.tokens.now", lambda: datetime.now(UTC) + timedelta(seconds=61))
     assert stream.future.result(10).text.endswith(": bye\n\n")
     assert not stays.future.done()

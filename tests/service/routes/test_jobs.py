@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.operations import workers
+from service.operations.store import workers
 
 
 def test_a_job_names_the_round_that_it_fuses(world: Any) -> None:

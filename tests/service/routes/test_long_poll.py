@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.operations import effects, reading
-from service.operations.unit import Store
+from service.operations.ledger import after_commit
+from service.operations.ledger.unit import Store
+from service.operations.progress import reading
 from service.persistence.engine import Database
 
 
@@ -46,7 +47,7 @@ def test_a_change_by_another_process_ends_the_wait(world: Any, waiting: threadin
     with other.write() as session:
         row = reading.locked(session, fed.id)
         row.state = "finished"
-        effects.touch(session, row)
+        after_commit.touch(session, row)
     assert future.result(5).json()["action"] == "done"
     other.database.close()
 

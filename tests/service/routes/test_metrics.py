@@ -7,7 +7,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.operations import workers
+from service.operations.store import workers
 
 from ..world import World
 
@@ -86,7 +86,7 @@ def test_faults_and_refusals_are_counted(world: World, monkeypatch: pytest.Monke
     fed = world.running(["a"])
     assert world.push(fed, "a", b"no file").status_code == 422
     assert world.op("GET", "/no/such/path").status_code == 404
-    monkeypatch.setattr("service.operations.workers.listing", lambda session: 1 / 0)
+    monkeypatch.setattr("service.operations.store.workers.listing", lambda session: 1 / 0)
     assert world.op("GET", "/v1/workers", fail=True).status_code == 500
     found = scrape(world)
     assert requests(world, "5") == 1

@@ -148,7 +148,7 @@ def test_a_fault_of_ours_is_a_problem_with_an_id_that_the_log_has(
     def broken(*args: Any) -> None:
         raise RuntimeError("secret details")
 
-    monkeypatch.setattr("service.operations.workers.listing", broken)
+    monkeypatch.setattr("service.operations.store.workers.listing", broken)
     response = shared.op("GET", "/v1/workers", fail=True)
     check(response, "internal")
     assert "secret details" not in response.text
@@ -163,7 +163,7 @@ def test_a_database_that_is_away_is_unavailable(shared: Any, monkeypatch: pytest
         def broken(*args: Any, error: Any = error) -> None:
             raise error("SELECT secret", {}, Exception("locked"))
 
-        monkeypatch.setattr("service.operations.workers.listing", broken)
+        monkeypatch.setattr("service.operations.store.workers.listing", broken)
         response = shared.op("GET", "/v1/workers")
         check(response, "unavailable")
         assert response.headers["retry-after"].isdecimal()
@@ -192,7 +192,7 @@ def test_refusals_that_may_pass_say_when_to_try_again(
     def refuse(*args: Any) -> None:
         raise DomainError(kind, "not now, please")
 
-    monkeypatch.setattr("service.operations.workers.listing", refuse)
+    monkeypatch.setattr("service.operations.store.workers.listing", refuse)
     response = shared.op("GET", "/v1/workers")
     check(response, kind)
     assert response.headers["retry-after"] == seconds

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from service.infra.blobs import digest_of as digest_of_file
-from service.operations import provenance, publishing
-from service.operations.provenance import digest_of
+from service.operations.steer import publishing
+from service.operations.store import provenance
+from service.operations.store.provenance import digest_of
 
 ORIGIN = {
     "seeds": [["round", 1, "distil", "main"]],

@@ -13,7 +13,7 @@ import pytest
 from service.api import guard
 from service.infra.rates import Familiar, Rates, Slots, network_of
 from service.infra.refusals import Refusals
-from service.operations import federations
+from service.operations.view import federations
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_brackets_in_texts_are_no_nesting(shared: Any) -> None:
 
 
 def test_idempotency_keys_do_not_grow_without_end(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.operations.idempotency.MOST", 2)
+    monkeypatch.setattr("service.operations.ledger.idempotency.MOST", 2)
     statuses = [
         world.op("POST", "/v1/tokens", json={"name": f"t{i}"}, headers={"Idempotency-Key": f"k{i}"}).status_code
         for i in (0, 1, 2, 0)

@@ -10,7 +10,7 @@ from sqlalchemy import event
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra import tokens as forge
-from service.operations import tokens
+from service.operations.access import tokens
 from service.persistence.tables import ClientRow, TokenRow
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)

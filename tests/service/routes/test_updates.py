@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from contract.wire.problems import TYPE_PREFIX
-from service.operations import clock, rounds, updates
+from service.operations.fleet import updates
+from service.operations.ledger import clock
+from service.operations.view import rounds
+
+CLOCKS = (
+    "fleet.updates",
+    "progress.jobs",
+    "progress.lifecycle",
+    "steer.publishing",
+    "upkeep.sweep",
+    "view.federations",
+)
 
 
 def kind(response: Any) -> str:
@@ -22,7 +33,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def move(seconds: float) -> None:
         moment = clock.now() + timedelta(seconds=seconds)
-        for module in ("updates", "lifecycle", "federations", "jobs", "sweep", "publishing"):
+        for module in CLOCKS:
             monkeypatch.setattr(f"service.operations.{module}.now", lambda: moment)
 
     return move

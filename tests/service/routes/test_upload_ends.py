@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.operations import clock, promises
-from service.operations.sweep import sweep, tidy
+from service.operations.ledger import clock
+from service.operations.store import reservations
+from service.operations.upkeep.sweep import sweep, tidy
 
 from .sending import PATCHED, Sender, held, kind, until
 
@@ -67,7 +68,7 @@ def test_bytes_that_no_row_names_are_tidied_up(world: Any, monkeypatch: pytest.M
     stray.write_bytes(b"abc")
     tidy(world.store, world.settings)
     assert stray.exists(), "it may be that its row is about to come"
-    monkeypatch.setattr("service.operations.sweep._ABANDONED_SECONDS", 0)
+    monkeypatch.setattr("service.operations.upkeep.sweep._ABANDONED_SECONDS", 0)
     tidy(world.store, world.settings)
     assert not stray.exists()
 
@@ -139,8 +140,8 @@ def test_promises_alone_hold_no_room_for_long(
     url = sender.opened(len(body) + 50)
     assert sender.patch(url, 0, b"abc").status_code == 204
     assert kind(world.push(fed, "b", body)) == "storage-full"
-    later = clock.now() + promises.HOLDS + timedelta(seconds=1)
-    for module in ("uploads", "promises"):
+    later = clock.now() + reservations.HOLDS + timedelta(seconds=1)
+    for module in ("store.uploads", "store.reservations"):
         monkeypatch.setattr(f"service.operations.{module}.now", lambda: later)
     assert Sender(world, fed.devices["b"].token).create(len(body)).status_code == 201
     late = sender.patch(url, 3, b"def")  # its room is another's now
@@ -209,7 +210,7 @@ def test_another_digest_than_the_device_has(world: Any, fed: Any, sender: Sender
 
 
 def test_a_delivery_that_is_under_way_has_the_upload(world: Any, fed: Any, sender: Sender) -> None:
-    from service.operations import uploads
+    from service.operations.store import uploads
 
     upload = sender.whole(world.update(fed))
     target = f"/v1/rounds/{world.round(fed)['id']}/update?upload={upload}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.operations import clock
+from service.operations.ledger import clock
 
 from .sending import PATCHED, PIECE, Sender, checksum, held, kind, until, world_owner
 
@@ -221,7 +221,7 @@ def test_many_pieces_at_once_never_mix(world: Any, sender: Sender) -> None:
 
 def test_a_lease_that_ran_out_is_free(world: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that was killed in the middle of a piece holds nobody up for long."""
-    from service.operations import uploads
+    from service.operations.store import uploads
 
     url = sender.opened(3)
     with world.store.write() as session:

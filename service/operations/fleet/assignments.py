@@ -1,0 +1,156 @@
+"""What a device has to do now: read from the database alone, so that any replica gives the same answer."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from contract.federation import FederationConfig
+from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.recipe import discriminator_link
+from contract.wire import devices as wire
+from contract.wire.federations import TERMINAL_STATES, ModelRef
+from service.operations.fleet import clients, generators, updates
+from service.operations.fleet.discriminators import discriminator_of
+from service.operations.fleet.updates import update_of
+from service.operations.progress import reading
+from service.operations.store import models
+from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
+
+_WAITING = {
+    "created": "the operator has not started the federation",
+    "preparing": "the service makes the first models",
+    "collecting_discriminators": "waiting for the other clients' discriminators",
+    "scoring": "the service scores the discriminators",
+    "paused": "the federation is paused",
+}
+
+
+def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
+    """Return a client's assignment, and the federation's version that it is true for."""
+    client = clients.still_enrolled(session, client_id)
+    federation = session.get_one(FederationRow, client.federation_id)
+    config = reading.config_of(federation)
+    common: dict[str, Any] = {
+        "federation_id": federation.id,
+        "federation_name": federation.name,
+        "state": federation.state,
+        "task": config.task,
+        "prototype": config.prototype(client.prototype),
+        "seed": federation.seed,
+        "client_name": client.name,
+    }
+    return _decide(session, federation, client, config, common), federation.version
+
+
+def _decide(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    current = reading.current_models(session, federation.id)
+    if federation.state in TERMINAL_STATES:
+        return _done(session, federation, current.get(reading.prototype_key(client.prototype)), common)
+    generator = current.get(reading.GENERATOR)
+    if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
+        delivered = discriminator_of(session, client.id)
+        if delivered is None:
+            return _discriminator(session, federation, config, session.get_one(ModelRow, generator), common)
+        if delivered.rejected is not None:
+            return wire.WaitAssignment(
+                **common, reason=f"this client's discriminator was rejected: {delivered.rejected}"
+            )
+    if federation.state == "training_generator":
+        return _gan(session, federation, client, config, common)
+    if federation.state == "running":
+        return _round(session, federation, client, config, common)
+    return wire.WaitAssignment(**common, reason=_WAITING[federation.state])
+
+
+def _done(session: Session, federation: FederationRow, model_id: str | None, common: dict[str, Any]) -> wire.Assignment:
+    model = models.reference(session.get_one(ModelRow, model_id)) if model_id else None
+    return wire.DoneAssignment(**common, model=model, accuracy=federation.accuracy)
+
+
+def _gan(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    assert config.recipe.discriminators is not None
+    plan, index = config.recipe.discriminators.generator, federation.gan_round
+    assert isinstance(plan, GeneratorFedGan)
+    deadline = federation.collect_deadline_at
+    if deadline is None:
+        return wire.WaitAssignment(**common, reason=f"the service averages the generators of round {index}")
+    if generators.update_of(session, client.id, index) is not None:
+        return wire.WaitAssignment(**common, reason=f"round {index} of the generator waits for other clients")
+    model = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GAN])
+    return wire.TrainGanAssignment(
+        **common,
+        model=models.reference(model),
+        plan=plan,
+        gan_round=index,
+        deadline_at=deadline,
+        upload_url=f"/v1/federations/{federation.id}/gan",
+    )
+
+
+def _discriminator(
+    session: Session, federation: FederationRow, config: FederationConfig, model: ModelRow, common: dict[str, Any]
+) -> wire.Assignment:
+    assert config.recipe.discriminators is not None
+    return wire.DiscriminatorAssignment(
+        **common,
+        generator=wire.GeneratorRef(
+            model=models.reference(model),
+            architecture=model.architecture or "",
+            options=model.options,
+            input_range=model.metrics["input_range"],
+        ),
+        plan=config.recipe.discriminators.plan,
+        link=discriminator_link(config.recipe),
+        upload_url=f"/v1/federations/{federation.id}/discriminator",
+    )
+
+
+def _round(
+    session: Session, federation: FederationRow, client: ClientRow, config: FederationConfig, common: dict[str, Any]
+) -> wire.Assignment:
+    round_ = reading.newest_round(session, federation)
+    if round_ is None:
+        wanted = config.rounds.quorum
+        return wire.WaitAssignment(**common, reason=f"the first round opens when {wanted} clients are ready")
+    if round_.state != "collecting":
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
+    participant = session.get(ParticipantRow, (round_.id, client.id))
+    if updates.is_late(federation, round_, participant):
+        return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
+    if participant is None:
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} goes on without this client")
+    if update_of(session, round_.id, client.id) is not None:
+        return wire.WaitAssignment(**common, reason=f"round {round_.index} waits for other clients")
+    if participant.prototype not in round_.base_models:
+        reason = f"this client trains {participant.prototype!r} next, which round {round_.index - 1} still makes"
+        return wire.WaitAssignment(**common, reason=reason)
+    base = session.get_one(ModelRow, round_.base_models[participant.prototype])
+    return wire.TrainAssignment(
+        **common,
+        round=wire.AssignedRound(
+            id=round_.id,
+            index=round_.index,
+            total=config.rounds.total,
+            deadline_at=round_.deadline_at,
+            heartbeat_seconds=config.rounds.heartbeat_seconds,
+        ),
+        model=models.reference(base),
+        extras=_extras(session, federation, participant.prototype),
+        local=config.local,
+        upload_url=f"/v1/rounds/{round_.id}/update",
+    )
+
+
+def _extras(session: Session, federation: FederationRow, prototype: str) -> dict[str, ModelRef]:
+    """Return what the recipe sends beside the model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
+    found: dict[str, ModelRef] = {}
+    for name, id_ in reading.kept_state(session, federation.id).items():
+        marker, _, rest = name.partition(".")
+        what, _, owner = rest.partition(".")
+        if marker == "send" and owner in ("", prototype):
+            found[what] = models.reference(session.get_one(ModelRow, id_))
+    return found

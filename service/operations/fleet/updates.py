@@ -1,0 +1,287 @@
+"""Updates: what a device may send, and the transaction that makes it count."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from json import loads
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.local import DsFlObjective, LocalPlan
+from contract.tensors import Header, TensorFile
+from contract.updates import PUBLIC, check_predictions, manifest
+from contract.wire.devices import UpdateMetadata, UpdateReceipt
+from service.domain import rounds as rules
+from service.domain.errors import DomainError, invalid_field, not_found
+from service.domain.principal import Principal
+from service.operations.fleet import clients
+from service.operations.ledger import locks
+from service.operations.ledger.clock import now
+from service.operations.progress import lifecycle, participants, reading
+from service.persistence.tables import (
+    ClientRow,
+    FederationRow,
+    GanUpdateRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
+
+Delivered = TypeVar("Delivered", UpdateRow, GanUpdateRow)
+_DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What is known before a body is read: what it must look like."""
+
+    round_id: str
+    client_id: str
+    base_model: str
+    base_digest: str
+    max_samples: int
+    local: LocalPlan
+    num_classes: int
+    public_digest: str | None = None
+    current: dict[str, Any] = field(default_factory=dict)
+
+    def manifest(self, base: Header, public: Header | None) -> Header:
+        """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL)."""
+        return manifest(self.local, base, self.num_classes, public)
+
+
+def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
+    """Return the client's update of a round, if it is here."""
+    return session.scalars(
+        select(UpdateRow).where(UpdateRow.round_id == round_id, UpdateRow.client_id == client_id)
+    ).first()
+
+
+def _current(session: Session, federation_id: str) -> dict[str, Any]:
+    """Return what every refusal of an update tells of the round that goes on now."""
+    newest = reading.newest_round(session, session.get_one(FederationRow, federation_id))
+    return {"current_round": newest.index if newest else None, "current_round_id": newest.id if newest else None}
+
+
+def _refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
+    return DomainError(
+        "round-closed",
+        f"{why}; fetch the new assignment and train from its model",
+        round=round_.index,
+        state=round_.state,
+        **_current(session, round_.federation_id),
+    )
+
+
+def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
+    """Say whether a device may send an update now, before a byte of it is read.
+
+    Raises:
+        DomainError: not-found, forbidden, not-selected, round-closed.
+    """
+    round_ = session.get(RoundRow, round_id)
+    if round_ is None:
+        raise not_found("round", round_id)
+    principal.need_federation(round_.federation_id)
+    client = session.get_one(ClientRow, principal.id)
+    participant = session.get(ParticipantRow, (round_id, client.id))
+    if participant is None:
+        raise DomainError(
+            "not-selected",
+            f"this client was not asked in round {round_.index}; wait for an assignment",
+            **_current(session, round_.federation_id),
+        )
+    known = update_of(session, round_id, client.id)
+    if known is None:
+        refuse_if_closed(session, round_, participant)
+    if participant.prototype not in round_.base_models:
+        raise _refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
+    base = session.get_one(ModelRow, round_.base_models[participant.prototype])
+    config = reading.config_of(session.get_one(FederationRow, round_.federation_id))
+    return Ticket(
+        round_id,
+        client.id,
+        base.id,
+        base.digest,
+        config.rounds.max_samples_per_client,
+        config.local,
+        config.task.num_classes,
+        _public_digest(session, round_.federation_id),
+        _current(session, round_.federation_id),
+    )
+
+
+def _public_digest(session: Session, federation_id: str) -> str | None:
+    model = reading.kept_state(session, federation_id).get(f"send.{PUBLIC}")
+    return None if model is None else session.get_one(ModelRow, model).digest
+
+
+def refuse_if_closed(session: Session, round_: RoundRow, participant: ParticipantRow) -> None:
+    """Refuse what comes when the round takes no more from a participant.
+
+    Raises:
+        DomainError: round-closed, with the current round.
+    """
+    if round_.state != "collecting":
+        raise _refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
+    federation = session.get_one(FederationRow, round_.federation_id)
+    if is_late(federation, round_, participant):
+        raise _refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
+    if federation.state not in ("running", "paused"):
+        raise _refuse_closed(session, round_, "the federation takes no updates")
+
+
+def is_late(federation: FederationRow, round_: RoundRow, participant: ParticipantRow | None) -> bool:
+    """Whether the deadline has passed for a participant; it counts from when all models of the round are there."""
+    if round_.waits_for is not None:
+        return False
+    return now() >= (round_.deadline_at if participant is None else closes_at(federation, round_, participant))
+
+
+def closes_at(federation: FederationRow, round_: RoundRow, participant: ParticipantRow) -> datetime:
+    """Return when a round closes for a participant: the grace is for those that have said that they train."""
+    if participant.heard_at is None:
+        return round_.deadline_at
+    return rules.closes_at(round_.deadline_at, reading.config_of(federation).rounds)
+
+
+def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
+    """Check the file's own metadata: sample count, base model, metrics.
+
+    Raises:
+        DomainError: invalid-field, naming the entry; stale-base-model.
+    """
+    parsed = parse_metadata(metadata, ticket.max_samples)
+    if parsed.base_model != ticket.base_model:
+        raise stale(ticket.base_model, parsed.base_model, **ticket.current)
+    return parsed
+
+
+def stale(expected: str, actual: str, **current: Any) -> DomainError:
+    """Return the refusal of what was trained from another model than it should have been."""
+    return DomainError(
+        "stale-base-model",
+        "the update was trained from another model than the round's; fetch the assignment and train again",
+        expected=expected,
+        actual=actual[:64],
+        **current,
+    )
+
+
+def parse_metadata(metadata: dict[str, str], max_samples: int) -> UpdateMetadata:
+    """Return a file's own metadata.
+
+    Raises:
+        DomainError: invalid-field, naming the entry.
+    """
+    values: dict[str, Any] = dict(metadata)
+    for name in ("num_samples", "base_model"):
+        if name not in values:
+            raise invalid_field(name, "is missing in the file's __metadata__; set it to a string")
+    if not _DIGITS.fullmatch(values["num_samples"]):
+        raise invalid_field("num_samples", "must be a whole number in digits")
+    try:
+        if "metrics" in values:
+            values["metrics"] = _metrics(values["metrics"])
+        parsed = UpdateMetadata.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise invalid_field(".".join(str(part) for part in first["loc"]), first["msg"]) from None
+    if parsed.num_samples > max_samples:
+        raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {max_samples}")
+    return parsed
+
+
+def _metrics(text: str) -> Any:
+    try:
+        return loads(text)
+    except (ValueError, RecursionError):  # also a number with too many digits to read
+        raise invalid_field("metrics", "must be JSON text") from None
+
+
+def check_values(ticket: Ticket, path: Path) -> None:
+    """Look at a file's values where finite is not enough: predictions must be probabilities (DS-FL).
+
+    Raises:
+        TensorError: code 'values', naming the row.
+    """
+    if isinstance(ticket.local.objective, DsFlObjective):
+        with TensorFile(path) as file:
+            check_predictions(file)
+
+
+def replayed(row: Delivered, digest: str, **current: Any) -> Delivered:
+    """Return the delivery that is here, if the same bytes came again.
+
+    Raises:
+        DomainError: already-delivered, for other bytes.
+    """
+    if row.digest != digest:
+        raise DomainError(
+            "already-delivered",
+            "this client's update of the round is here already; the first one counts",
+            expected=row.digest,
+            actual=digest,
+            **current,
+        )
+    return row
+
+
+def accept(
+    session: Session, ticket: Ticket, metadata: UpdateMetadata, digest: str, size: int, max_attempts: int
+) -> tuple[UpdateRow, bool]:
+    """Make an update count; return its row and whether it is new. A round that is full now is closed with it.
+
+    Raises:
+        DomainError: round-closed, already-delivered.
+    """
+    locks.hold_blobs(session)
+    federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
+    federation = reading.locked(session, federation_id)
+    round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
+    known = update_of(session, ticket.round_id, ticket.client_id)
+    if known is not None:
+        return replayed(known, digest, **ticket.current), False
+    participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
+    base = str(round_.base_models.get(participant.prototype, ""))
+    if base != ticket.base_model:  # the round was restarted while the body came
+        raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
+    refuse_if_closed(session, round_, participant)
+    clients.still_enrolled(session, ticket.client_id)
+    row = UpdateRow(
+        id=new_id("update"),
+        round_id=ticket.round_id,
+        client_id=ticket.client_id,
+        base_model=ticket.base_model,
+        digest=digest,
+        size=size,
+        num_samples=metadata.num_samples,
+        control_reset=metadata.control_reset,
+        metrics=metadata.metrics.model_dump(exclude_none=True) if metadata.metrics else None,
+        received_at=now(),
+    )
+    session.add(row)
+    session.flush()
+    participants.answered(session, row.round_id, row.client_id)
+    lifecycle.proceed(session, federation, max_attempts)
+    return row, True
+
+
+def receipt(session: Session, row: UpdateRow) -> UpdateReceipt:
+    """Return the proof that an update is stored."""
+    return UpdateReceipt(
+        id=row.id,
+        round_id=row.round_id,
+        round=session.get_one(RoundRow, row.round_id).index,
+        client_id=row.client_id,
+        digest=row.digest,
+        size=row.size,
+        num_samples=row.num_samples,
+        received_at=row.received_at,
+    )

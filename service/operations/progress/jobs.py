@@ -1,0 +1,237 @@
+"""Jobs: claimed with a lease and a fencing token, renewed, finished once.
+
+A worker that lost its lease has an old fence; nothing it says counts any more.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from contract.federation import FederationConfig
+from contract.ids import new_id
+from contract.queue import QUEUES
+from service.domain.errors import not_found
+from service.domain.federation import queue_of
+from service.domain.states import JOB, advance
+from service.infra.blobs import STATES
+from service.operations.ledger import after_commit, row_events
+from service.operations.ledger.clock import now
+from service.persistence.tables import FederationRow, JobRow
+
+BACKOFF_SECONDS = 2.0
+POSTPONED_SECONDS = 5.0
+
+
+class LostLease(Exception):
+    """The job belongs to somebody else by now."""
+
+
+def enqueue(
+    session: Session, kind: str, federation: FederationRow, max_attempts: int, round_id: str | None = None
+) -> JobRow:
+    """Add a job in the caller's transaction; workers are woken after its commit."""
+    job = JobRow(
+        id=new_id("job"),
+        kind=kind,
+        state="queued",
+        federation_id=federation.id,
+        round_id=round_id,
+        max_attempts=max_attempts,
+        created_at=now(),
+        queued_at=now(),
+        attempt=0,
+        fence=0,
+        cancel_requested=False,
+        queue=queue_of(kind, FederationConfig.model_validate(federation.config)),
+    )
+    session.add(job)
+    after_commit.wake_workers(session, job.queue)
+    return job
+
+
+def later(seconds: float) -> datetime:
+    """Return the moment `seconds` from now."""
+    return now() + timedelta(seconds=seconds)
+
+
+def _due(moment: datetime) -> Any:
+    return or_(
+        and_(JobRow.state == "queued", or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)),
+        and_(
+            JobRow.state == "running",
+            JobRow.lease_until < moment,
+            JobRow.attempt < JobRow.max_attempts,
+            JobRow.cancel_requested.is_(False),
+        ),
+    )
+
+
+def any_due(session: Session, queues: Sequence[str] = QUEUES) -> bool:
+    """Whether a job of some queues waits for a worker; a look that takes no write lock."""
+    query = select(JobRow.id).where(_due(now()), JobRow.queue.in_(queues)).limit(1)
+    return session.scalars(query).first() is not None
+
+
+def claim(
+    session: Session, worker_id: str, device: str, lease_seconds: float, queues: Sequence[str] = QUEUES
+) -> JobRow | None:
+    """Take a job that is due: queued, or held by a worker that has gone silent. None when there is none.
+
+    The one with the fewest attempts goes first, then the oldest: one that fails again and again holds nobody up.
+    """
+    moment = now()
+    due = select(JobRow.id).where(_due(moment), JobRow.queue.in_(queues)).order_by(JobRow.attempt, JobRow.id)
+    oldest = due.limit(1).with_for_update(skip_locked=True).scalar_subquery()
+    job = session.scalars(
+        update(JobRow)
+        .where(JobRow.id == oldest, _due(moment))
+        .values(
+            state=advance(JOB, "queued", "claim", "job"),
+            worker_id=worker_id,
+            device=device,
+            fence=JobRow.fence + 1,
+            attempt=JobRow.attempt + 1,
+            lease_until=moment + timedelta(seconds=lease_seconds),
+            started_at=moment,
+            progress=None,
+            resumed_from=None,
+        )
+        .returning(JobRow)
+        .execution_options(populate_existing=True)
+    ).first()
+    if job is not None:
+        row_events.note(session, "job.claimed", job)
+    return job
+
+
+def is_cancelled(session: Session, job_id: str, fence: int) -> bool:
+    """Whether somebody wants the job to end.
+
+    Raises:
+        LostLease: another worker has the job, or it is over.
+    """
+    job = session.get(JobRow, job_id)
+    if job is None or job.fence != fence or job.state != "running":
+        raise LostLease(job_id)
+    return job.cancel_requested
+
+
+def renew(session: Session, job_id: str, fence: int, lease_seconds: float, progress: dict[str, Any] | None) -> JobRow:
+    """Prolong the lease and record the progress; return the job.
+
+    Raises:
+        LostLease: another worker has the job, or it is over.
+    """
+    job = held(session, job_id, fence)
+    job.lease_until = later(lease_seconds)
+    if progress is not None:
+        job.progress = progress
+    return job
+
+
+def held(session: Session, job_id: str, fence: int) -> JobRow:
+    """Return the job, locked for this transaction, if the caller still holds it.
+
+    Its federation is locked first, as everywhere: or a cancel and a publish would wait for each other.
+
+    Raises:
+        LostLease: it does not.
+    """
+    owner = select(JobRow.federation_id).where(JobRow.id == job_id).scalar_subquery()
+    session.execute(select(FederationRow.id).where(FederationRow.id == owner).with_for_update())
+    query = select(JobRow).where(JobRow.id == job_id).with_for_update()
+    job = session.scalars(query.execution_options(populate_existing=True)).first()
+    if job is None or job.fence != fence or job.state != "running":
+        raise LostLease(job_id)
+    return job
+
+
+def release(session: Session, job: JobRow, error: str, detail: str, pause_seconds: float = BACKOFF_SECONDS) -> bool:
+    """Give a job back after a fault that may pass; return False when its attempts are used up (it has failed then)."""
+    job.error, job.detail = error, detail[:2000]
+    job.lease_until, job.worker_id = None, None
+    if job.attempt >= job.max_attempts:
+        end(job, "fail")
+        return False
+    job.state = advance(JOB, job.state, "release", "job")
+    job.not_before = job.queued_at = now() + timedelta(seconds=pause_seconds * 2 ** min(job.attempt - 1, 5))
+    return True
+
+
+def postpone(session: Session, job: JobRow, error: str, detail: str) -> None:
+    """Put a job back because something that it needs is away; the attempt does not count."""
+    job.state = advance(JOB, job.state, "release", "job")
+    job.lease_until = job.worker_id = None
+    job.error, job.detail = error, detail[:2000]
+    job.not_before = job.queued_at = now() + timedelta(seconds=POSTPONED_SECONDS)
+    job.attempt -= 1
+
+
+def folders(session: Session) -> set[str]:
+    """Return the names of the folders of jobs that run, and of the states of live ones, as `Blobs.sweep` takes them."""
+    live = list(session.scalars(select(JobRow).where(JobRow.state.in_(("queued", "running")))))
+    running = {f"{job.id}-{job.fence}" for job in live if job.state == "running"}
+    return running | {f"{STATES}{job.id}" for job in live}
+
+
+def give_back(session: Session, job: JobRow) -> None:
+    """Put a job back because its worker stops; the attempt does not count, and another worker may start at once."""
+    job.state = advance(JOB, job.state, "release", "job")
+    job.lease_until = job.worker_id = job.not_before = job.error = job.detail = None
+    job.queued_at = now()
+    job.attempt -= 1
+    after_commit.wake_workers(session, job.queue)
+
+
+def end(job: JobRow, event: str) -> None:
+    """Close a job: `event` is finish, fail or cancel."""
+    job.state = advance(JOB, job.state, event, "job")
+    job.finished_at = now()
+    job.lease_until = None
+    if event == "finish":
+        job.error = job.detail = None
+
+
+def get(session: Session, job_id: str) -> JobRow:
+    """Return a job, or refuse with not-found."""
+    job = session.get(JobRow, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job
+
+
+def fresh(session: Session, job: JobRow) -> JobRow:
+    """Return the job as it is now, locked for this transaction."""
+    query = select(JobRow).where(JobRow.id == job.id).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).one()
+
+
+def withdraw(session: Session, job: JobRow) -> None:
+    """End a job that nobody needs any more, or ask its worker to: it looks every second."""
+    if job.state == "queued":
+        end(job, "cancel")
+        job.error, job.detail = "cancelled", "the federation was cancelled before it ran"
+    else:
+        job.cancel_requested = True
+
+
+def requeue(session: Session, job: JobRow) -> None:
+    """Let a failed or cancelled job run again, with all its attempts."""
+    job.state = advance(JOB, job.state, "retry", "job")
+    job.attempt, job.cancel_requested, job.queued_at = 0, False, now()
+    job.error = job.detail = job.finished_at = job.not_before = job.hinted_at = None
+    after_commit.wake_workers(session, job.queue)
+
+
+def unheard(session: Session, moment: datetime) -> list[JobRow]:
+    """Return jobs that are due although a wake-up should have reached a worker by now."""
+    patience, again = moment - timedelta(seconds=2), moment - timedelta(seconds=10)
+    rows = session.scalars(
+        select(JobRow).where(
+            _due(moment), JobRow.created_at < patience, or_(JobRow.hinted_at.is_(None), JobRow.hinted_at < again)
+        )
+    )
+    return list(rows)

@@ -1,0 +1,302 @@
+"""How a federation goes on: from stage to stage, from round to round. Called after whatever allows it."""
+
+from datetime import timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.groups import is_main
+from contract.ids import new_id
+from contract.wire.plans import RoundsPlan
+from service.domain import gate, selection
+from service.domain import rounds as rules
+from service.domain.states import FEDERATION, ROUND, advance
+from service.operations.ledger import after_commit, garbage
+from service.operations.ledger.clock import now
+from service.operations.progress import jobs, participants
+from service.operations.progress.reading import (
+    config_of,
+    current_models,
+    delivered_count,
+    eligible_clients,
+    eligible_count,
+    gan_updates,
+    live_count,
+    newest_round,
+    prototype_key,
+    unscored,
+)
+from service.persistence.tables import (
+    ClientRow,
+    FederationRow,
+    JobRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
+
+
+def move(session: Session, federation: FederationRow, event: str) -> None:
+    """Apply an event to a federation's state and wake its devices."""
+    federation.state = advance(FEDERATION, federation.state, event, "federation")
+    after_commit.touch(session, federation)
+
+
+def _collected(session: Session, federation: FederationRow) -> bool:
+    """Whether every enrolled client's delivery is here; at the deadline, enough of them."""
+    here = delivered_count(session, federation)
+    if here < config_of(federation).rounds.quorum:
+        return False
+    deadline = federation.collect_deadline_at
+    return (deadline is not None and now() >= deadline) or here == live_count(session, federation.id)
+
+
+def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
+    found = session.scalars(
+        select(JobRow.id).where(
+            JobRow.federation_id == federation.id, JobRow.kind == kind, JobRow.state.in_(("queued", "running"))
+        )
+    ).first()
+    return found is not None
+
+
+def proceed(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    """Do whatever is due: average generators, score discriminators, open or close a round, end. Idempotent."""
+    if federation.state == "training_generator":
+        if federation.collect_deadline_at is not None and _collected(session, federation):
+            _close_gan_round(session, federation, max_attempts)
+    elif federation.state == "collecting_discriminators" and _collected(session, federation):
+        move(session, federation, "score")
+        jobs.enqueue(session, "score", federation, max_attempts)
+    elif federation.state == "running":
+        _score_latecomers(session, federation, max_attempts)
+        newest = newest_round(session, federation)
+        if newest is None or newest.state not in ("collecting", "aggregating"):
+            _next_round(session, federation, newest)
+        elif newest.state == "aggregating":
+            if newest.groups_published_at is not None:
+                _run_ahead(session, federation, newest)
+        else:
+            _listen(session, federation, newest)
+            if newest.waits_for is None or _caught_up(session, federation, newest):
+                settle(session, federation, newest, max_attempts)
+
+
+def open_gan_round(session: Session, federation: FederationRow, gan_round: int, deadline_seconds: int) -> None:
+    """Let the clients train the federated generator for another round."""
+    federation.gan_round = gan_round
+    federation.collect_deadline_at = jobs.later(deadline_seconds)
+    if federation.state == "preparing":
+        move(session, federation, "train_generator")
+    else:
+        after_commit.touch(session, federation)
+
+
+def _close_gan_round(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    """Take no more generators of this round and average those of the clients that are still enrolled."""
+    for client, row in gan_updates(session, federation, federation.gan_round):
+        if client.revoked_at is not None:
+            session.delete(row)
+            after_commit.release_blobs(session, {row.digest})
+    federation.collect_deadline_at = None
+    jobs.enqueue(session, "generator", federation, max_attempts)
+    after_commit.touch(session, federation)
+
+
+def let_go_of_gan(session: Session, federation: FederationRow, gan_round: int) -> None:
+    """Let go of what clients sent in a round of the federated generator; the rows stay and answer a repeated upload."""
+    garbage.let_go(session, [row for _, row in gan_updates(session, federation, gan_round)])
+
+
+def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:
+    if config_of(federation).recipe.discriminators is None:
+        return
+    if unscored(session, federation.id) and not _busy(session, federation, "score"):
+        jobs.enqueue(session, "score", federation, max_attempts)
+
+
+def _next_round(session: Session, federation: FederationRow, newest: RoundRow | None) -> None:
+    plan = config_of(federation).rounds
+    index = newest.index if newest else 0
+    if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
+        _finish(session, federation)
+        return
+    if newest is not None and _held(session, federation, newest):
+        return
+    if eligible_count(session, federation) >= clients_wanted(plan, newest):
+        _open_round(session, federation, index + 1, eligible_clients(session, federation))
+
+
+def _held(session: Session, federation: FederationRow, newest: RoundRow) -> bool:
+    """Halt, and say so, after too many rounds in a row that published nothing."""
+    if federation.skipped_rounds < config_of(federation).rounds.max_skipped:
+        return False
+    why = f"{federation.skipped_rounds} rounds in a row were skipped, the last one because: {newest.reason}"
+    halt(session, federation, "rounds_skipped", f"{why}; see to the devices, then resume")
+    return True
+
+
+def clients_wanted(plan: RoundsPlan, newest: RoundRow | None) -> int:
+    """Return how many clients must be ready for the next round to open."""
+    return plan.quorum if newest is None else max(1, plan.min_updates)
+
+
+def halt(session: Session, federation: FederationRow, error: str, detail: str) -> None:
+    """Let a running federation wait for an operator, and say why."""
+    federation.error, federation.detail = error, detail[:2000]
+    move(session, federation, "pause")
+
+
+def _run_ahead(session: Session, federation: FederationRow, distilling: RoundRow) -> None:
+    """Open the next round while the main model of this one is distilled (FedSDD App. A.6).
+
+    Everybody is drawn now; those who drew the main model wait for it.
+    """
+    plan = config_of(federation).rounds
+    clients = eligible_clients(session, federation)
+    if distilling.index < plan.total and len(clients) >= clients_wanted(plan, distilling):
+        _open_round(session, federation, distilling.index + 1, clients, waits_for=distilling)
+
+
+def _caught_up(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
+    """Give a round that ran ahead what it waited for, if that is there; say whether it can be settled.
+
+    When the round before was given up it gets the main model that there is. When the federation ends with the round
+    before, this one is withdrawn.
+    """
+    before = session.get_one(RoundRow, round_.waits_for)
+    if before.state == "aggregating" or _held(session, federation, before):
+        return False
+    plan = config_of(federation).rounds
+    over = rules.is_over(before.index, plan.total, federation.accuracy, plan.target_accuracy)
+    if before.state == "published" and over:
+        round_.state = advance(ROUND, round_.state, "skip", "round")
+        round_.closed_at, round_.waits_for = now(), None
+        round_.reason = f"withdrawn: the federation ended with round {before.index}"
+        federation.round_index = before.index
+        let_go(session, round_)
+        _finish(session, federation)
+        return False
+    round_.base_models = bases(session, federation, ahead=False) | round_.base_models
+    round_.waits_for, round_.deadline_at = None, jobs.later(plan.deadline_seconds)
+    after_commit.touch(session, federation)
+    session.flush()
+    return True
+
+
+def bases(session: Session, federation: FederationRow, ahead: bool) -> dict[str, str]:
+    """Return name -> current model of what a round starts from; one that goes ahead lacks the main models."""
+    models = current_models(session, federation.id)
+    names = [each.name for each in config_of(federation).published]
+    return {name: models[prototype_key(name)] for name in names if not (ahead and is_main(name))}
+
+
+def _finish(session: Session, federation: FederationRow) -> None:
+    """End a federation whose last round is over; one in which nothing was ever published has failed."""
+    federation.finished_at = now()
+    published = select(RoundRow.id).where(RoundRow.federation_id == federation.id, RoundRow.state == "published")
+    if session.scalars(published.limit(1)).first() is not None:
+        move(session, federation, "finish")
+        return
+    newest = newest_round(session, federation)
+    reason = newest.reason if newest is not None and newest.reason else ""
+    federation.error = gate.CODE if reason.startswith(gate.CODE) else "too_few_updates"
+    federation.detail = f"nothing was published; the last round: {reason}"[:2000]
+    move(session, federation, "fail")
+
+
+def _open_round(
+    session: Session,
+    federation: FederationRow,
+    index: int,
+    clients: list[ClientRow],
+    waits_for: RoundRow | None = None,
+) -> None:
+    config = config_of(federation)
+    moment = now()
+    sizes = {client.name: client.num_samples for client in clients}
+    asked = selection.choose(config.rounds, federation.seed, index, sizes, config.recipe.selection)
+    round_ = RoundRow(
+        id=new_id("round"),
+        federation_id=federation.id,
+        index=index,
+        state="collecting",
+        needed=selection.needed(config.rounds, len(clients)),
+        min_updates=config.rounds.min_updates,
+        base_models=bases(session, federation, ahead=waits_for is not None),
+        waits_for=None if waits_for is None else waits_for.id,
+        models={},
+        metrics={},
+        opened_at=moment,
+        deadline_at=moment + timedelta(seconds=config.rounds.deadline_seconds),
+    )
+    session.add(round_)
+    session.flush()
+    prototypes = {client.name: client.prototype for client in clients if client.name in set(asked)}
+    trains = selection.deal(config, federation.seed, index, prototypes)
+    session.add_all(
+        ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name], asked_at=moment)
+        for client in clients
+        if client.name in trains
+    )
+    federation.round_index = index
+    after_commit.touch(session, federation)
+
+
+def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> None:
+    """Find out who has gone silent, and ask others in their place where the plan says so."""
+    participants.mark_lost(session, round_)
+    config = config_of(federation)
+    if config.rounds.replace_lost and (round_.waits_for is not None or now() < round_.deadline_at):
+        lost = participants.lost_without_substitute(session, round_)
+        if lost and participants.substitute(
+            session, federation, round_, lost, eligible_clients(session, federation), config
+        ):
+            after_commit.touch(session, federation)
+
+
+def settle(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
+    """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
+    plan = config_of(federation).rounds
+    decision = rules.decide(participants.round_view(session, round_), now(), plan)
+    if decision.action == "aggregate":
+        close(session, federation, round_, max_attempts)
+    elif decision.action == "extend":
+        round_.extensions += 1
+        round_.deadline_at = now() + timedelta(seconds=plan.deadline_seconds)
+        round_.reason = decision.reason
+        federation.detail = f"round {round_.index}: {decision.reason}"
+        after_commit.touch(session, federation)
+    elif decision.action == "fail":
+        round_.state = advance(ROUND, round_.state, "fail", "round")
+        round_.closed_at, round_.reason = now(), f"too_few_updates: {decision.reason}"
+        remedy = "resume to give the round up, or close it with force to fuse what is here"
+        halt(session, federation, "too_few_updates", f"round {round_.index}: {decision.reason}; {remedy}")
+    elif decision.action == "skip":
+        round_.state = advance(ROUND, round_.state, "skip", "round")
+        round_.closed_at = now()
+        skipped(session, federation, round_, decision.reason)
+        let_go(session, round_)
+        session.flush()
+        proceed(session, federation, max_attempts)
+
+
+def skipped(session: Session, federation: FederationRow, round_: RoundRow, reason: str) -> None:
+    """Say of a round why it published nothing, and count it."""
+    round_.reason = reason
+    federation.skipped_rounds += 1
+    federation.detail = f"round {round_.index} was skipped: {reason}"
+    after_commit.touch(session, federation)
+
+
+def let_go(session: Session, round_: RoundRow) -> None:
+    """Let go of the updates of a round that nobody will fuse."""
+    garbage.let_go(session, session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
+
+
+def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int, event: str = "") -> None:
+    """Take no more updates and fuse what is here; `event` is `retry` for a round that has failed."""
+    round_.state = advance(ROUND, round_.state, event or "aggregate", "round")
+    round_.closed_at, round_.reason = now(), None
+    jobs.enqueue(session, "round", federation, max_attempts, round_id=round_.id)
+    after_commit.touch(session, federation)

@@ -1,0 +1,148 @@
+"""Participants of a round: what they say while they train, and who has gone silent."""
+
+from datetime import timedelta
+
+from sqlalchemy import case, func, select, update
+from sqlalchemy.orm import Session, aliased
+
+from contract.federation import FederationConfig
+from contract.groups import original
+from contract.wire.devices import Heartbeat
+from service.domain import rounds as rules
+from service.domain import selection
+from service.operations.ledger.clock import now
+from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
+
+
+def is_unfetched(session: Session, round_id: str, client_id: str) -> bool:
+    """Whether a participant was not yet told to train."""
+    row = session.get(ParticipantRow, (round_id, client_id))
+    return row is not None and row.fetched_at is None
+
+
+def note_fetched(session: Session, round_id: str, client_id: str) -> None:
+    """Record that a client was told to train; the first time counts."""
+    session.execute(
+        update(ParticipantRow)
+        .where(
+            ParticipantRow.round_id == round_id,
+            ParticipantRow.client_id == client_id,
+            ParticipantRow.fetched_at.is_(None),
+        )
+        .values(fetched_at=now())
+    )
+
+
+def is_worth_writing(row: ParticipantRow, config: FederationConfig) -> bool:
+    """Whether a heartbeat says more than the one before: devices that send too many cost no writes."""
+    gap = timedelta(seconds=config.rounds.heartbeat_seconds / 2)
+    return row.heard_at is None or row.lost_at is not None or now() - row.heard_at >= gap
+
+
+def hear(session: Session, row: ParticipantRow, beat: Heartbeat, config: FederationConfig) -> None:
+    """Record that a client trains, and how far it is; one that was lost is back."""
+    moment = now()
+    row.fetched_at = row.fetched_at or moment
+    row.heard_at, row.lost_at = moment, None
+    row.silent_at = moment + rules.silent_after(config.rounds)
+    row.progress = beat.model_dump(exclude_none=True)
+
+
+def answered(session: Session, round_id: str, client_id: str) -> None:
+    """Stop listening for a client whose update is here."""
+    row = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True)
+    row.silent_at = row.lost_at = None
+
+
+def mark_lost(session: Session, round_: RoundRow) -> None:
+    """Count those as lost whose heartbeats have stopped for long; twice is once."""
+    moment = now()
+    silent = select(ParticipantRow).where(
+        ParticipantRow.round_id == round_.id,
+        ParticipantRow.silent_at <= moment,
+        ParticipantRow.lost_at.is_(None),
+    )
+    for row in session.scalars(silent):  # row by row, so that each becomes an event
+        row.lost_at = moment
+
+
+def lost_without_substitute(session: Session, round_: RoundRow) -> list[ParticipantRow]:
+    """Return the participants that are lost and whose place nobody has taken, in the order in which they were lost."""
+    of_round = select(ParticipantRow).where(ParticipantRow.round_id == round_.id)
+    taken = set(session.scalars(of_round.with_only_columns(ParticipantRow.replaces)))
+    rows = session.scalars(of_round.where(ParticipantRow.lost_at.is_not(None)))
+    lost = [row for row in rows if row.client_id not in taken]
+    return sorted(lost, key=lambda row: (row.lost_at, row.client_id))
+
+
+def substitute(
+    session: Session,
+    federation: FederationRow,
+    round_: RoundRow,
+    lost: list[ParticipantRow],
+    eligible: list[ClientRow],
+    config: FederationConfig,
+) -> int:
+    """Ask the next clients of the round's ranking in the places of lost ones; return how many were found.
+
+    Who comes next follows from the seed and the names alone. It trains what the lost one was to train: the same
+    prototype, and in a grouped federation the same group's copy.
+    """
+    asked = set(session.scalars(select(ParticipantRow.client_id).where(ParticipantRow.round_id == round_.id)))
+    clients = {client.name: client for client in eligible}
+    sizes = {name: client.num_samples for name, client in clients.items()}
+    ranked = selection.ranking(federation.seed, round_.index, sizes, config.recipe.selection)
+    spare, found = [clients[name] for name in ranked if clients[name].id not in asked], 0
+    for row in lost:
+        place = next((client for client in spare if client.prototype == original(row.prototype)), None)
+        if place is None:
+            continue
+        spare.remove(place)
+        found += 1
+        session.add(
+            ParticipantRow(
+                round_id=round_.id,
+                client_id=place.id,
+                prototype=row.prototype,
+                asked_at=now(),
+                replaces=row.client_id,
+            )
+        )
+    session.flush()
+    return found
+
+
+def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
+    """Return what the rules look at, counted by the database: it is asked with every update.
+
+    A revoked client that has not answered is no longer waited for.
+    """
+    delivery = aliased(UpdateRow)
+    here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
+    heard = ParticipantRow.heard_at.is_not(None)
+    asked, answered, lost, training = session.execute(
+        select(
+            func.count(),
+            func.count(delivery.id),
+            func.count(case((~here & gone, 1))),
+            func.count(case((~here & ~gone & heard, 1))),
+        )
+        .select_from(ParticipantRow)
+        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
+        .outerjoin(
+            delivery,
+            (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
+        )
+        .where(ParticipantRow.round_id == round_.id, ClientRow.revoked_at.is_(None) | here)
+    ).one()
+    return rules.RoundView(
+        asked=asked,
+        answered=answered,
+        needed=round_.needed,
+        min_updates=round_.min_updates,
+        deadline_at=round_.deadline_at,
+        lost=lost,
+        training=training,
+        extensions=round_.extensions,
+        waits=round_.waits_for is not None,
+    )

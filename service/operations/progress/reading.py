@@ -1,0 +1,183 @@
+"""What is known of a federation: reads, and the lock. What follows from it is in `lifecycle`."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from contract.federation import FederationConfig
+from service.domain.errors import not_found
+from service.persistence.tables import (
+    ClientRow,
+    CurrentModelRow,
+    DiscriminatorRow,
+    FederationRow,
+    GanUpdateRow,
+    RoundRow,
+)
+
+GENERATOR = "generator"
+GAN = "gan"
+DISCRIMINATOR = "discriminator"
+SAMPLES = "samples"
+_STATE = "state:"
+
+
+def config_of(federation: FederationRow) -> FederationConfig:
+    """Return a federation's configuration, which never changes once it is created."""
+    return _parsed(federation.id, json.dumps(federation.config))
+
+
+@lru_cache(maxsize=256)
+def _parsed(federation_id: str, text: str) -> FederationConfig:
+    return FederationConfig.model_validate_json(text)
+
+
+def prototype_key(name: str) -> str:
+    """Return the key under which a prototype's current model is kept."""
+    return f"prototype:{name}"
+
+
+def state_key(name: str) -> str:
+    """Return the key under which something is kept that a recipe hands from round to round."""
+    return _STATE + name
+
+
+def kept_state(session: Session, federation_id: str) -> dict[str, str]:
+    """Return name -> model id of what the recipe hands from round to round."""
+    current = current_models(session, federation_id)
+    return {key.removeprefix(_STATE): id_ for key, id_ in current.items() if key.startswith(_STATE)}
+
+
+def get(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, or refuse with not-found."""
+    row = session.get(FederationRow, federation_id)
+    if row is None:
+        raise not_found("federation", federation_id)
+    return row
+
+
+def get_locked(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, locked for this transaction, or refuse with not-found."""
+    return locked(session, get(session, federation_id).id)
+
+
+def locked(session: Session, federation_id: str) -> FederationRow:
+    """Return a federation, locked for this transaction."""
+    return session.scalars(
+        select(FederationRow)
+        .where(FederationRow.id == federation_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).one()
+
+
+def live_clients(session: Session, federation_id: str) -> list[ClientRow]:
+    """Return the clients that are not revoked, by name."""
+    rows = session.scalars(
+        select(ClientRow).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
+    )
+    return sorted(rows, key=lambda client: client.name)
+
+
+def _count(session: Session, query: Select[Any]) -> int:
+    return session.scalar(query.with_only_columns(func.count())) or 0
+
+
+def _live(federation_id: str) -> Select[Any]:
+    return select(ClientRow.id).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None))
+
+
+def live_count(session: Session, federation_id: str) -> int:
+    """Return how many clients are not revoked: counted by the database, as it is asked with every delivery."""
+    return _count(session, _live(federation_id))
+
+
+def delivered_count(session: Session, federation: FederationRow) -> int:
+    """Return how many of the live clients have delivered what the federation's stage collects."""
+    query = _live(federation.id)
+    if federation.state == "training_generator":
+        query = query.join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
+        return _count(session, query.where(GanUpdateRow.gan_round == federation.gan_round))
+    return _count(session, query.join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id))
+
+
+def eligible_count(session: Session, federation: FederationRow) -> int:
+    """Return how many clients may be asked: counted by the database, as it is asked with every enrolment."""
+    query = _live(federation.id)
+    if config_of(federation).recipe.discriminators is not None:
+        query = query.join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+        query = query.where(DiscriminatorRow.scores_digest.is_not(None))
+    return _count(session, query)
+
+
+def discriminator_count(session: Session, federation_id: str) -> int:
+    """Return how many discriminators are here, those of revoked clients included."""
+    query: Select[Any] = select(DiscriminatorRow.id).where(DiscriminatorRow.federation_id == federation_id)
+    return _count(session, query)
+
+
+def discriminators_of(session: Session, federation_id: str) -> dict[str, DiscriminatorRow]:
+    """Return client id -> discriminator."""
+    rows = session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.federation_id == federation_id))
+    return {row.client_id: row for row in rows}
+
+
+def unscored(session: Session, federation_id: str) -> list[tuple[ClientRow, DiscriminatorRow]]:
+    """Return the discriminators that still have to be scored, with their clients: live ones, not rejected."""
+    rows = session.execute(
+        select(ClientRow, DiscriminatorRow)
+        .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+        .where(
+            ClientRow.federation_id == federation_id,
+            ClientRow.revoked_at.is_(None),
+            DiscriminatorRow.scores_digest.is_(None),
+            DiscriminatorRow.rejected.is_(None),
+        )
+    )
+    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)
+
+
+def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
+    """Return the clients that may be asked: enrolled and, where the recipe reads discriminators, scored."""
+    clients = live_clients(session, federation.id)
+    if config_of(federation).recipe.discriminators is None:
+        return clients
+    scored = {id_ for id_, row in discriminators_of(session, federation.id).items() if row.scores_digest}
+    return [client for client in clients if client.id in scored]
+
+
+def newest_round(session: Session, federation: FederationRow) -> RoundRow | None:
+    """Return the round with the highest index, if there is one."""
+    return session.scalars(
+        select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index.desc()).limit(1)
+    ).first()
+
+
+def open_rounds(session: Session, federation: FederationRow) -> list[RoundRow]:
+    """Return the rounds that something may still come of: the newest, and the one whose models it waits for."""
+    newest = newest_round(session, federation)
+    if newest is None:
+        return []
+    return [newest] if newest.waits_for is None else [session.get_one(RoundRow, newest.waits_for), newest]
+
+
+def current_models(session: Session, federation_id: str) -> dict[str, str]:
+    """Return key -> model id of the current models: `prototype:<name>`, `generator`, `discriminator`, `gan`…"""
+    rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
+    return {row.key: row.model_id for row in rows}
+
+
+def gan_updates(session: Session, federation: FederationRow, gan_round: int) -> list[tuple[ClientRow, GanUpdateRow]]:
+    """Return what clients sent in a round of the federated generator, by name.
+
+    Once the round is closed no name comes twice: a revoked client's, which another one may bear now, is removed then.
+    """
+    rows = session.execute(
+        select(ClientRow, GanUpdateRow)
+        .join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
+        .where(GanUpdateRow.federation_id == federation.id, GanUpdateRow.gan_round == gan_round)
+    )
+    return sorted(((row[0], row[1]) for row in rows), key=lambda pair: pair[0].name)

@@ -1,0 +1,83 @@
+"""The gate: new models that are worse than the current ones by too much are not published."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.domain import gate as rule
+from service.domain import kept
+from service.domain.states import ROUND, advance
+from service.operations.ledger.clock import now
+from service.operations.progress import lifecycle, reading
+from service.operations.steer import rollback
+from service.persistence.tables import FederationRow, ModelRow, RoundRow
+
+_GLOBAL = ("initial", "global", "imported")
+
+
+def judge(session: Session, federation: FederationRow, round_: RoundRow, metrics: dict[str, Any]) -> dict[str, str]:
+    """Return the models that are not to be published, with the reason; note in the figures who passed."""
+    gate = reading.config_of(federation).rounds.gate
+    figures = metrics.get("gate", {}).get("models", {})
+    if gate is None or not figures:
+        return {}
+    for name, figure in figures.items():
+        base = session.get_one(ModelRow, round_.base_models[name])
+        base.metrics = base.metrics | {gate.metric: figure["before"]}
+    rejected = rule.rejected(gate, figures)
+    judged = {name: figure | {"passed": name not in rejected} for name, figure in figures.items()}
+    metrics["gate"] = metrics["gate"] | {"max_drop": gate.max_drop, "action": gate.action, "models": judged}
+    return rejected
+
+
+def turn_away(
+    session: Session, federation: FederationRow, round_: RoundRow, rejected: Mapping[str, str], published: bool
+) -> None:
+    """Do with a round's rejected models what the plan says; the current ones stay, or older and better ones come back.
+
+    A round that published nothing is skipped: the next one opens from the current models.
+    """
+    gate = reading.config_of(federation).rounds.gate
+    assert gate is not None
+    reason = f"{rule.CODE}: {'; '.join(rejected.values())}"[:2000]
+    round_.metrics = {name: value for name, value in round_.metrics.items() if name != "accuracy"}
+    if published:
+        round_.reason = reason
+        federation.detail = f"round {round_.index}: {reason}"
+    else:
+        round_.state = advance(ROUND, round_.state, "reject", "round")
+        round_.closed_at = round_.closed_at or now()
+        lifecycle.skipped(session, federation, round_, reason)
+    if gate.action == "rollback":
+        back = {name: best for name in rejected if (best := _turn_back(session, federation, name, gate.metric))}
+        if back:
+            round_.metrics = round_.metrics | {"gate": round_.metrics["gate"] | {"rolled_back": back}}
+    if gate.action == "pause":
+        federation.error, federation.detail = rule.CODE, f"round {round_.index}: {reason}; look at it, then resume"
+        if federation.state == "running":
+            lifecycle.move(session, federation, "pause")
+
+
+def _turn_back(session: Session, federation: FederationRow, name: str, metric: str) -> str | None:
+    """Make the best model of a prototype that was ever measured current; return its id, or None if it is already.
+
+    Of several that are equally good the newest.
+    """
+    rows = session.scalars(
+        select(ModelRow).where(
+            ModelRow.federation_id == federation.id, ModelRow.prototype == name, ModelRow.role.in_(_GLOBAL)
+        )
+    )
+    known = [row for row in rows if row.metrics.get(metric) is not None]
+    best = max(known, key=lambda row: (row.metrics[metric], row.id), default=None)
+    current = reading.current_models(session, federation.id)[reading.prototype_key(name)]
+    if best is None or best.id == current:
+        return None
+    if best.metrics[metric] <= session.get_one(ModelRow, current).metrics.get(metric, -1.0):
+        return None
+    rollback.make_current(session, federation, {name: best.id})
+    made = rollback.made_in(session, federation)
+    rollback.drop_state(session, federation, kept.turned_back(made, name, best.round_index or 0))
+    return best.id

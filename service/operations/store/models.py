@@ -1,0 +1,153 @@
+"""Stored models: where they came from, who may read them."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.ids import new_id
+from contract.tensors import FLOATS, Header, TensorError
+from contract.wire import federations as wire_federations
+from contract.wire import rounds as wire
+from service.domain.errors import DomainError, not_found
+from service.domain.principal import Principal
+from service.operations.ledger import audit, locks
+from service.operations.ledger.clock import now
+from service.operations.ledger.limits import check_room
+from service.operations.ledger.paging import page
+from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow
+
+
+def get(session: Session, model_id: str) -> ModelRow:
+    """Return a model, or refuse with not-found."""
+    row = session.get(ModelRow, model_id)
+    if row is None:
+        raise not_found("model", model_id)
+    return row
+
+
+def readable(session: Session, model_id: str, principal: Principal) -> ModelRow:
+    """Return a model that the caller may read: a device those of its own federation only."""
+    row = get(session, model_id)
+    if principal.role == "device":
+        principal.need_federation(row.federation_id or "")  # an imported model reaches devices as a federation's own
+    return row
+
+
+def digest_of_weights(session: Session, model_id: str, principal: Principal) -> str:
+    """Return the digest of a model's weights, which the caller may read.
+
+    Raises:
+        DomainError: not-found, forbidden; removed.
+    """
+    row = readable(session, model_id, principal)
+    still_there(row)
+    return row.digest
+
+
+def still_there(row: ModelRow) -> None:
+    """Refuse a model whose weights retention has removed.
+
+    Raises:
+        DomainError: removed.
+    """
+    if row.removed_at is not None:
+        raise DomainError("removed", f"the weights of {row.id} were removed by the federation's retention")
+
+
+def url(model_id: str) -> str:
+    """Return where a model's weights are served."""
+    return f"/v1/models/{model_id}/weights"
+
+
+def reference(row: ModelRow) -> wire_federations.ModelRef:
+    """Return where a model is."""
+    return wire_federations.ModelRef(id=row.id, digest=row.digest, size=row.size, url=url(row.id))
+
+
+def _describe(row: ModelRow, current: set[str]) -> wire.Model:
+    return wire.Model(
+        id=row.id,
+        federation_id=row.federation_id,
+        round_id=row.round_id,
+        round=row.round_index,
+        prototype=row.prototype,
+        role=row.role,
+        digest=row.digest,
+        size=row.size,
+        architecture=row.architecture,
+        options=row.options,
+        parents=row.parents,
+        recipe=row.recipe,
+        metrics=row.metrics,
+        current=row.id in current,
+        created_at=row.created_at,
+        removed_at=row.removed_at,
+        url=url(row.id),
+    )
+
+
+def describe(session: Session, row: ModelRow) -> wire.Model:
+    """Return what is shown of a model."""
+    return _describe(row, _current(session, [row.id]))
+
+
+def _current(session: Session, ids: list[str]) -> set[str]:
+    return set(session.scalars(select(CurrentModelRow.model_id).where(CurrentModelRow.model_id.in_(ids))))
+
+
+def listing(
+    session: Session, limit: int, after: str | None, federation: str | None, prototype: str | None
+) -> tuple[list[wire.Model], str | None]:
+    """Return a page of models."""
+    query = select(ModelRow)
+    if federation is not None:
+        if session.get(FederationRow, federation) is None:
+            raise not_found("federation", federation)
+        query = query.where(ModelRow.federation_id == federation)
+    if prototype is not None:
+        query = query.where(ModelRow.prototype == prototype)
+    rows, following = page(session, query, ModelRow.id, limit, after)
+    current = _current(session, [row.id for row in rows])
+    return [_describe(row, current) for row in rows], following
+
+
+def check_header(header: Header) -> None:
+    """Refuse a file without a tensor that could be trained.
+
+    Raises:
+        TensorError: code 'tensors'.
+    """
+    if not any(info.dtype in FLOATS and info.numel for info in header.tensors.values()):
+        wanted = sorted(FLOATS)
+        raise TensorError(
+            "tensors",
+            f"there is nothing to train: the file's {len(header.tensors)} tensors hold no values in "
+            f"{', '.join(wanted)}; send the network's state dict",
+            expected=wanted,
+            actual=sorted({info.dtype for info in header.tensors.values()}),
+        )
+
+
+def import_file(session: Session, digest: str, size: int, architecture: str | None, most: int = 10_000) -> ModelRow:
+    """Add an uploaded file as a model to start federations from.
+
+    Raises:
+        DomainError: limit-reached, when there are `most`.
+    """
+    locks.hold_blobs(session)
+    imported = select(ModelRow.id).where(ModelRow.role == "imported")
+    check_room(session, imported, most, "imported models", "POTSTILL_MAX_MODELS", "use one that is there")
+    row = ModelRow(
+        id=new_id("model"),
+        role="imported",
+        digest=digest,
+        size=size,
+        architecture=architecture,
+        options={},
+        parents=[],
+        metrics={},
+        created_at=now(),
+    )
+    session.add(row)
+    session.flush()
+    audit.record(session, "model.import", row.id, digest=digest, architecture=architecture)
+    return row

@@ -1,0 +1,63 @@
+"""Room that open uploads hold: what has come of them, and for a while what is still missing.
+
+An upload holds room for its rest while bytes come, so that it does not fail half-way; but not for long after them, or a
+few devices that open uploads and send nothing would keep all others from sending.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import case, func, select
+from sqlalchemy.orm import Session
+
+from service.config import Settings
+from service.domain.errors import DomainError
+from service.operations.ledger.clock import now
+from service.persistence.tables import UploadRow
+
+HOLDS = timedelta(minutes=10)
+"""An upload that got nothing for so long holds no room for what is missing."""
+SHARE = 4
+"""Beyond its first upload, an owner's may hold a fourth of what there is for all."""
+
+
+def open_ones() -> tuple[Any, ...]:
+    """Return the conditions of uploads that may go on."""
+    return (UploadRow.target.is_(None), UploadRow.expires_at > now())
+
+
+def _late(expiry_seconds: float) -> datetime:
+    """Return what expires later than this got bytes lately."""
+    return now() + timedelta(seconds=expiry_seconds) - HOLDS
+
+
+def _sum(session: Session, expiry_seconds: float, lively: Any, idle: Any, *which: Any) -> int:
+    figure = case((UploadRow.expires_at > _late(expiry_seconds), lively), else_=idle)
+    found = session.scalar(select(func.coalesce(func.sum(figure), 0)).where(*open_ones(), *which))
+    return int(found or 0)  # PostgreSQL's is a Decimal
+
+
+def held(session: Session, expiry_seconds: float, owner: str | None = None) -> int:
+    """Return the bytes that open uploads, of an owner or of all, hold: come and missing."""
+    which = () if owner is None else (UploadRow.owner == owner,)
+    return _sum(session, expiry_seconds, UploadRow.length, UploadRow.offset, *which)
+
+
+def missing(session: Session, expiry_seconds: float, but: str = "") -> int:
+    """Return the bytes that open uploads, all but one, hold room for and that have not come."""
+    return _sum(session, expiry_seconds, UploadRow.length - UploadRow.offset, 0, UploadRow.id != but)
+
+
+def check_room(
+    session: Session, upload_id: str, expires_at: datetime | None, rest: int, settings: Settings, free_bytes: int
+) -> None:
+    """Refuse to go on with an upload that has held no room for its rest, where there is none now.
+
+    Raises:
+        DomainError: storage-full; the upload stays.
+    """
+    if expires_at is None or expires_at > _late(settings.upload_expiry_seconds):
+        return
+    others = missing(session, settings.upload_expiry_seconds, upload_id)
+    if free_bytes - others < settings.min_free_bytes + rest:
+        raise DomainError("storage-full", "there is no room for the rest of this upload now; go on with it later")

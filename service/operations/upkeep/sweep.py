@@ -1,0 +1,118 @@
+"""What has to happen although nobody calls: deadlines, lost wake-ups, dead workers. Any replica may do it.
+
+One transaction a federation or job, so that one that cannot go on holds up no other.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from service.config import Settings
+from service.operations.ledger import after_commit, audit, events, idempotency
+from service.operations.ledger.clock import now
+from service.operations.ledger.garbage import collect
+from service.operations.ledger.unit import Store
+from service.operations.progress import jobs, reading
+from service.operations.steer import publishing, retention
+from service.operations.store import uploads, workers
+from service.operations.view import federations
+from service.persistence.tables import JobRow
+
+log = logging.getLogger("service.sweep")
+_ABANDONED_SECONDS = 600.0  # a living upload writes far more often
+_UNNAMED_SECONDS = 3600.0
+
+
+def sweep(store: Store, max_attempts: int) -> None:
+    """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
+    with store.read() as session:
+        worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
+        expired = uploads.any_expired(session)
+        silent = workers.any_silent(session)
+    for job_id in worn:
+        _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
+    for id_ in due:
+        act = partial(federations.proceed, federation_id=id_, max_attempts=max_attempts)
+        _alone(store, f"federation {id_}", act)
+    if unheard:
+        _alone(store, "wake-ups", _wake)
+    if expired:
+        _alone(store, "uploads", uploads.sweep)
+    if silent:
+        _alone(store, "workers", workers.miss)
+
+
+def _alone(store: Store, what: str, act: Callable[[Session], object]) -> None:
+    try:
+        with store.write() as session:
+            act(session)
+    except Exception:
+        log.exception("the sweep failed for %s", what)
+
+
+def _wake(session: Session) -> None:
+    moment = now()
+    for job in jobs.unheard(session, moment):
+        job.hinted_at = moment
+        after_commit.wake_workers(session, job.queue)
+
+
+def _is_worn_out() -> tuple[object, ...]:
+    worn = or_(JobRow.attempt >= JobRow.max_attempts, JobRow.cancel_requested)
+    return (JobRow.state == "running", JobRow.lease_until < now(), worn)
+
+
+def _worn_out(session: Session) -> list[str]:
+    """Return jobs whose worker went silent in their last attempt, or after somebody cancelled them."""
+    return list(session.scalars(select(JobRow.id).where(*_is_worn_out()).order_by(JobRow.id)))  # type: ignore[arg-type]
+
+
+def _give_up(session: Session, job_id: str) -> None:
+    reading.locked(session, session.get_one(JobRow, job_id).federation_id)
+    job = jobs.fresh(session, session.get_one(JobRow, job_id))
+    if job.state != "running" or job.lease_until is None or job.lease_until >= now():
+        return
+    if job.cancel_requested:
+        publishing.cancelled(session, job)
+        return
+    publishing.give_up(
+        session,
+        job,
+        job.error or "worker_lost",
+        job.detail or f"the worker was lost {job.attempt} times (out of memory?); see its log, then retry the job",
+    )
+
+
+def tidy(store: Store, settings: Settings) -> None:
+    """Drop what only served for a while, what retention does not keep, and files that no row names."""
+    with store.read() as session:
+        everyone = retention.everyone(session)
+    for id_ in everyone:
+        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=settings.kept))
+    with store.write() as session:
+        events.forget(session, settings.keep_events, settings.keep_events_days)
+        idempotency.forget(session)
+        workers.forget_silent(session)
+        audit.forget(session, settings.audit_days)
+    with store.read() as session:
+        working = jobs.folders(session)
+    removed = store.blobs.sweep(_ABANDONED_SECONDS, working)
+    removed += collect(store.database, store.blobs, _UNNAMED_SECONDS)
+    removed += _drop_unknown(store)
+    if removed:
+        log.info("removed %d abandoned files", removed)
+
+
+def _drop_unknown(store: Store) -> int:
+    """Remove bytes of uploads that no row names."""
+    if store.parts is None:
+        return 0
+    left = set(store.parts.ids(_ABANDONED_SECONDS))
+    with store.read() as session:
+        unknown = uploads.unknown(session, left)
+    for upload in unknown:
+        store.parts.remove(upload)
+    return len(unknown)

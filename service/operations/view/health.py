@@ -1,0 +1,41 @@
+"""Readiness: is everything there that the service depends on?"""
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.config import Settings
+from service.domain.errors import DomainError
+from service.infra.blobs import Blobs
+from service.operations.store.workers import unserved
+from service.operations.view import liveness
+from service.persistence.engine import Database
+
+Checks = dict[str, tuple[bool, str]]
+
+
+def checks(database: Database, blobs: Blobs, settings: Settings, worker: bool) -> Checks:
+    """Return name -> (is it well, what there is to say)."""
+    found: Checks = {}
+    try:
+        with database.read() as session:
+            session.execute(text("SELECT 1"))
+            found["database"] = (True, "")
+            if worker:
+                workers = liveness.heard(session)
+                for name, verdict in (
+                    ("worker", liveness.beats(workers)),
+                    ("queue", liveness.takes(session, workers)),
+                ):
+                    found[name] = (verdict.ok, verdict.detail)
+                for queue, count in unserved(session).items():
+                    missing = f"{count} jobs wait, and no worker serves it; start one with POTSTILL_QUEUES={queue}"
+                    found[f"queue {queue}"] = (False, missing)
+    except SQLAlchemyError as error:
+        found["database"] = (False, type(error).__name__)
+    try:
+        found["blobs"] = (True, blobs.check())
+    except DomainError as error:
+        found["blobs"] = (False, error.detail)
+    free = blobs.free_bytes()
+    found["disk"] = (free >= settings.min_free_bytes, f"{free} bytes free")
+    return found

@@ -1,0 +1,155 @@
+"""Rounds as they are shown, and closed by hand."""
+
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from contract.wire import rounds as wire
+from service.domain.errors import DomainError, not_found
+from service.operations.ledger import audit
+from service.operations.ledger.paging import page
+from service.operations.progress import lifecycle, participants, reading
+from service.operations.steer import rollback
+from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
+
+
+def get(session: Session, round_id: str) -> RoundRow:
+    """Return a round, or refuse with not-found."""
+    row = session.get(RoundRow, round_id)
+    if row is None:
+        raise not_found("round", round_id)
+    return row
+
+
+def close(session: Session, round_id: str, force: bool, max_attempts: int) -> RoundRow:
+    """Fuse a round now with what has arrived; with `force` also one that failed because that was too little.
+
+    Raises:
+        DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model.
+    """
+    round_ = get(session, round_id)
+    federation = reading.locked(session, round_.federation_id)
+    session.refresh(round_)
+    view = participants.round_view(session, round_)
+    if view.waits:
+        raise DomainError(
+            "invalid-transition",
+            f"round {round_.index} still waits for the main model of the round before; close it when that is published",
+            state=round_.state,
+        )
+    open_ = round_.state == "collecting" or _short(session, federation, round_)
+    if open_ and (view.answered == 0 or (view.answered < view.min_updates and not force)):
+        remedy = "wait for one" if view.answered == 0 else "add ?force=true to fuse them all the same"
+        raise DomainError(
+            "too-few-updates",
+            f"{view.answered} of {view.min_updates} updates are here; {remedy}",
+            answered=view.answered,
+            min_updates=view.min_updates,
+        )
+    if round_.state == "failed" and open_:
+        rollback.check_same_bases(session, federation, round_)
+        lifecycle.move(session, federation, "resume")
+        federation.error = federation.detail = None
+    lifecycle.close(session, federation, round_, max_attempts, "retry" if round_.state == "failed" and open_ else "")
+    audit.record(session, "round.close", round_.id, federation=federation.id, index=round_.index, force=force)
+    return round_
+
+
+def _short(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
+    """Whether a round failed at its deadline with too few updates, and its federation still waits because of it."""
+    if round_.state != "failed" or federation.state != "paused" or federation.round_index != round_.index:
+        return False
+    return session.scalars(select(JobRow.id).where(JobRow.round_id == round_.id).limit(1)).first() is None
+
+
+def _values(session: Session, row: RoundRow) -> dict[str, Any]:
+    view = participants.round_view(session, row)
+    job = session.scalars(select(JobRow.id).where(JobRow.round_id == row.id).order_by(JobRow.id.desc())).first()
+    size = session.scalar(select(func.sum(UpdateRow.size)).where(UpdateRow.round_id == row.id))
+    return {
+        "id": row.id,
+        "federation_id": row.federation_id,
+        "index": row.index,
+        "state": row.state,
+        "asked": view.asked,
+        "answered": view.answered,
+        "lost": view.lost,
+        "needed": row.needed,
+        "min_updates": row.min_updates,
+        "size": int(size or 0),
+        "opened_at": row.opened_at,
+        "deadline_at": row.deadline_at,
+        "extensions": row.extensions,
+        "restarts": row.restarts,
+        "closed_at": row.closed_at,
+        "groups_published_at": row.groups_published_at,
+        "published_at": row.published_at,
+        "waits_for": row.waits_for,
+        "reason": row.reason,
+        "job_id": job,
+        "base_models": row.base_models,
+        "models": row.models,
+        "metrics": row.metrics,
+    }
+
+
+def _state(client: ClientRow, row: ParticipantRow, update: UpdateRow | None) -> wire.ParticipantState:
+    if update is not None:
+        return "excluded" if update.excluded else "answered"
+    if client.revoked_at is not None:
+        return "revoked"
+    if row.lost_at is not None:
+        return "lost"
+    return "training" if row.heard_at else "fetched" if row.fetched_at else "asked"
+
+
+def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update: UpdateRow | None) -> wire.Participant:
+    began = asked.asked_at or row.opened_at
+    answer: dict[str, Any] = {}
+    if update is not None:
+        answer = {
+            "answered_at": update.received_at,
+            "seconds": round(max(0.0, (update.received_at - began).total_seconds()), 3),
+            "size": update.size,
+            "digest": update.digest,
+            "num_samples": update.num_samples,
+            "excluded": update.excluded,
+            "metrics": update.metrics,
+        }
+    return wire.Participant(
+        client_id=client.id,
+        name=client.name,
+        prototype=asked.prototype,
+        state=_state(client, asked, update),
+        asked_at=began,
+        fetched_at=asked.fetched_at,
+        heard_at=asked.heard_at,
+        progress=asked.progress,
+        replaces=asked.replaces,
+        weight=row.metrics.get("weights", {}).get(client.name),
+        teacher_weight=row.metrics.get("teacher_weights", {}).get(client.name),
+        **answer,
+    )
+
+
+def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
+    """Return a round with its participants."""
+    asked = session.execute(
+        select(ClientRow, ParticipantRow, UpdateRow)
+        .join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
+        .outerjoin(UpdateRow, (UpdateRow.client_id == ClientRow.id) & (UpdateRow.round_id == row.id))
+        .where(ParticipantRow.round_id == row.id)
+        .order_by(ClientRow.name)
+    )
+    participants = [_participant(row, client, participant, update) for client, participant, update in asked]
+    return wire.RoundDetail.model_validate(_values(session, row) | {"participants": participants})
+
+
+def listing(
+    session: Session, federation: FederationRow, limit: int, after: str | None
+) -> tuple[list[wire.Round], str | None]:
+    """Return a page of a federation's rounds."""
+    query = select(RoundRow).where(RoundRow.federation_id == federation.id)
+    rows, following = page(session, query, RoundRow.id, limit, after)
+    return [wire.Round.model_validate(_values(session, row)) for row in rows], following

@@ -1,0 +1,352 @@
+"""Published models are made again bit for bit, whatever they were made by: the real worker, tiny networks."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select, update
+from typer.testing import CliRunner
+
+from contract.tensors import DTYPES, FLOATS, TensorFile
+from contract.updates import manifest
+from potstill.cli import app
+from potstill.replay.computing import Computers
+from potstill.replay.run import Report, replay
+from potstill.replay.sources import Installation
+from service.operations.progress import reading
+from service.operations.store.provenance import digest_of
+from service.persistence.tables import FederationRow, JobRow, ModelRow, ProvenanceRow, RoundRow
+from worker.ledger import Claimed, Ledger
+from worker.runner import Runner
+from worker.specs import JobFailure, Progress
+
+pytestmark = pytest.mark.timeout(600)  # a loaded machine is no defect
+STEPS = {"schedule": {"steps": 3, "batch_size": 8}}
+PLAN = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
+GENERATOR = {"options": {"hidden": [4], "latent": 3}, "critic_options": {"hidden": [4]}, "steps": 2}
+
+
+class Plant:
+    """A service with a worker in this process, whose child runs the networks; and what replays them."""
+
+    def __init__(self, world: Any):
+        self.world = world
+        self.ledger = Ledger(world.settings)
+        self.runner = Runner(self.ledger)
+        self.child = self.runner._child
+        self.source, self.computers = Installation(world.settings), Computers()
+
+    def close(self) -> None:
+        self.computers.close()
+        self.source.close()
+        self.child.close()
+        self.ledger.leave()
+        self.world.close()
+
+    def claim(self) -> Claimed:
+        job = self.ledger.claim()
+        assert job is not None
+        return job
+
+    # ------------------------------------------------------------------------------------------------ a federation
+    def begin(self, recipe: Any, names: str = "abcd", **changes: Any) -> Any:
+        """Return a federation whose first round collects, or whose clients are to train discriminators."""
+        world = self.world
+        numbers = np.random.default_rng(3)
+        labels = numbers.integers(0, 3, 24).astype(np.int64)
+        inputs = numbers.normal(size=(24, 2)).astype(np.float32)
+        sets = {"unlabeled": world.dataset(inputs=inputs)["id"]}
+        sets["validation"] = world.dataset(inputs=inputs, labels=labels)["id"]
+        rounds = {"total": 2, "min_clients": len(names), **changes.pop("rounds", {})}
+        fed = world.create(recipe=recipe, rounds=rounds, datasets=sets, retention={"updates": "all"}, **changes)
+        for name in names:
+            world.enrol(fed, name)
+        world.ok("POST", f"/v1/federations/{fed.id}/start")
+        self.runner.drain()
+        return fed
+
+    def answer(self, fed: Any) -> None:
+        """Have everybody who is asked deliver: what they got with noise, and what the plan wants beside it."""
+        world = self.world
+        with world.store.read() as session:
+            config = reading.config_of(session.get_one(FederationRow, fed.id))
+        for number, (name, device) in enumerate(sorted(fed.devices.items())):
+            task = world.assignment(device)
+            if task["action"] == "train_discriminator":
+                url, note = task["upload_url"], {"num_samples": "10"}
+                listed = world.ok("GET", f"/v1/models?federation={fed.id}")["items"]
+                (network,) = [each for each in listed if each["role"] == "discriminator"]
+                given = world.op("GET", f"/v1/models/{network['id']}/weights").content
+            elif task["action"] == "train":
+                url = task["upload_url"]
+                note = {"num_samples": str(4 + 3 * number), "base_model": task["model"]["id"]}
+                given = world.site.request("GET", task["model"]["url"], token=device.token).content
+            else:
+                continue
+            path = world.blobs.temp()
+            path.write_bytes(given)
+            numbers, arrays = np.random.default_rng(number), {}
+            with TensorFile(path) as file:
+                wanted = manifest(config.local, file.header, 3) if task["action"] == "train" else file.header
+                for tensor, info in wanted.tensors.items():
+                    base = file.read(tensor) if tensor in file.names else np.zeros(info.shape)
+                    noise = numbers.normal(size=info.shape) if info.dtype in FLOATS else 1
+                    arrays[tensor] = np.asarray(base + 0.3 * noise, DTYPES[info.dtype])
+            path.unlink()
+            response = world.push(fed, name, world.forge.pack(arrays, note), url=url)
+            assert response.status_code == 201, response.text
+
+    def go_on(self, fed: Any, until: str = "finished") -> None:
+        """Answer and work until the federation is over."""
+        for _ in range(9):
+            if self.world.show(fed)["state"] == until:
+                return
+            self.answer(fed)
+            self.runner.drain()
+        raise AssertionError(self.world.show(fed))
+
+    def again(self, fed: Any, since: int = 0) -> list[Report]:
+        """Replay all that a federation published, but for the first documents."""
+        return [replay(each, self.source, self.computers) for each in self.source.all_of(fed.id)[since:]]
+
+
+@pytest.fixture(scope="module")
+def plant(make_settings: Any, world_of: Any) -> Iterator[Plant]:
+    made = Plant(world_of(make_settings(device="cpu", torch_threads=1, checkpoint_seconds=0.0001)))
+    yield made
+    made.close()
+
+
+def equal(reports: list[Report]) -> list[str]:
+    """Check that everything came out equal; return what was compared."""
+    assert reports
+    for report in reports:
+        assert report.verdict == "equal", (report.title, report.results, report.notes)
+        assert report.results
+    return [f"{report.title.split(' ', 1)[1]}: {result.name}" for report in reports for result in report.results]
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "fedavg": ({"name": "fedavg"}, {}, {"round 1: main", "round 2: main"}),
+    "fedavgm": ({"name": "fedavgm"}, {}, {"round 1: main", "round 2: main"}),
+    "scaffold": (
+        {"name": "scaffold"},
+        {"local": {"optimizer": {"kind": "sgd", "lr": 0.1}, "objective": {"kind": "scaffold"}}},
+        {"round 2: main"},
+    ),
+    "fedsdd with a ring": (
+        {"name": "fedsdd", "options": {"groups": {"count": 2}, "members": {"rounds": 2}, **STEPS}},
+        {},
+        {"round 1 (groups): main~1", "round 1: main", "round 2: main", "round 2: main~1"},
+    ),
+    "fedgo": (
+        {"name": "fedgo", "options": {"discriminators": {"plan": PLAN, "generator": GENERATOR}, **STEPS}},
+        {},
+        {"round 2: main"},
+    ),
+    "a gate that lets pass": (
+        {"name": "feddf", "options": STEPS},
+        {"rounds": {"total": 1, "gate": {"max_drop": 1.0}}},
+        {"round 1: main"},
+    ),
+    "a gate that rejects": (
+        {"name": "feddf", "options": STEPS},
+        {"rounds": {"total": 1, "gate": {"max_drop": 0.0}}},
+        {"round 1: main"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_that_was_published_is_made_again(plant: Plant, case: str) -> None:
+    recipe, changes, among = CASES[case]
+    fed = plant.begin(recipe, **changes)
+    plant.go_on(fed, "failed" if "rejects" in case else "finished")
+    compared = equal(plant.again(fed))
+    assert among <= set(compared), compared
+    if case in ("fedavgm", "scaffold", "fedsdd with a ring"):
+        with plant.world.store.read() as session:
+            states = list(session.scalars(select(ModelRow).where(ModelRow.federation_id == fed.id)))
+        assert {row.name for row in states if row.role == "state"} & {name.split(": ")[1] for name in compared}
+    if case == "fedgo":
+        assert {name.split(": ")[1] for name in compared} >= {"generator", "discriminator", "a", "b", "c", "d"}
+    if "gate" in case:
+        assert list(plant.world.round(fed, 1)["models"]) == ([] if "rejects" in case else ["main"])
+
+
+def test_models_that_went_ahead_keep_their_document_when_the_round_is_given_up_and_when_it_ends(plant: Plant) -> None:
+    options = {"groups": {"count": 2}, "members": {"rounds": 2}, **STEPS}
+    fed = plant.begin({"name": "fedsdd", "options": options})
+    plant.answer(fed)
+    job = plant.claim()
+    spec = plant.ledger.load(job)
+    with plant.ledger.inputs(spec, lambda _: None):
+        plant.child.ask(spec, lambda _: None, None, lambda made: plant.ledger.publish_groups(job, made))
+    plant.ledger.fail(job, "non_finite", "teacher 'a'", final=True)
+    first = plant.world.round(fed, 1)
+    assert (first["state"], list(first["models"])) == ("failed", ["main~1"])
+    document = plant.world.ok("GET", f"/v1/models/{first['models']['main~1']}/provenance")
+    assert document["replayable"]
+    assert document["document"]["part"] == "groups"
+    assert [each["client"] for each in document["document"]["inputs"] if each.get("kind") == "update"] == list("abcd")
+    assert "round 1 (groups): main~1" in equal(plant.again(fed))
+    count = len(plant.source.all_of(fed.id))
+    plant.world.ok("POST", f"/v1/jobs/{job.id}/retry")
+    plant.go_on(fed)
+    assert plant.world.ok("GET", f"/v1/models/{first['models']['main~1']}/provenance") == document
+    compared = equal(plant.again(fed, since=count))
+    assert {"round 1: main", "round 1: main~1", "round 2: main"} <= set(compared)
+
+
+def test_a_job_that_was_taken_up_from_a_checkpoint(plant: Plant) -> None:
+    fed = plant.begin({"name": "feddf", "options": {"schedule": {"steps": 600, "batch_size": 8}}}, rounds={"total": 1})
+    plant.answer(fed)
+    job = plant.claim()
+    spec = plant.ledger.load(job)
+
+    def stop(progress: Progress) -> None:
+        if progress.phase.startswith("distil") and plant.child.pid is not None:
+            os.kill(plant.child.pid, signal.SIGTERM)
+
+    with plant.ledger.inputs(spec, stop), plant.ledger.keeping(job) as keeping, pytest.raises(JobFailure) as stopped:
+        plant.child.ask(spec, stop, keeping)
+    assert stopped.value.code == "stopped"
+    plant.ledger.give_back(job)
+    plant.runner.drain()
+    with plant.world.store.read() as session:
+        row = session.get_one(JobRow, job.id)
+        assert row.state == "done" and row.resumed_from is not None, (row.state, row.detail)
+    assert "round 1: main" in equal(plant.again(fed))
+
+
+def test_a_retry_without_a_client(plant: Plant) -> None:
+    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1, "min_updates": 2})
+    plant.answer(fed)
+    job = plant.world.round(fed, 1)["job_id"]
+    plant.world.ok("POST", f"/v1/jobs/{job}/cancel")
+    plant.world.ok("POST", f"/v1/jobs/{job}/retry", json={"exclude": ["b"]})
+    plant.runner.drain()
+    assert plant.world.show(fed)["state"] == "finished"
+    document = plant.world.ok("GET", f"/v1/jobs/{job}/provenance")["document"]
+    assert [each["client"] for each in document["spec"]["updates"]] == ["a", "c", "d"]
+    assert "round 1: main" in equal(plant.again(fed))
+
+
+# ---------------------------------------------------------------------------------------------------------- differs
+@pytest.fixture
+def command(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    settings = plant.world.settings
+    monkeypatch.setenv("POTSTILL_HOME", str(settings.home))
+    if settings.database_url is not None:
+        monkeypatch.setenv("POTSTILL_DATABASE_URL", settings.database_url)
+    return lambda *words: CliRunner().invoke(app, list(words))
+
+
+def forge(plant: Plant, fed: Any, change: Callable[[dict[str, Any]], None]) -> str:
+    """Change the document of round 1, digest included, as somebody with the database could; return the round's id."""
+    with plant.world.store.write() as session:
+        round_ = session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)).first()
+        assert round_ is not None
+        row = session.scalars(select(ProvenanceRow).where(ProvenanceRow.round_id == round_.id)).one()
+        document = json.loads(row.document)
+        change(document)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        values = {"document": text, "digest": digest_of(text)}
+        session.execute(update(ProvenanceRow).where(ProvenanceRow.id == row.id).values(values))
+        return round_.id
+
+
+def more_samples(document: dict[str, Any]) -> None:
+    document["spec"]["updates"][0]["num_samples"] += 1
+
+
+def other_model(document: dict[str, Any]) -> None:
+    document["outputs"]["models"]["main"] = document["spec"]["prototypes"][0]["network"]["weights"]
+
+
+@pytest.mark.parametrize("change", [more_samples, other_model])
+def test_what_differs_is_said_with_the_first_tensor_and_how_much(
+    plant: Plant, command: Callable[..., Any], change: Callable[[dict[str, Any]], None]
+) -> None:
+    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    plant.go_on(fed)
+    reference = forge(plant, fed, change)
+    told = command("replay", reference, "--json")
+    assert told.exit_code == 3, told.output
+    (report,) = json.loads(told.stdout)
+    (result,) = report["results"]
+    assert (report["verdict"], result["name"], result["verdict"]) == ("differs", "main", "differs")
+    model = plant.source.find(reference).document["outputs"]["models"]["main"]
+    with TensorFile(plant.world.blobs.path(model)) as file:
+        first = sorted(file.names)[0]
+    assert result["detail"].startswith(f"tensor {first!r}: max |difference| ")
+    assert float(result["detail"].split("| ")[1].split(",")[0]) > 0
+    plain = command("replay", reference)
+    assert plain.exit_code == 3
+    assert "differs" in plain.output
+
+
+def test_a_document_that_was_changed_alone_is_no_difference_but_damage(
+    plant: Plant, command: Callable[..., Any]
+) -> None:
+    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    plant.go_on(fed)
+    reference = forge(plant, fed, lambda document: None)
+    with plant.world.store.write() as session:
+        session.execute(
+            update(ProvenanceRow).where(ProvenanceRow.round_id == reference).values(digest="sha256-" + "0" * 64)
+        )
+    told = command("replay", reference)
+    assert (told.exit_code, "document is damaged" in " ".join(told.stderr.split())) == (1, True)
+
+
+def exported(plant: Plant) -> tuple[dict[str, Any], list[Any]]:
+    """Return the newest row of the audit log, and what it says of who."""
+    (row,) = plant.world.ok("GET", "/v1/audit?limit=1")["items"]
+    return row, [row["action"], row["role"], row["federation_id"], row["target"]]
+
+
+def test_a_round_leaves_by_a_command_and_over_http_as_the_same_file(
+    plant: Plant, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    world, fed, file = plant.world, plant.begin({"name": "fedavg"}, rounds={"total": 1}), tmp_path / "round.tar"
+    plant.go_on(fed)
+    round_ = world.round(fed)["id"]
+    digest = world.ok("GET", f"/v1/rounds/{round_}/provenance")["digest"]
+    told = command("round", "export", f"{fed.id}:1", str(file))
+    assert told.exit_code == 0, told.output
+    row, who = exported(plant)
+    assert who == ["round.export", "command-line", fed.id, round_]
+    assert row["detail"] == {"file": str(file), "provenance": digest}
+
+    sent: list[int] = []
+    answer = world.op("GET", f"/v1/rounds/{round_}/bundle", heard=lambda piece: sent.append(len(piece)))
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-tar")
+    assert answer.content == file.read_bytes()
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert len(sent) > 10, "in pieces, never as a whole"
+    row, who = exported(plant)
+    assert who == ["round.export", "operator", fed.id, round_]
+    assert row["detail"] == {"provenance": digest}
+
+    (tmp_path / "sent.tar").write_bytes(answer.content)
+    again = command("replay", str(tmp_path / "sent.tar"))
+    assert again.exit_code == 0, again.output
+
+
+def test_a_round_whose_updates_are_gone_has_no_bundle(plant: Plant) -> None:
+    world, fed = plant.world, plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    url = f"/v1/rounds/{world.round(fed)['id']}/bundle"
+    assert world.op("GET", url).status_code == 404, "nothing was published yet"
+    plant.go_on(fed)
+    world.ok("PUT", f"/v1/federations/{fed.id}/retention", json={"updates": 0})
+    before, _ = exported(plant)
+    answer = world.op("GET", url)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (410, "removed")
+    assert answer.json()["detail"].startswith("4 of 7 inputs were removed")
+    assert exported(plant)[0] == before, "what was refused left nobody"
