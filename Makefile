@@ -11,7 +11,7 @@ TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate digests clean test-distributed
+.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate digests house clean test-distributed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,9 @@ load: $(TESTS) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak 
 
 digests: $(TESTS) ## digests of all that every recipe and choice makes (ARGS='--output before.json', '--compare before.json')
 	$(BIN)/python -m tools.digests $(ARGS)
+
+house: $(TESTS) ## measures of the code: what only tests reach, what a rule touches, arrows, sizes (ARGS='--check')
+	$(BIN)/python -m tools.house $(ARGS)
 
 test-distributed: $(TESTS) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
 	$(BIN)/python -m tools.distributed $(ARGS)
