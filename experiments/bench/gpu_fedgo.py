@@ -37,7 +37,8 @@ from contract.wire.federations import Prototype
 from contract.wire.plans import RoundsPlan
 from experiments.evidence import plots
 from experiments.evidence.harness import Bench, fakes_from, task_of, with_weights
-from potstill.simulate.datasets import Loaded, Part, load
+from potstill.samples import Samples
+from potstill.simulate.datasets import Loaded, load
 from potstill.simulate.partition import dirichlet
 from service.domain.selection import choose
 from worker.specs import Datasets, NetworkRef, PrototypeSpec, UpdateSpec
@@ -150,12 +151,12 @@ def made_up(seed: int) -> Loaded:
     rng = np.random.default_rng(seed)
     patterns = np.kron(rng.random((10, 3, 8, 8)), np.ones((4, 4)))
 
-    def part(number: int) -> Part:
+    def samples(number: int) -> Samples:
         labels = np.arange(number, dtype=np.int64) % 10
         noise = 0.5 * rng.standard_normal((number, 3, 32, 32))
-        return Part(np.clip(patterns[labels] + noise, 0, 1).astype(np.float32), labels)
+        return Samples(np.clip(patterns[labels] + noise, 0, 1).astype(np.float32), labels)
 
-    return Loaded("made-up", 10, part(400), part(200), part(128))
+    return Loaded("made-up", 10, samples(400), samples(200), samples(128))
 
 
 def prepare(where: Where, loaded: Loaded, alpha: float) -> tuple[Datasets, dict[str, int]]:

@@ -16,8 +16,9 @@ from contract.wire.plans import RoundsPlan
 from experiments.evidence import plots
 from experiments.evidence.harness import Bench, task_of, with_weights
 from experiments.evidence.verdicts import Section, Setting, Verdict, level, spread
-from potstill.demo.data import CLASSES, SHAPE, Part, Split, split
+from potstill.demo.data import CLASSES, SHAPE, Split, split
 from potstill.demo.methods import LOCAL, SCHEDULE
+from potstill.samples import Samples
 from service.domain.selection import choose
 from worker.specs import Datasets, NetworkRef, PrototypeSpec
 
@@ -57,7 +58,7 @@ def federate(folder: Path, seed: int) -> list[tuple[float, float]]:
         test=bench.dataset("test", parts.test.inputs, parts.test.labels),
     )
     scores = true_scores(folder, parts)
-    clients: dict[str, Part] = {name_of(number): part for number, part in enumerate(parts.clients)}
+    clients: dict[str, Samples] = {name_of(number): each for number, each in enumerate(parts.clients)}
     sizes = {name: len(part) for name, part in clients.items()}
     rounds, seen = RoundsPlan(total=ROUNDS, clients_per_round=ASKED), []
     for index in range(1, ROUNDS + 1):

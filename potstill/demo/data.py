@@ -1,57 +1,35 @@
 """The digits of scikit-learn, split as experiment D1 wants them: a few real images, no download.
 
-The 1,797 images of 8 x 8 pixels are the test part of UCI's hand-written digits data set; scikit-learn carries them.
+The 1,797 images of 8 x 8 pixels are the test set of UCI's hand-written digits data set; scikit-learn carries them.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contract.seeds import derive_seed
-from contract.tensors import Array, write_file
+from potstill.samples import Labels, Samples
 
 CLASSES = 10
 SHAPE = (1, 8, 8)
-
-Images = NDArray[np.float32]
-Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some images [N, 1, 8, 8] in [0, 1] and their labels [N]."""
-
-    inputs: Images
-    labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def save(self, path: Path, labelled: bool = True) -> Path:
-        """Write a safetensors file with `inputs` and, if `labelled`, `labels`."""
-        arrays: dict[str, Array] = {"inputs": self.inputs, **({"labels": self.labels} if labelled else {})}
-        write_file(path, arrays)
-        return path
 
 
 @dataclass(frozen=True)
 class Split:
     """Everybody's data."""
 
-    test: Part
-    server: Part
-    clients: list[Part]
+    test: Samples
+    server: Samples
+    clients: list[Samples]
 
 
-def load() -> Part:
+def load() -> Samples:
     """Return all 1,797 images, pixel values scaled from 0..16 to 0..1."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     inputs = (digits.images / 16.0).astype(np.float32).reshape(-1, *SHAPE)
-    return Part(inputs, digits.target.astype(np.int64))
+    return Samples(inputs, digits.target.astype(np.int64))
 
 
 def three_ways(labels: Labels, generator: np.random.Generator) -> tuple[list[int], list[int], list[int]]:
@@ -105,9 +83,6 @@ def split(seed: int, clients: int = 10, alpha: float = 0.1) -> Split:
     generator = np.random.default_rng(derive_seed(seed, "digits", "split"))
     test, server, rest = three_ways(everything.labels, generator)
 
-    def part(indices: list[int]) -> Part:
-        return Part(everything.inputs[indices], everything.labels[indices])
-
-    pool = part(rest)
+    pool = everything.take(rest)
     shares = dirichlet_shares(pool.labels, clients, alpha, generator)
-    return Split(part(test), part(server), [Part(pool.inputs[share], pool.labels[share]) for share in shares])
+    return Split(everything.take(test), everything.take(server), [pool.take(share) for share in shares])

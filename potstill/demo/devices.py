@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from potstill.console import CliError
-from potstill.demo.data import Part
 from potstill.demo.device import DeviceConfig, Membership
 from potstill.demo.service import tail
+from potstill.samples import Samples
 from potstill.supervisor import LAUNCH
 
 
@@ -26,7 +26,7 @@ class Devices:
     def __init__(
         self,
         url: str,
-        shares: list[Part],
+        shares: list[Samples],
         federations: list[Membership],
         folder: Path,
         logs: Path,

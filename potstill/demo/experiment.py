@@ -48,10 +48,10 @@ class Outcome:
         return {**asdict(self), "mean": self.mean, "last_three": self.last_three}
 
 
-def register(client: OperatorClient, parts: Split, folder: Path, suffix: str = "") -> tuple[str, str]:
+def register(client: OperatorClient, data: Split, folder: Path, suffix: str = "") -> tuple[str, str]:
     """Upload the server's unlabelled images and the test set; return their ids."""
-    unlabeled = client.add_dataset(f"digits-server{suffix}", parts.server.save(folder / "server.safetensors", False))
-    test = client.add_dataset(f"digits-test{suffix}", parts.test.save(folder / "test.safetensors"))
+    unlabeled = client.add_dataset(f"digits-server{suffix}", data.server.save(folder / "server.safetensors", False))
+    test = client.add_dataset(f"digits-test{suffix}", data.test.save(folder / "test.safetensors"))
     return unlabeled.id, test.id
 
 
@@ -100,16 +100,16 @@ def run_methods(
         CliError: a process ended, or a federation did not finish.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = split(seed, clients)
+    data = split(seed, clients)
     with service.operator() as client:
-        unlabeled, test = register(client, parts, folder, suffix)
+        unlabeled, test = register(client, data, folder, suffix)
         made = create(
             client, methods, rounds=rounds, seed=seed, clients=clients, asked=asked,
             unlabeled=unlabeled, test=test, suffix=suffix,
         )  # fmt: skip
         memberships = [Membership(federation=item.id, join_token=item.join_token) for item in made]
         items = [Watched(METHODS[key].label, item.id) for key, item in zip(methods, made, strict=True)]
-        with Devices(service.url, parts.clients, memberships, folder, logs) as devices:
+        with Devices(service.url, data.clients, memberships, folder, logs) as devices:
 
             def check() -> None:
                 service.check()

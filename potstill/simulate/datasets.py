@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.tokenizer import HashingTokenizer
+from potstill.samples import Samples
 from potstill.simulate.config import SimulationError
 
 ENVIRONMENT = "POTSTILL_DATA_DIR"
@@ -25,34 +26,16 @@ VOCABULARY = 8192  # the default of the text architectures
 WORDS = 32
 _SHEETS = "webp-sheets/1"
 
-Inputs = NDArray[Any]
-Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Inputs [N, *shape], float32 in [0, 1] or int64 token ids, and labels [N]."""
-
-    inputs: Inputs
-    labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, indices: list[int]) -> "Part":
-        """Return the samples at these positions."""
-        return Part(self.inputs[indices], self.labels[indices])
-
 
 @dataclass(frozen=True)
 class Loaded:
-    """A data set. `test` and `server` are None where it has no part of its own for them."""
+    """A data set. `test` and `server` are None where it has none of its own."""
 
     name: str
     num_classes: int
-    train: Part
-    test: Part | None = None
-    server: Part | None = None
+    train: Samples
+    test: Samples | None = None
+    server: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +43,7 @@ class _Files:
     """Where a packed data set lies in the folder."""
 
     folder: str
-    read: Callable[[Path], Part]
+    read: Callable[[Path], Samples]
     train: str
     test: str
     server: str | None = None
@@ -79,10 +62,10 @@ def digits() -> Loaded:
         everything = load()
     except ModuleNotFoundError as error:
         raise SimulationError(f"{error.name} is not installed; pip install '.[demo]' in the clone") from error
-    return Loaded("digits", 10, Part(everything.inputs, everything.labels))
+    return Loaded("digits", 10, everything)
 
 
-def read_images(path: Path) -> Part:
+def read_images(path: Path) -> Samples:
     """Return the images of a packed file, float32 [N, C, H, W] in [0, 1].
 
     Raises:
@@ -99,7 +82,7 @@ def read_images(path: Path) -> Part:
         raise SimulationError(f"{path}: is no file of packed images: {error}") from error
     if pixels.ndim != 4 or len(pixels) != len(labels):
         raise SimulationError(f"{path}: images have shape {list(pixels.shape)} for {len(labels)} labels")
-    return Part(pixels.astype(np.float32) / np.float32(255), labels)
+    return Samples(pixels.astype(np.float32) / np.float32(255), labels)
 
 
 def _sheets(file: Any, meta: dict[str, str], path: Path) -> NDArray[np.uint8]:
@@ -120,7 +103,7 @@ def _sheets(file: Any, meta: dict[str, str], path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def read_texts(path: Path) -> Part:
+def read_texts(path: Path) -> Samples:
     """Return the token ids of a file of texts, int64 [N, 32] (`contract.tokenizer`).
 
     Raises:
@@ -135,7 +118,7 @@ def read_texts(path: Path) -> Part:
                 labels.append(int(row["label"]))
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise SimulationError(f"{path}: line {len(labels) + 1}: {type(error).__name__}: {error}") from error
-    return Part(HashingTokenizer(VOCABULARY, WORDS).encode_all(texts), np.array(labels, np.int64))
+    return Samples(HashingTokenizer(VOCABULARY, WORDS).encode_all(texts), np.array(labels, np.int64))
 
 
 def read_own(path: Path) -> Loaded:
@@ -156,7 +139,7 @@ def read_own(path: Path) -> Loaded:
     classes = int(labels.max()) + 1
     if labels.min() < 0 or classes < 2:
         raise SimulationError(f"{path}: labels are to be whole numbers from 0 on, of two classes at least")
-    return Loaded(path.stem, classes, Part(inputs, labels))
+    return Loaded(path.stem, classes, Samples(inputs, labels))
 
 
 _PACKED = {
@@ -217,6 +200,6 @@ def files(name: str, folder: Path | None = None) -> list[Path]:
 
 
 def _packed(name: str, folder: Path | None) -> Loaded:
-    parts = [_PACKED[name].read(path) for path in files(name, folder)]
-    classes = 1 + max(int(part.labels.max()) for part in parts)
-    return Loaded(name, classes, *parts)
+    found = [_PACKED[name].read(path) for path in files(name, folder)]
+    classes = 1 + max(int(each.labels.max()) for each in found)
+    return Loaded(name, classes, *found)

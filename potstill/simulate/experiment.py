@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from contract.seeds import derive_seed
-from contract.tensors import Array, write_file
 from contract.wire.federations import Task
+from potstill.samples import Labels, Samples
 from potstill.simulate import datasets, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
-from potstill.simulate.datasets import Loaded, Part
+from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
 from potstill.simulate.settings import Experiment, RecipeEntry, federation, task_of
 
-_DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's part of the pool, where the data set has none of its own
+_DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's share of the pool, where the data set has none of its own
 _OWN_TEST = 0.2  # of a data set without a test set
 
 
@@ -28,15 +28,15 @@ class Dealt:
     """One seed's data: the server's, and every client's by name."""
 
     task: Task
-    clients: dict[str, Part]
-    server: Part
-    validation: Part
-    test: Part
+    clients: dict[str, Samples]
+    server: Samples
+    validation: Samples
+    test: Samples
 
     @property
-    def holdings(self) -> partition.Labels:
+    def holdings(self) -> Labels:
         """Samples per client and class, [clients, classes]."""
-        labels = [part.labels for part in self.clients.values()]
+        labels = [samples.labels for samples in self.clients.values()]
         return np.stack([np.bincount(each, minlength=self.task.num_classes) for each in labels])
 
 
@@ -50,7 +50,7 @@ class Run:
 
 
 def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
-    """Split a data set for one seed and deal the clients' part.
+    """Split a data set for one seed and deal the clients' share.
 
     Raises:
         SimulationError: more samples are asked for than there are.
@@ -73,21 +73,21 @@ def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
 
 
 def _server_parts(
-    experiment: Experiment, loaded: Loaded, pool: Part, generator: np.random.Generator
-) -> tuple[Part, Part, Part]:
-    """Return the server's unlabelled part, its validation part and what is left for the clients."""
+    experiment: Experiment, loaded: Loaded, pool: Samples, generator: np.random.Generator
+) -> tuple[Samples, Samples, Samples]:
+    """Return the server's unlabelled samples, its validation samples and what is left for the clients."""
     asked, checked = experiment.server_samples, experiment.validation_samples
     if loaded.server is not None:
         size = len(loaded.server) - checked if asked is None else asked
-        parts = partition.stratified(loaded.server.labels, [max(size, 0), checked], generator)
-        return loaded.server.take(parts[0]), loaded.server.take(parts[1]), pool
+        unlabeled, validation, _ = partition.stratified(loaded.server.labels, [max(size, 0), checked], generator)
+        return loaded.server.take(unlabeled), loaded.server.take(validation), pool
     fraction = _DIGITS_SERVER if loaded.name == "digits" else _OTHER_SERVER
     size = int(fraction * len(pool)) if asked is None else asked
     chosen, held, rest = partition.stratified(pool.labels, [size, checked], generator)
     return pool.take(chosen), pool.take(held), pool.take(rest)
 
 
-def _shares(experiment: Experiment, pool: Part, generator: np.random.Generator) -> partition.Shares:
+def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generator) -> partition.Shares:
     labels, clients = pool.labels, experiment.clients
     if experiment.partition == "iid":
         return partition.iid(labels, clients, generator)
@@ -102,12 +102,9 @@ def save_server(dealt: Dealt, folder: Path) -> dict[str, Path]:
     """Write the server's sets, once for all recipes; return role -> file."""
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, Path] = {}
-    for role, part in (("unlabeled", dealt.server), ("validation", dealt.validation), ("test", dealt.test)):
-        if len(part) == 0:
-            continue
-        paths[role] = folder / f"{role}.safetensors"
-        arrays: dict[str, Array] = {"inputs": np.ascontiguousarray(part.inputs)}
-        write_file(paths[role], arrays if role == "unlabeled" else {**arrays, "labels": part.labels})
+    for role, samples in (("unlabeled", dealt.server), ("validation", dealt.validation), ("test", dealt.test)):
+        if len(samples):
+            paths[role] = samples.save(folder / f"{role}.safetensors", labelled=role != "unlabeled")
     return paths
 
 
@@ -146,7 +143,7 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
         raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
     dealt = deal(experiment, loaded, experiment.first_seed)
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
-    server = {role: part for role, part in roles.items() if len(part)}
+    server = {role: samples for role, samples in roles.items() if len(samples)}
     for entry in experiment.recipes:
         try:
             resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
@@ -162,8 +159,8 @@ def _config(
     return SimulationConfig(
         federation=body,
         clients=[
-            SimulatedClient(name, (part.inputs, part.labels), prototype=names[number % len(names)])
-            for number, (name, part) in enumerate(dealt.clients.items())
+            SimulatedClient(name, (samples.inputs, samples.labels), prototype=names[number % len(names)])
+            for number, (name, samples) in enumerate(dealt.clients.items())
         ],
         server=server,
         folder=folder,

@@ -107,9 +107,9 @@ class Jobs:
             if paths is not None:
                 tree[field] = {key: os.path.relpath(path.absolute(), self._root) for key, path in paths.items()}
         target = self._root / name / "result.json"
-        part = target.with_suffix(".part")
-        with part.open("w") as file:
+        partial = target.with_suffix(".part")
+        with partial.open("w") as file:
             json.dump({"result": tree, "note": note}, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, target)
+        os.replace(partial, target)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from potstill.samples import Labels
 from potstill.simulate.config import SimulationError
 
-Labels = NDArray[np.int64]
 Shares = list[list[int]]
 """For each client the positions in the pool that it gets."""
 
@@ -22,7 +22,7 @@ def iid(labels: Labels, clients: int, generator: np.random.Generator) -> Shares:
         SimulationError: there are fewer samples than clients.
     """
     _enough(labels, clients, 1)
-    return [sorted(part.tolist()) for part in np.array_split(generator.permutation(len(labels)), clients)]
+    return [sorted(share.tolist()) for share in np.array_split(generator.permutation(len(labels)), clients)]
 
 
 def dirichlet(labels: Labels, clients: int, alpha: float, generator: np.random.Generator, smallest: int = 10) -> Shares:
@@ -124,7 +124,7 @@ def counts(labels: Labels, shares: Shares, classes: int) -> NDArray[np.int64]:
 
 
 def stratified(labels: Labels, sizes: Sequence[int], generator: np.random.Generator) -> list[list[int]]:
-    """Return disjoint parts of these sizes, each with the classes in the pool's proportions; the rest comes last.
+    """Return disjoint subsets of these sizes, each with the classes in the pool's proportions; the rest comes last.
 
     Raises:
         SimulationError: the sizes are more than there is.
@@ -132,11 +132,11 @@ def stratified(labels: Labels, sizes: Sequence[int], generator: np.random.Genera
     if sum(sizes) > len(labels):
         raise SimulationError(f"{sum(sizes)} samples are asked for, there are {len(labels)}; ask for fewer")
     pools = {int(label): generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)}
-    parts = []
+    subsets = []
     for size in sizes:
         take = _proportional(size, {label: len(pool) for label, pool in pools.items()})
-        parts.append(sorted(pools[label].pop() for label, count in take.items() for _ in range(count)))
-    return [*parts, sorted(index for pool in pools.values() for index in pool)]
+        subsets.append(sorted(pools[label].pop() for label, count in take.items() for _ in range(count)))
+    return [*subsets, sorted(index for pool in pools.values() for index in pool)]
 
 
 def _proportional(size: int, available: dict[int, int]) -> dict[int, int]:

@@ -26,9 +26,9 @@ def row(run: Run, record: RoundRecord) -> list[Any]:
     epoch, weighted by their samples.
     """
     average = (record.metrics.get("average") or {}).get("accuracy")
-    told = [part for part in record.participants if part.loss is not None]
-    samples = sum(part.num_samples for part in told)
-    loss = sum((part.loss or 0.0) * part.num_samples for part in told) / samples if samples else None
+    told = [each for each in record.participants if each.loss is not None]
+    samples = sum(each.num_samples for each in told)
+    loss = sum((each.loss or 0.0) * each.num_samples for each in told) / samples if samples else None
     figures = (record.accuracy, average, record.ensemble_accuracy, loss)
     shown = ["" if figure is None else f"{figure:.6f}" for figure in figures]
     return [run.entry.title, run.seed, record.index, *shown, len(record.participants), f"{record.seconds:.3f}"]

@@ -149,7 +149,7 @@ def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int
         )
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "settings"
+        where = ".".join(map(str, first["loc"])) or "settings"
         raise SimulationError(f"{entry.title}: {where}: {first['msg']}") from error
 
 

@@ -73,8 +73,8 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
     experiments.claim(experiment, folder, resume)
     bars, title, runs = Bars(experiment), title_of(experiment), list[Run]()
 
-    def dealt(seed: int, parts: Dealt) -> None:
-        report.plot_holdings(parts, folder / f"seed-{seed}" / "clients.png", f"{title}, seed {seed}")
+    def dealt(seed: int, data: Dealt) -> None:
+        report.plot_holdings(data, folder / f"seed-{seed}" / "clients.png", f"{title}, seed {seed}")
 
     try:
         with bars.progress:

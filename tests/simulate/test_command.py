@@ -9,10 +9,11 @@ from typer.testing import CliRunner, Result
 
 from contract.wire.federations import InputSpec, Task
 from potstill.cli import app
+from potstill.samples import Samples
 from potstill.simulate import experiment as experiments
 from potstill.simulate import settings
 from potstill.simulate.config import SimulationError
-from potstill.simulate.datasets import Loaded, Part
+from potstill.simulate.datasets import Loaded
 from potstill.simulate.settings import Experiment
 
 from .small import samples
@@ -131,8 +132,8 @@ def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.Monk
 
 def loaded(shape: tuple[int, ...] = (6,), count: int = 200) -> Loaded:
     random = np.random.default_rng(0)
-    part = Part(random.random((count, *shape), dtype=np.float32), random.integers(0, 3, count))
-    return Loaded("mine", 3, part)
+    made = Samples(random.random((count, *shape), dtype=np.float32), random.integers(0, 3, count))
+    return Loaded("mine", 3, made)
 
 
 def make(**more: object) -> Experiment:

@@ -38,18 +38,18 @@ def test_images_on_sheets_come_back_in_their_order(channels: int, tmp_path: Path
     images = random.integers(0, 256, (23, channels, 5, 4), dtype=np.uint8)
     labels = random.integers(0, 10, 23)
     write_sheets(tmp_path / "packed.safetensors", images, labels, columns=3, each=10)
-    part = datasets.read_images(tmp_path / "packed.safetensors")
-    np.testing.assert_array_equal(np.round(part.inputs * 255), images)
-    np.testing.assert_array_equal(part.labels, labels)
-    assert part.inputs.dtype == np.float32
+    read = datasets.read_images(tmp_path / "packed.safetensors")
+    np.testing.assert_array_equal(np.round(read.inputs * 255), images)
+    np.testing.assert_array_equal(read.labels, labels)
+    assert read.inputs.dtype == np.float32
 
 
 def test_plain_images_are_read_too(tmp_path: Path) -> None:
     images = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
     save_file({"images": images, "labels": np.array([1, 0], np.uint8)}, tmp_path / "plain.safetensors")
-    part = datasets.read_images(tmp_path / "plain.safetensors")
-    np.testing.assert_array_equal(np.round(part.inputs * 255), images)
-    assert part.labels.tolist() == [1, 0]
+    read = datasets.read_images(tmp_path / "plain.safetensors")
+    np.testing.assert_array_equal(np.round(read.inputs * 255), images)
+    assert read.labels.tolist() == [1, 0]
 
 
 def test_damaged_images_are_refused_by_file(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from potstill.samples import Labels
 from potstill.simulate import partition
 from potstill.simulate.config import SimulationError
-from potstill.simulate.partition import Labels, Shares
+from potstill.simulate.partition import Shares
 
 Dealer = Callable[[Labels, int, np.random.Generator], Shares]
 DEALERS: dict[str, Dealer] = {

@@ -1,0 +1,35 @@
+"""Samples in memory: what data sets are read into, split into and written from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.tensors import write_file
+
+Inputs = NDArray[Any]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs [N, *shape], float32 in [0, 1] or int64 token ids, and labels [N]."""
+
+    inputs: Inputs
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Sequence[int]) -> "Samples":
+        """Return the samples at these positions."""
+        return Samples(self.inputs[indices], self.labels[indices])
+
+    def save(self, path: Path, labelled: bool = True) -> Path:
+        """Write a safetensors file with `inputs` and, if `labelled`, `labels`."""
+        inputs = np.ascontiguousarray(self.inputs)
+        write_file(path, {"inputs": inputs, "labels": self.labels} if labelled else {"inputs": inputs})
+        return path
