@@ -165,8 +165,8 @@ def _from_source(source: Any) -> Samples:
     if not constant or first[0].nbytes * size > MATERIALISE_BYTES:
         return Samples(size, source=source)
     starts = range(0, size, _READ_BATCH)
-    parts = [_stack([source[row] for row in range(at, min(at + _READ_BATCH, size))]) for at in starts]
-    return _paired(torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts]))
+    batches = [_stack([source[row] for row in range(at, min(at + _READ_BATCH, size))]) for at in starts]
+    return _paired(torch.cat([inputs for inputs, _ in batches]), torch.cat([labels for _, labels in batches]))
 
 
 def _paired(inputs: Tensor, labels: Tensor) -> Samples:

@@ -32,29 +32,29 @@ def download(transport: Transport, url: str, target: Path, *, digest: str | None
     if have is not None and have == digest:
         return have
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{(digest or 'sha256-new')[7:19]}.part")
+    partial = target.with_name(f"{target.name}.{(digest or 'sha256-new')[7:19]}.part")
     if digest is None:
-        part.unlink(missing_ok=True)  # of unknown origin
+        partial.unlink(missing_ok=True)  # of unknown origin
     for last in (False, True):
-        expected = _fetch(transport, url, part, digest, have)
+        expected = _fetch(transport, url, partial, digest, have)
         if expected is None:
             return have or ""  # 304: `target` is the newest
-        actual = file_digest(part)
+        actual = file_digest(partial)
         if actual == expected or not expected:
-            os.replace(part, target)
+            os.replace(partial, target)
             return actual
-        part.unlink()
+        partial.unlink()
         if last:
             raise CorruptDownload(f"{url}: received {actual}, expected {expected}; try again later")
     raise AssertionError("unreachable: the second try returns or raises")
 
 
-def _fetch(transport: Transport, url: str, part: Path, digest: str | None, have: str | None) -> str | None:
-    """Fill `part`; return the digest it should have (``""`` when nobody says), or None when `have` is still right."""
+def _fetch(transport: Transport, url: str, partial: Path, digest: str | None, have: str | None) -> str | None:
+    """Fill `partial`; return the digest that it should have (``""``: nobody says), or None if `have` is still right."""
     idle, expected = 0, digest
     while True:
         opened = False
-        before = part.stat().st_size if part.exists() else 0
+        before = partial.stat().st_size if partial.exists() else 0
         headers = {"Accept-Encoding": "identity"}
         if before and expected:
             headers |= {"Range": f"bytes={before}-", "If-Range": f'"{expected}"'}
@@ -65,20 +65,20 @@ def _fetch(transport: Transport, url: str, part: Path, digest: str | None, have:
                 opened = True
                 if response.status_code == 304:
                     return None
-                if response.status_code == 416:  # the part is whole, or longer than the file
-                    if expected and file_digest(part) == expected:
+                if response.status_code == 416:  # it is whole, or longer than the file
+                    if expected and file_digest(partial) == expected:
                         return expected
-                    part.unlink(missing_ok=True)
+                    partial.unlink(missing_ok=True)
                     raise TransportError(f"{url}: the partial file does not fit")
                 expected = digest or response.headers.get("ETag", "").removeprefix("W/").strip('"')
-                with part.open("ab" if response.status_code == 206 else "wb") as file:
+                with partial.open("ab" if response.status_code == 206 else "wb") as file:
                     for piece in response.iter_bytes(CHUNK):
                         file.write(piece)
                     file.flush()
                     os.fsync(file.fileno())
             return expected or ""
         except TransportError:
-            after = part.stat().st_size if part.exists() else 0
+            after = partial.stat().st_size if partial.exists() else 0
             idle = 0 if after > before else idle + 1
             if not opened or idle > transport.retries:  # opening has had its own retries
                 raise

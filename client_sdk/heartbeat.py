@@ -13,8 +13,8 @@ from contract.wire.devices import Heartbeat, TrainAssignment
 _PATIENCE = 10.0  # seconds: the next one comes soon
 
 
-class Heart:
-    """Beats for one round, at once and then as often as the assignment asks; a context manager.
+class Heartbeats:
+    """Sends heartbeats for one round, at once and then as often as the assignment asks; a context manager.
 
     A heartbeat that fails is not tried again: the next one says the same. When the service says that it wants none
     (the round is over, the client was revoked), there are no more; training goes on and its upload gets the answer.

@@ -100,7 +100,7 @@ def establish(
     client.use_token(identity.token)
     if identity.token_renew_at is None and given is not None:
         with suppress(ApiError):  # whatever it is, the first assignment says it better
-            identity = _noted(identity, client.own_token().expires_at)
+            identity = _with_renewal(identity, client.own_token().expires_at)
             folder.remember(identity)
     return identity
 
@@ -127,7 +127,7 @@ def _with_token(identity: Identity, folder: StateFolder, url: str, token: str | 
     return identity
 
 
-def _noted(identity: Identity, expires_at: datetime | None) -> Identity:
+def _with_renewal(identity: Identity, expires_at: datetime | None) -> Identity:
     """Return the identity with the moment at which its token is to be replaced: after two thirds of its life."""
     if expires_at is None:
         return identity.model_copy(update={"token_renew_at": None})
@@ -148,7 +148,7 @@ def renew(client: Client, folder: StateFolder) -> bool:
         raise
     except (ApiError, TransportError):  # the token still works, and the next turn asks again
         return False
-    folder.remember(_noted(known.model_copy(update={"token": fresh.token}), fresh.expires_at))
+    folder.remember(_with_renewal(known.model_copy(update={"token": fresh.token}), fresh.expires_at))
     client.use_token(fresh.token)
     return True
 
@@ -226,7 +226,7 @@ def _enrol(
             "folder was lost, the operator can revoke it; then the name is free again",
         ) from error
     identity = identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
-    identity = _noted(identity, enrolled.token_expires_at)
+    identity = _with_renewal(identity, enrolled.token_expires_at)
     folder.remember(identity)
     return identity
 

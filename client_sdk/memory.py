@@ -23,7 +23,7 @@ from contract.tensors import TensorError, TensorFile
 logger = logging.getLogger("client_sdk")
 
 
-def settle(folder: Path) -> None:
+def sync_names(folder: Path) -> None:
     """Make the names in a folder last, so that a power cut brings no old file back."""
     with suppress(OSError):  # Windows cannot open a folder
         handle = os.open(folder, os.O_RDONLY)
@@ -54,7 +54,7 @@ class Memory:
         if proposal is not None:
             if proposal.acknowledged and proposal.round != round_id and self._next.exists():
                 os.replace(self._next, self._file)
-                settle(self._file.parent)  # the note goes last: a crash in between changes nothing
+                sync_names(self._file.parent)  # the note goes last: a crash in between changes nothing
             self.discard()
         return self._read()
 
@@ -103,4 +103,4 @@ class Memory:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._note)
-        settle(self._note.parent)
+        sync_names(self._note.parent)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from client_sdk.events import follow
-from client_sdk.records import Records
-from client_sdk.records import part as _part
+from client_sdk.records import Records, segment
 from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page
@@ -28,7 +27,7 @@ Item = TypeVar("Item")
 
 
 def _events_path(federation_id: str | None) -> str:
-    return "/v1/events" if federation_id is None else f"/v1/federations/{_part(federation_id)}/events"
+    return "/v1/events" if federation_id is None else f"/v1/federations/{segment(federation_id)}/events"
 
 
 class OperatorClient(Records):
@@ -68,7 +67,7 @@ class OperatorClient(Records):
 
     def federation(self, federation_id: str) -> Federation:
         """GET /v1/federations/{id}."""
-        return self._get(f"/v1/federations/{_part(federation_id)}", Federation)
+        return self._get(f"/v1/federations/{segment(federation_id)}", Federation)
 
     def start_federation(self, federation_id: str) -> Federation:
         """POST /v1/federations/{id}/start."""
@@ -99,7 +98,7 @@ class OperatorClient(Records):
             InvalidTransition: while a round is fused.
         """
         body = Rollback(round=round, rounds=rounds).model_dump(exclude_none=True)
-        return self._post(f"/v1/federations/{_part(federation_id)}/rollback", Federation, json=body)
+        return self._post(f"/v1/federations/{segment(federation_id)}/rollback", Federation, json=body)
 
     def rotate_join_token(
         self, federation_id: str, *, max_uses: int | None = None, valid_seconds: int | None = None
@@ -111,11 +110,11 @@ class OperatorClient(Records):
             valid_seconds: its life; None for the service's default.
         """
         limits = JoinLimits(max_uses=max_uses, valid_seconds=valid_seconds).model_dump(mode="json")
-        path = f"/v1/federations/{_part(federation_id)}/join-token"
+        path = f"/v1/federations/{segment(federation_id)}/join-token"
         return self._post(path, JoinToken, json=limits).join_token
 
     def _steer(self, federation_id: str, verb: str) -> Federation:
-        return self._post(f"/v1/federations/{_part(federation_id)}/{verb}", Federation)
+        return self._post(f"/v1/federations/{segment(federation_id)}/{verb}", Federation)
 
     # Events
 
@@ -152,30 +151,30 @@ class OperatorClient(Records):
 
     def clients(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[ClientInfo]:
         """GET /v1/federations/{id}/clients."""
-        return self._page(f"/v1/federations/{_part(federation_id)}/clients", ClientInfo, limit, after)
+        return self._page(f"/v1/federations/{segment(federation_id)}/clients", ClientInfo, limit, after)
 
     def revoke_client(self, federation_id: str, client_id: str) -> None:
         """DELETE /v1/federations/{id}/clients/{client}: its token no longer works."""
-        self._transport.request("DELETE", f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}")
+        self._transport.request("DELETE", f"/v1/federations/{segment(federation_id)}/clients/{segment(client_id)}")
 
     def reissue_token(self, federation_id: str, client_id: str) -> Reissued:
         """POST /v1/federations/{id}/clients/{client}/token: a fresh token for a device; the one before is void."""
-        return self._post(f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}/token", Reissued)
+        return self._post(f"/v1/federations/{segment(federation_id)}/clients/{segment(client_id)}/token", Reissued)
 
     def assign_prototype(self, federation_id: str, client_id: str, prototype: str) -> PrototypeChoice:
         """PUT /v1/federations/{id}/clients/{client}/prototype: what the client trains from the next round on."""
-        path = f"/v1/federations/{_part(federation_id)}/clients/{_part(client_id)}/prototype"
+        path = f"/v1/federations/{segment(federation_id)}/clients/{segment(client_id)}/prototype"
         return self._call("PUT", path, PrototypeChoice, json={"prototype": prototype})
 
     # Rounds
 
     def rounds(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[Round]:
         """GET /v1/federations/{id}/rounds."""
-        return self._page(f"/v1/federations/{_part(federation_id)}/rounds", Round, limit, after)
+        return self._page(f"/v1/federations/{segment(federation_id)}/rounds", Round, limit, after)
 
     def round(self, round_id: str) -> RoundDetail:
         """GET /v1/rounds/{id}: with its participants."""
-        return self._get(f"/v1/rounds/{_part(round_id)}", RoundDetail)
+        return self._get(f"/v1/rounds/{segment(round_id)}", RoundDetail)
 
     def close_round(self, round_id: str, *, force: bool = False) -> RoundDetail:
         """POST /v1/rounds/{id}/close: fuse now what has arrived.
@@ -186,7 +185,7 @@ class OperatorClient(Records):
         Raises:
             TooFewUpdates: and `force` was not given.
         """
-        return self._post(f"/v1/rounds/{_part(round_id)}/close", RoundDetail, params={"force": str(force).lower()})
+        return self._post(f"/v1/rounds/{segment(round_id)}/close", RoundDetail, params={"force": str(force).lower()})
 
     # Models
 
@@ -219,7 +218,7 @@ class OperatorClient(Records):
             InvalidTransition: while a round is fused.
         """
         body = Promotion(federation=federation, prototype=prototype).model_dump(exclude_none=True)
-        return self._post(f"/v1/models/{_part(model_id)}/promote", Model, json=body)
+        return self._post(f"/v1/models/{segment(model_id)}/promote", Model, json=body)
 
     # Data sets
 
@@ -233,11 +232,11 @@ class OperatorClient(Records):
 
     def dataset(self, dataset_id: str) -> Dataset:
         """GET /v1/datasets/{id}."""
-        return self._get(f"/v1/datasets/{_part(dataset_id)}", Dataset)
+        return self._get(f"/v1/datasets/{segment(dataset_id)}", Dataset)
 
     def delete_dataset(self, dataset_id: str) -> None:
         """DELETE /v1/datasets/{id}; `InUse` while a federation that goes on needs it."""
-        self._transport.request("DELETE", f"/v1/datasets/{_part(dataset_id)}")
+        self._transport.request("DELETE", f"/v1/datasets/{segment(dataset_id)}")
 
     # The service
 
@@ -260,11 +259,11 @@ class OperatorClient(Records):
 
     def job(self, job_id: str) -> Job:
         """GET /v1/jobs/{id}: with its progress while it runs."""
-        return self._get(f"/v1/jobs/{_part(job_id)}", Job)
+        return self._get(f"/v1/jobs/{segment(job_id)}", Job)
 
     def cancel_job(self, job_id: str) -> Job:
         """POST /v1/jobs/{id}/cancel."""
-        return self._post(f"/v1/jobs/{_part(job_id)}/cancel", Job)
+        return self._post(f"/v1/jobs/{segment(job_id)}/cancel", Job)
 
     def retry_job(self, job_id: str, *, exclude: Sequence[str] = (), force: bool = False) -> Job:
         """POST /v1/jobs/{id}/retry: try a failed job again.
@@ -274,7 +273,7 @@ class OperatorClient(Records):
             force: even when fewer than min_updates are left.
         """
         body = JobRetry(exclude=list(exclude), force=force).model_dump()
-        return self._post(f"/v1/jobs/{_part(job_id)}/retry", Job, json=body)
+        return self._post(f"/v1/jobs/{segment(job_id)}/retry", Job, json=body)
 
     def workers(self) -> list[Worker]:
         """GET /v1/workers: who is alive, on what device, doing what."""
@@ -307,7 +306,7 @@ class OperatorClient(Records):
 
     def revoke_token(self, token_id: str) -> None:
         """DELETE /v1/tokens/{id}."""
-        self._transport.request("DELETE", f"/v1/tokens/{_part(token_id)}")
+        self._transport.request("DELETE", f"/v1/tokens/{segment(token_id)}")
 
     def audit(self, *, limit: int | None = None, after: str | None = None, **filters: Any) -> Page[AuditEntry]:
         """GET /v1/audit: who did what, the newest first.

@@ -10,21 +10,21 @@ from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
 
 
-def part(name: str) -> str:
-    """Return an id, or a name where the service takes one, as a part of a path."""
+def segment(name: str) -> str:
+    """Return an id, or a name where the service takes one, as a segment of a path."""
     return quote(name, safe="")
 
 
 class Records(BaseClient):
-    """Provenance and retention, a part of `OperatorClient`."""
+    """Provenance and retention: what `OperatorClient` inherits."""
 
     def model_provenance(self, model_id: str) -> Provenance:
         """GET /v1/models/{id}/provenance: digests of all inputs, recipe, seeds, code, libraries, device, job."""
-        return self._get(f"/v1/models/{part(model_id)}/provenance", Provenance)
+        return self._get(f"/v1/models/{segment(model_id)}/provenance", Provenance)
 
     def round_provenance(self, round_id: str) -> Provenance:
         """GET /v1/rounds/{id}/provenance."""
-        return self._get(f"/v1/rounds/{part(round_id)}/provenance", Provenance)
+        return self._get(f"/v1/rounds/{segment(round_id)}/provenance", Provenance)
 
     def export_round(self, round_id: str, target: Path) -> Path:
         """GET /v1/rounds/{id}/bundle: a published round with all its inputs in one tar file, for `potstill replay`.
@@ -34,16 +34,16 @@ class Records(BaseClient):
         Raises:
             Removed: retention has removed an input.
         """
-        download(self._transport, f"/v1/rounds/{part(round_id)}/bundle", target)
+        download(self._transport, f"/v1/rounds/{segment(round_id)}/bundle", target)
         return target
 
     def job_provenance(self, job_id: str) -> Provenance:
         """GET /v1/jobs/{id}/provenance: also of scores, which are no models."""
-        return self._get(f"/v1/jobs/{part(job_id)}/provenance", Provenance)
+        return self._get(f"/v1/jobs/{segment(job_id)}/provenance", Provenance)
 
     def change_retention(self, federation_id: str, plan: Retention) -> Retention:
         """PUT /v1/federations/{id}/retention: what the new plan does not keep is removed at once."""
-        path = f"/v1/federations/{part(federation_id)}/retention"
+        path = f"/v1/federations/{segment(federation_id)}/retention"
         return self._call("PUT", path, Retention, json=plan.model_dump(mode="json"))
 
     def forget_client(self, federation_id: str, client_id: str) -> Forgotten:
@@ -52,9 +52,9 @@ class Records(BaseClient):
         Raises:
             InUse: a job may be reading it; ask again when it has ended.
         """
-        path = f"/v1/federations/{part(federation_id)}/clients/{part(client_id)}"
+        path = f"/v1/federations/{segment(federation_id)}/clients/{segment(client_id)}"
         return self._call("DELETE", path, Forgotten, params={"forget": "true"})
 
     def delete_federation(self, federation_id: str) -> None:
         """DELETE /v1/federations/{id}: one that has ended, with all that belongs to it, for good."""
-        self._transport.request("DELETE", f"/v1/federations/{part(federation_id)}")
+        self._transport.request("DELETE", f"/v1/federations/{segment(federation_id)}")

@@ -15,7 +15,7 @@ from client_sdk.client import Client, Kind, update_url
 from client_sdk.connection import Connection, Options
 from client_sdk.deliveries import Deliveries
 from client_sdk.errors import NotFound, Unauthorized, UsageError
-from client_sdk.heartbeat import Heart
+from client_sdk.heartbeat import Heartbeats
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.resources import Resources
@@ -213,7 +213,7 @@ class DeviceRun:
 
     def _train(self, assignment: TrainAssignment) -> None:
         round_ = assignment.round
-        pending, seconds = self._settled(assignment), 0.0
+        pending, seconds = self._pending_update(assignment), 0.0
         if pending is None:
             started = time.monotonic()
             pending = self._train_round(assignment)
@@ -235,7 +235,7 @@ class DeviceRun:
         if self.on_round is not None:
             self.on_round(report)
 
-    def _settled(self, assignment: TrainAssignment) -> Pending | None:
+    def _pending_update(self, assignment: TrainAssignment) -> Pending | None:
         """Return the update that is pending for this very round, if there is one.
 
         One for an earlier round is sent again if a method's state hangs on it: the answer alone tells whether it
@@ -261,10 +261,10 @@ class DeviceRun:
         if self._module is None or network != self._network:
             self._module, self._network = models.make(prototype, assignment.task, self.model), network
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
-        heart = Heart(self.client, assignment, self.samples)
-        with self.progress.bar(title, assignment.local.epochs) as on_epoch, heart:
+        heartbeats = Heartbeats(self.client, assignment, self.samples)
+        with self.progress.bar(title, assignment.local.epochs) as on_epoch, heartbeats:
             return train_round(
-                assignment, self.resources, self._module, on_epoch=heart.between(on_epoch), on_step=heart.step
+                assignment, self.resources, self._module, on_epoch=heartbeats.between(on_epoch), on_step=heartbeats.step
             )
 
     # Before the rounds

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from client_sdk.client import Kind
 from client_sdk.errors import StateError
-from client_sdk.memory import Memory, settle
+from client_sdk.memory import Memory, sync_names
 from client_sdk.privacy import Spent
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -214,4 +214,4 @@ class StateFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / name)
-        settle(self.path)  # an old token must not come back once its successor was used
+        sync_names(self.path)  # an old token must not come back once its successor was used

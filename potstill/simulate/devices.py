@@ -1,4 +1,4 @@
-"""The SDK's own device loop behind a door that is no network: it hands out assignments and takes in files."""
+"""The SDK's own device loop with a client that has no network: it hands out assignments and takes in files."""
 
 import json
 import os
@@ -54,8 +54,8 @@ def reference(path: Path) -> ModelRef:
     return ModelRef(id=digest, digest=digest, size=path.stat().st_size, url=path.absolute().as_uri())
 
 
-def sent(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
-    """Return what goes out beside a model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
+def extras(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
+    """Return what travels beside a model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
     found = {}
     for name, path in state.items():
         marker, _, rest = name.partition(".")
@@ -65,7 +65,7 @@ def sent(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
     return found
 
 
-class Door:
+class LocalClient:
     """Stands where a device has its `Client`: one assignment, and a place for what is delivered.
 
     How a delivery travels (its URL, what remembers and watches an upload) means nothing here.
@@ -132,7 +132,7 @@ class Device:
         """Train the round's model `copy` and deliver; a delivery that is there already is not made again."""
         target = round_.folder / f"{self._number}.safetensors"
         if not target.exists() or self._folder.pending() is not None:
-            extras = sent(round_.state, copy)
+            beside = extras(round_.state, copy)
             assignment = TrainAssignment(
                 **self._common("running"),
                 round=AssignedRound(
@@ -142,25 +142,25 @@ class Device:
                     deadline_at=_NEVER,
                 ),
                 model=reference(round_.models[copy]),
-                extras={what: reference(path) for what, path in extras.items()},
+                extras={what: reference(path) for what, path in beside.items()},
                 local=self._config.local,
                 upload_url="simulation",
             )
-            self._work(assignment, [round_.models[copy], *extras.values()], target, rounds=1)
+            self._work(assignment, [round_.models[copy], *beside.values()], target, rounds=1)
         return _participation(self.name, copy, target)
 
-    def train_gan(self, plan: GeneratorFedGan, gan_round: int, sent: Path, target: Path) -> Path:
+    def train_gan(self, plan: GeneratorFedGan, gan_round: int, gan: Path, target: Path) -> Path:
         """Train the federated generator and its critic for a round, as they were sent; return the file."""
         if not target.exists():
             assignment = TrainGanAssignment(
                 **self._common("training_generator"),
-                model=reference(sent),
+                model=reference(gan),
                 plan=plan,
                 gan_round=gan_round,
                 deadline_at=_NEVER,
                 upload_url="simulation",
             )
-            self._work(assignment, [sent], target, rounds=None)
+            self._work(assignment, [gan], target, rounds=None)
         return target
 
     def train_discriminator(self, generator: Path, input_range: tuple[float, float], target: Path) -> Path:
@@ -190,13 +190,13 @@ class Device:
 
     def _work(self, assignment: Assignment, files: list[Path], target: Path, rounds: int | None) -> None:
         over = DoneAssignment(**self._common("finished"))
-        door = Door(assignment, over, {digest_of(path): path for path in files}, target)
+        client = LocalClient(assignment, over, {digest_of(path): path for path in files}, target)
         with self._folder.locked():
             if self._folder.identity() is None:
                 self._folder.remember(
                     Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)
                 )
-            resources = Resources(cast(Client, door), self._folder, self.samples, self._device)
+            resources = Resources(cast(Client, client), self._folder, self.samples, self._device)
             DeviceRun(resources, Progress(False), self._model).run(rounds, self.name)
 
     def _common(self, state: str) -> dict[str, Any]:

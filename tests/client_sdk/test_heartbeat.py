@@ -11,7 +11,7 @@ import pytest
 from client_sdk import Client, train_and_push
 from client_sdk.data import load
 from client_sdk.errors import RoundClosed
-from client_sdk.heartbeat import Heart
+from client_sdk.heartbeat import Heartbeats
 from contract.wire.devices import Heartbeat, TrainAssignment
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -77,11 +77,11 @@ class Ear:
 
 def test_it_beats_at_once_and_again_and_tells_how_far_training_is() -> None:
     ear, told = Ear(), []
-    heart = Heart(ear.client, assignment(1), DATA)
-    with heart:
+    heartbeats = Heartbeats(ear.client, assignment(1), DATA)
+    with heartbeats:
         ear.wait_for(1)
-        heart.between(lambda epoch, loss: told.append((epoch, loss)))(2, 0.5)
-        heart.step(5)
+        heartbeats.between(lambda epoch, loss: told.append((epoch, loss)))(2, 0.5)
+        heartbeats.step(5)
         ear.wait_for(3)
     count = len(ear.beats)
     assert ear.beats[0] == {"epoch": 0, "step": 0, "of": 9}  # twenty samples by eight, three epochs
@@ -93,7 +93,7 @@ def test_it_beats_at_once_and_again_and_tells_how_far_training_is() -> None:
 
 def test_a_service_that_asks_for_none_gets_none() -> None:
     ear = Ear()
-    with Heart(ear.client, assignment(None), DATA):
+    with Heartbeats(ear.client, assignment(None), DATA):
         pass
     assert ear.beats == []
 
@@ -109,15 +109,15 @@ def test_a_service_that_asks_for_none_gets_none() -> None:
 )
 def test_it_ends_when_nobody_wants_to_hear(answer: httpx.Response) -> None:
     ear = Ear(answer)
-    with Heart(ear.client, assignment(1), DATA) as heart:
-        heart._thread.join(30)
-        assert not heart._thread.is_alive()
+    with Heartbeats(ear.client, assignment(1), DATA) as heartbeats:
+        heartbeats._thread.join(30)
+        assert not heartbeats._thread.is_alive()
     assert len(ear.beats) == 1
 
 
 def test_a_fault_is_not_tried_again_but_the_next_one_comes() -> None:
     ear = Ear(problem("unavailable", 503), httpx.Response(500, text="?"))
-    with Heart(ear.client, assignment(1), DATA):
+    with Heartbeats(ear.client, assignment(1), DATA):
         ear.wait_for(3)
     assert len(ear.beats) >= 3
 

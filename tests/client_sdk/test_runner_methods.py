@@ -69,8 +69,8 @@ def tensors(content: bytes | Path, folder: Path, prefix: str) -> dict[str, np.nd
         return {name: file.read(name) for name in file.names if name.startswith(prefix)}
 
 
-def summed(*parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: sum(part[name] for part in parts) for name in parts[0]}
+def summed(*states: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: sum(state[name] for state in states) for name in states[0]}
 
 
 def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:

@@ -204,8 +204,8 @@ def test_a_broken_download_goes_on_where_it_broke_off(tmp_path: Path, digest: st
 
 def test_a_later_call_goes_on_with_the_part_that_a_killed_process_left(tmp_path: Path) -> None:
     store, target = Store(), tmp_path / "m"
-    part = tmp_path / f"m.{DIGEST[7:19]}.part"
-    part.write_bytes(DATA[:1000])
+    partial = tmp_path / f"m.{DIGEST[7:19]}.part"
+    partial.write_bytes(DATA[:1000])
     transport, _ = make(store)
     download(transport, "/w", target, digest=DIGEST)
     assert store.seen[0].headers["Range"] == "bytes=1000-"
