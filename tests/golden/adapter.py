@@ -1,7 +1,11 @@
 """The one door from golden vectors to the product: rules by name to its functions, no arithmetic of its own."""
 
+import json
 import math
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +19,10 @@ from client_sdk.objectives.fedprox import fedprox
 from contract import grouping, lowbit
 from contract.errors import RuleError
 from contract.local import FedProxObjective
+from contract.recipes import parts
+from contract.tensors import BUFFERS_KEY, TensorError, TensorFile, write_file
 from worker.parts import (
+    arrays,
     combine,
     disco,
     fedet,
@@ -25,12 +32,14 @@ from worker.parts import (
     groups,
     objectives,
     posterior,
+    posterior_files,
     schedules,
     server_optim,
     swa,
     weigh,
 )
 from worker.parts import scaffold as scaffold_server_part
+from worker.parts.blocks import Source, header_of, narrow
 
 Inputs = dict[str, Any]
 Rule = Callable[[Inputs], dict[str, Any]]
@@ -62,6 +71,8 @@ def evaluate(rule: str, inputs: dict) -> dict:  # type: ignore[type-arg]
         return {key: plain(value) for key, value in _RULES[rule](inputs).items()}
     except RuleError as error:
         return {"error": error.code}
+    except TensorError:
+        return {"error": "schema_mismatch"}
     except ValidationError:
         return {"error": "bad_option"}
 
@@ -116,13 +127,82 @@ def tensor(value: Any) -> torch.Tensor:
     return torch.from_numpy(array(value))
 
 
-def _state(inputs: Inputs, state: dict[str, Any]) -> dict[str, Any]:
+# --------------------------------------------------------------------------------------------------- models as files
+State = dict[str, Any]
+
+
+def _state(inputs: Inputs, state: Any) -> State:
     meta = inputs.get("meta") or {}
     return {name: array(value, meta.get(name, {}).get("dtype", "float64")) for name, value in state.items()}
 
 
-def _states(inputs: Inputs) -> list[dict[str, Any]]:
-    return [_state(inputs, state) for state in inputs["states"]]
+def one_tensor(values: Any) -> list[State]:
+    """Return models of one tensor each.
+
+    Raises:
+        RuleError: schema_mismatch, for what is no list of arrays.
+    """
+    if not isinstance(values, list):
+        raise RuleError("schema_mismatch", "a single number, where one array for each is needed")
+    return [{"w": array(value)} for value in values]
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Yield a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+def written(path: Path, state: State, buffers: Sequence[str] = ()) -> Path:
+    """Write a model, with its buffers named, and return where."""
+    write_file(path, state, {BUFFERS_KEY: json.dumps(list(buffers))})
+    return path
+
+
+def read(path: Path) -> State:
+    """Return a model's tensors."""
+    with TensorFile(path) as file:
+        return {name: file.read(name) for name in file.names}
+
+
+def sources(root: Path, states: Sequence[State], weights: Sequence[float]) -> list[Source]:
+    """Write the clients' models and return them in this order.
+
+    Raises:
+        RuleError: schema_mismatch, when there is not one weight for each.
+    """
+    counts = arrays.floats("weights", weights, 1)
+    if len(states) != len(counts):
+        raise RuleError("schema_mismatch", f"{len(states)} models but {len(counts)} weights")
+    names = [f"client-{index:06}" for index in range(len(states))]
+    return [
+        Source(name, written(root / name, state), float(weight))
+        for name, state, weight in zip(names, states, counts, strict=True)
+    ]
+
+
+def averaged(states: Sequence[State], weights: Sequence[float], sent: State | None = None, **options: Any) -> State:
+    """Return the weighted average, as rounds make it of files; `sent` is the model that the clients started from."""
+    with folder() as root:
+        base = None if sent is None else header_of(written(root / "sent", sent))
+        fuse.average_files(sources(root, states, weights), root / "out", base=base, **options)
+        return read(root / "out")
+
+
+def by_model(
+    states: Sequence[State], weights: Sequence[float], owners: Sequence[str], sent: Mapping[str, State]
+) -> dict[str, State]:
+    """Return each model's average; those that nobody with samples trained are as they were sent."""
+    if not len(states) == len(weights) == len(owners):
+        raise RuleError("schema_mismatch", "there must be one model, number of samples and owner a client")
+    named = [(f"client {index}", owner) for index, owner in enumerate(owners)]
+    found, result = groups.by_model(named, list(sent)), {}
+    for name, before in sent.items():
+        mine = [index for index in found.get(name, []) if weights[index] != 0]
+        one = averaged([states[i] for i in mine], [weights[i] for i in mine], before) if mine else before
+        result[name] = {key: arrays.finite(key, value) for key, value in one.items()}
+    return result
 
 
 def _scores(inputs: Inputs) -> Any:
@@ -132,8 +212,12 @@ def _scores(inputs: Inputs) -> Any:
 # ------------------------------------------------------------------------------------------------------ fuse, schedules
 @register
 def weighted_average(inputs: Inputs) -> dict[str, Any]:
-    average = fuse.average_arrays(_states(inputs), floats(inputs["n"]), int_rule=inputs.get("int_policy", "max"))
-    return {"state": average.state, "n_total": average.total, "contributors": average.contributors}
+    states, counts = [_state(inputs, state) for state in inputs["states"]], floats(inputs["n"])
+    with folder() as root:
+        given = sources(root, states, counts)
+        names = fuse.average_files(given, root / "out", int_rule=inputs.get("int_policy", "max"))
+        kept = [index for index, source in enumerate(given) if source.name in names]
+        return {"state": read(root / "out"), "n_total": sum(counts[index] for index in kept), "contributors": kept}
 
 
 @register
@@ -143,9 +227,15 @@ def cosine_lr(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def early_stop(inputs: Inputs) -> dict[str, Any]:
-    accuracies = floats(inputs["val_acc"])
-    stop = schedules.replay_early_stop(accuracies, inputs["eval_every"], inputs["patience"], inputs["total"])
-    return {"stop_step": stop.stop_step, "best_step": stop.best_step, "stopped_early": stop.stopped_early}
+    options = parts.EarlyStop(eval_every=inputs["eval_every"], patience=inputs["patience"])
+    total = schedules.some_steps(inputs["total"])
+    accuracies = arrays.finite("accuracies", arrays.floats("accuracies", floats(inputs["val_acc"]), 1))
+    watch = schedules.Watch()
+    for step, accuracy in zip(range(options.eval_every, total + 1, options.eval_every), accuracies, strict=False):
+        watch = watch.seen(step, float(accuracy))
+        if watch.exhausted(step, options.patience):
+            return {"stop_step": step, "best_step": watch.best_step, "stopped_early": True}
+    return {"stop_step": total, "best_step": watch.best_step, "stopped_early": False}
 
 
 # ----------------------------------------------------------------------------------------------------------- weightings
@@ -253,26 +343,42 @@ def fedavgm_step(inputs: Inputs) -> dict[str, Any]:
     optimizer = server_optim.Momentum(
         floats(inputs["beta"]), number(inputs, "server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
     )
-    previous, average = _state(inputs, inputs["prev"]), _state(inputs, inputs["avg"])
-    velocity = None if inputs.get("velocity") is None else _state(inputs, inputs["velocity"])
     roles = inputs.get("meta") or {}
-    buffers = frozenset(name for name, about in roles.items() if about.get("role") == "buffer")
-    step = server_optim.step(optimizer, previous, average, velocity, buffers=buffers)
-    return {"state": step.state, "velocity": step.momentum}
+    buffers = [name for name, about in roles.items() if about.get("role") == "buffer"]
+    with folder() as root:
+        previous = written(root / "previous", _state(inputs, inputs["prev"]), buffers)
+        average = written(root / "average", _state(inputs, inputs["avg"]), buffers)
+        memory, wide = None, {"float64": "float64"}
+        if inputs.get("velocity") is not None:
+            velocity = {
+                name: array(value, wide.get(roles.get(name, {}).get("dtype", "float64"), "float32"))
+                for name, value in inputs["velocity"].items()
+            }
+            held = {server_optim.MOMENTUM + name: value for name, value in velocity.items()}
+            memory = written(root / "memory", held)
+        server_optim.step_files(optimizer, previous, average, memory, root / "new", root / "kept")
+        kept = {name.removeprefix(server_optim.MOMENTUM): value for name, value in read(root / "kept").items()}
+        return {"state": read(root / "new"), "velocity": kept}
 
 
 @register
 def scaffold_server(inputs: Inputs) -> dict[str, Any]:
-    state = scaffold_server_part.server_step(
-        floats(inputs["x"]),
-        floats(inputs["c"]),
-        floats(inputs["delta_y"]),
-        floats(inputs["delta_c"]),
+    rows = {name: floats(inputs[name]) for name in ("delta_y", "delta_c")}
+    counts = [1.0] * len(rows["delta_y"]) if inputs.get("n") is None else floats(inputs["n"])
+    if not len(rows["delta_y"]) == len(rows["delta_c"]) == len(counts):
+        raise RuleError("schema_mismatch", "there must be one delta_y, delta_c and number of samples a client")
+    kept = fuse.contributors(counts) if counts else []
+    moves, changes = (arrays.stacked(name, [given[index] for index in kept]) for name, given in rows.items())
+    step = scaffold_server_part.ServerStep(
+        [counts[index] for index in kept],
         inputs["num_clients_total"],
         number(inputs, "server_lr", 1.0),
-        floats(inputs["n"]) if inputs.get("n") is not None else None,
+        n_weighted=inputs.get("n") is not None,
     )
-    return {"x": state.x, "c": state.c}
+    x, c = (arrays.finite(name, array(inputs[name])) for name in ("x", "c"))
+    if not x.shape == c.shape == moves.shape[1:] == changes.shape[1:]:
+        raise RuleError("schema_mismatch", "x, c, delta_y and delta_c must have one shape")
+    return {"x": narrow("x", step.model(x, moves), "F64"), "c": narrow("c", step.control(c, changes), "F64")}
 
 
 @register
@@ -312,45 +418,58 @@ def binarize(inputs: Inputs) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- posteriors
 @register
 def gaussian_posterior(inputs: Inputs) -> dict[str, Any]:
-    result = posterior.gaussian_posterior(floats(inputs["ws"]), floats(inputs["n"]))
-    return {"mean": result.mean, "var": result.var}
+    with folder() as root:
+        mean, var, floor = (root / name for name in ("mean", "var", "floor"))
+        given = sources(root, one_tensor(inputs["ws"]), floats(inputs["n"]))
+        posterior_files.posterior_files(given, mean, var, floor)
+        return {"mean": read(mean)["w"], "var": read(var)["w"]}
 
 
 @register
 def gaussian_sample(inputs: Inputs) -> dict[str, Any]:
-    floor = None if inputs.get("floor") is None else floats(inputs["floor"])
-    mean, var, noise = (floats(inputs[name]) for name in ("mean", "var", "eps"))
-    return {"w": posterior.gaussian_sample(mean, var, noise, number(inputs, "scale", 1.0), floor)}
+    given = [arrays.finite(name, array(inputs[name])) for name in ("mean", "var", "eps")]
+    floor = None if inputs.get("floor") is None else arrays.finite("floor", array(inputs["floor"]))
+    return {"w": narrow("w", posterior.gaussian_sample(*given, number(inputs, "scale", 1.0), floor), "F64")}
 
 
 @register
 def dirichlet_combination(inputs: Inputs) -> dict[str, Any]:
-    result = posterior.dirichlet_combination(floats(inputs["ws"]), floats(inputs["n"]), floats(inputs["gamma"]))
-    return {"w": result.model, "coefficients": result.coefficients}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        coefficients = posterior.coefficients(floats(inputs["n"]), np.log(array(inputs["gamma"])))
+    return {"w": averaged(one_tensor(inputs["ws"]), list(coefficients))["w"], "coefficients": coefficients}
 
 
 @register
 def swa_schedule(inputs: Inputs) -> dict[str, Any]:
-    rates = floats(inputs["lr_hi"]), floats(inputs["lr_lo"])
-    plan = schedules.swa_schedule(*rates, inputs["cycle"], inputs["start"], inputs["total"])
-    return {"lr": plan.lr, "collect": plan.collect}
+    high, low, cycle, start = floats(inputs["lr_hi"]), floats(inputs["lr_lo"]), inputs["cycle"], inputs["start"]
+    steps = range(1, schedules.some_steps(inputs["total"]) + 1)
+    return {
+        "lr": [schedules.swa_lr(high, low, cycle, step) for step in steps],
+        "collect": [step for step in steps if schedules.swa_collects(cycle, start, step)],
+    }
 
 
 @register
 def swa_average(inputs: Inputs) -> dict[str, Any]:
-    return {"w": swa.swa_average(floats(inputs["snapshots"]))}
+    mean = swa.RunningMean()
+    for snapshot in one_tensor(inputs["snapshots"]):
+        mean.add(snapshot)
+    return {"w": mean.result()["w"]}
 
 
 # ------------------------------------------------------------------------------------------------------- Fed-ET, FedSDD
 @register
 def fedet_representation(inputs: Inputs) -> dict[str, Any]:
-    return {"h_bar": groups.plain_mean(floats(inputs["h"]))}
+    heads = arrays.stacked("h", floats(inputs["h"]))
+    return {"h_bar": averaged([{"w": head} for head in heads], [1.0] * len(heads))["w"]}
 
 
 @register
 def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
-    ids = [str(name) for name in inputs["model_ids"]]
-    return {"models": groups.small_average(floats(inputs["models"]), ids, floats(inputs["previous"]))}
+    ids, models = [str(name) for name in inputs["model_ids"]], one_tensor(inputs["models"])
+    sent = {str(name): {"w": array(value)} for name, value in inputs["previous"].items()}
+    made = by_model(models, [1.0] * len(models), ids, sent)
+    return {"models": {name: state["w"] for name, state in made.items()}}
 
 
 @register
@@ -380,8 +499,12 @@ def fedsdd_group_sizes(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
-    models, counts, previous = (floats(inputs[name]) for name in ("client_w", "n", "prev_global"))
-    return {"w": groups.group_means(models, counts, inputs["group"], previous)}
+    models, counts, previous = one_tensor(inputs["client_w"]), floats(inputs["n"]), one_tensor(inputs["prev_global"])
+    grouping.group_sizes(len(models), len(previous))
+    made = by_model(
+        models, counts, [str(group) for group in inputs["group"]], {str(k): old for k, old in enumerate(previous)}
+    )
+    return {"w": [state["w"] for state in made.values()]}
 
 
 @register

@@ -12,7 +12,7 @@ from contract.local import BinaryPrecision, FedTgpObjective, LocalPlan, Scaffold
 from contract.recipes import presets
 from contract.tensors import write_file
 from contract.updates import binary_weights
-from worker.parts import disco, robust
+from worker.parts import disco
 from worker.pipeline.job import header_of
 from worker.specs import Datasets, JobFailure, JobResult
 
@@ -201,9 +201,9 @@ def test_a_liar_does_not_move_a_robust_mean(tmp_path: Path, federation: Any, ten
         rows = [model[name] for model in models]
         assert np.abs(values - start[name]).max() < 2
         if kind == "median":
-            np.testing.assert_allclose(values, robust.coordinate_median(rows), rtol=1e-5)
+            np.testing.assert_allclose(values, np.median(rows, axis=0), rtol=1e-5)
         if kind == "trimmed_mean":
-            np.testing.assert_allclose(values, robust.trimmed_mean(rows, 0.2), rtol=1e-5)
+            np.testing.assert_allclose(values, np.sort(rows, axis=0)[1:-1].mean(axis=0), rtol=1e-5)
     if kind == "krum":
         weights = result.metrics["weights"]
         assert weights["ward-5"] == 0

@@ -41,13 +41,12 @@ def finite(name: str, array: Float) -> Float:
     return array
 
 
-def stacked(name: str, rows: Sequence[ArrayLike], kept: Sequence[int] | None = None) -> Float:
+def stacked(name: str, rows: Sequence[ArrayLike]) -> Float:
     """Return one finite array [m, ...] of the clients' arrays.
 
     Args:
         name: shown in errors.
         rows: an array per client, all of one shape.
-        kept: indices of those that count; the others are not looked at beyond their shape. None for all.
 
     Raises:
         PartError: no_participants (nobody), schema_mismatch, non_finite.
@@ -60,10 +59,7 @@ def stacked(name: str, rows: Sequence[ArrayLike], kept: Sequence[int] | None = N
     for index, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise PartError("schema_mismatch", f"{name} of client {index}: {array.shape}, not {arrays[0].shape}")
-    chosen = range(len(arrays)) if kept is None else kept
-    for index in chosen:
-        finite(f"{name} of client {index}", arrays[index])
-    return np.stack([arrays[index] for index in chosen])
+    return np.stack([finite(f"{name} of client {index}", array) for index, array in enumerate(arrays)])
 
 
 def option(name: str, value: float, *, low: float = 0.0, high: float = np.inf, open_low: bool = False) -> float:

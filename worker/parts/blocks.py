@@ -1,10 +1,15 @@
-"""Several models' files read side by side, block by block: memory is bounded whatever the size and number of files."""
+"""Rules driven on models' files, block by block: memory is bounded whatever the size and number of files.
+
+A rule is a function of one block of values, and knows no file. `reduce_files` gives it all files' values at once; where
+a rule can take one file after another, `fold_files` opens one at a time.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +31,29 @@ BUDGET = 1 << 22
 """Values held at once over all files: 32 MiB of float64."""
 MOST_OPEN = 32
 """Files that are kept open; of more, each is opened for its block: a process may open 1024, often fewer."""
+FOLDED = 1 << 24
+"""Values that `fold_files` accumulates in one pass over the files: 128 MiB of float64, whatever their number."""
+FOLDED_BLOCK = 1 << 20
+
+
+def everything(name: str) -> bool:
+    """Keep every tensor."""
+    return True
+
+
+@dataclass(frozen=True)
+class Source:
+    """One client's file and what it counts.
+
+    Attributes:
+        name: shown in errors; sources are processed in the order of their names.
+        path: safetensors file.
+        weight: n_k (or 1 for a uniform mean); 0 keeps the file from being read at all.
+    """
+
+    name: str
+    path: Path
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -44,12 +72,13 @@ class Block:
         return self.dtype in FLOATS
 
 
-def is_parameter(header: Header, name: str) -> bool:
-    """Whether a tensor is a parameter: floating, and not named a buffer by the file's metadata."""
-    return header.tensors[name].dtype in FLOATS and name not in header.buffers
+def parameters(header: Header) -> list[str]:
+    """Return the names of a model's parameters: floating, and not named buffers by the file's metadata."""
+    buffers = header.buffers
+    return [name for name, info in header.tensors.items() if info.dtype in FLOATS and name not in buffers]
 
 
-def blocks(header: Header, files: int, keep: Callable[[str], bool] = lambda name: True) -> Iterator[Block]:
+def blocks(header: Header, files: int, keep: Callable[[str], bool] = everything) -> Iterator[Block]:
     """Cut a model into blocks, such that a block of each of `files` files fits `BUDGET`.
 
     Args:
@@ -57,12 +86,16 @@ def blocks(header: Header, files: int, keep: Callable[[str], bool] = lambda name
         files: number of files that are read side by side.
         keep: which tensors; all by default.
     """
-    size = max(BUDGET // max(files, 1), 1024)
+    return _cut(header, max(BUDGET // max(files, 1), 1024), keep)
+
+
+def _cut(header: Header, size: int, keep: Callable[[str], bool]) -> Iterator[Block]:
+    trained = frozenset(parameters(header))
     for name, info in header.tensors.items():
         if keep(name):
             for start in range(0, info.numel, size):
                 count = min(size, info.numel - start)
-                yield Block(name, start, count, info.dtype, is_parameter(header, name))
+                yield Block(name, start, count, info.dtype, name in trained)
 
 
 def header_of(path: Path) -> Header:
@@ -72,23 +105,24 @@ def header_of(path: Path) -> Header:
 
 
 class Readers:
-    """Files of models with the tensors of `base`, open or opened as they are read; other tensors are not looked at.
+    """Files of models with the tensors of `base`, open or opened as they are read.
 
     Args:
         files: (name shown in errors, path), read in this order.
-        base: header that each file must have, at least.
+        base: header that each file must have.
+        exactly: refuse further tensors; otherwise they are not looked at.
 
     Raises:
         PartError: schema_mismatch.
     """
 
-    def __init__(self, files: Sequence[tuple[str, Path]], base: Header):
+    def __init__(self, files: Sequence[tuple[str, Path]], base: Header, *, exactly: bool = False):
         self._names = [name for name, _ in files]
         with ExitStack() as stack:
             self._files = []
             for name, path in files:
                 file = stack.enter_context(TensorFile(path))
-                _check(name, file.header, base)
+                _check(repr(name), file.header, base, everything if exactly else base.tensors.__contains__)
                 self._files.append(file)
                 if len(files) > MOST_OPEN:
                     file.rest()
@@ -130,12 +164,15 @@ class Readers:
         return values
 
 
-def _check(name: str, header: Header, base: Header) -> None:
-    there = {key: info for key, info in header.tensors.items() if key in base.tensors}
+def _part(header: Header, keep: Callable[[str], bool]) -> Header:
+    return Header({name: info for name, info in header.tensors.items() if keep(name)}, header.metadata)
+
+
+def _check(whose: str, header: Header, base: Header, keep: Callable[[str], bool]) -> None:
     try:
-        compare(Header(there, header.metadata), base)
+        compare(_part(header, keep), base)
     except TensorError as error:
-        raise PartError("schema_mismatch", f"{name!r}: {error.detail}") from error
+        raise PartError("schema_mismatch", f"{whose}: {error.detail}") from error
 
 
 def narrow(name: str, values: Float, dtype: str) -> Array:
@@ -205,6 +242,84 @@ def reduce_files(
                 writer.write(block.name, narrow(block.name, rule(block, readers.floats(block)), block.dtype))
             else:
                 writer.write(block.name, of_integers(readers.raw(block)))
+
+
+class Accumulator(Protocol):
+    """A rule that takes one model's block after another, in memory of one block."""
+
+    def add(self, values: Array, weight: float) -> None:
+        """Take the next model's values [count]; what it counts is above 0."""
+
+    def result(self) -> Array:
+        """Return the values [count] of the result, in the models' dtype."""
+
+
+def fold_files(
+    sources: Sequence[Source],
+    output: Path,
+    start: Callable[[str], Accumulator],
+    base: Header | None = None,
+    keep: Callable[[str], bool] = everything,
+    on_source: Callable[[], None] = lambda: None,
+) -> None:
+    """Write the model that an accumulator makes of each block; one file is open at a time.
+
+    Memory: one accumulator of `FOLDED` values and one block, whatever the number of files.
+
+    Args:
+        sources: one at least, with positive weights, added in this order.
+        output: the file to make.
+        start: dtype -> an accumulator for one block.
+        base: the tensors; those of the first file by default.
+        keep: which of them; the others are not looked at.
+        on_source: called before each reading of a file; what it raises ends the job.
+
+    Raises:
+        PartError: schema_mismatch, and what the accumulators raise; it names client and tensor.
+    """
+    base = _part(header_of(sources[0].path) if base is None else base, keep)
+    for source in sources:
+        _check(f"update of {source.name!r}", header_of(source.path), base, keep)
+    with model_writer(output, base) as writer:
+        for run in _runs(base):
+            for block, values in zip(run, _one_pass(run, sources, start, on_source), strict=True):
+                writer.write(block.name, values)
+
+
+def _runs(header: Header) -> Iterator[list[Block]]:
+    """Cut a model into runs of blocks that fit the accumulators; each run is one pass over the files."""
+    run: list[Block] = []
+    held = 0
+    for block in _cut(header, FOLDED_BLOCK, everything):
+        if run and held + block.count > FOLDED:
+            yield run
+            run, held = [], 0
+        run.append(block)
+        held += block.count
+    if run:
+        yield run
+
+
+def _one_pass(
+    run: Sequence[Block],
+    sources: Sequence[Source],
+    start: Callable[[str], Accumulator],
+    on_source: Callable[[], None],
+) -> Iterator[Array]:
+    """Read every file once and yield the blocks' results; each accumulator is let go when its result is taken."""
+    sums = [start(block.dtype) for block in run]
+    for source in sources:
+        on_source()
+        with TensorFile(source.path) as file:
+            for block, total in zip(run, sums, strict=True):
+                try:
+                    total.add(file.read_block(block.name, block.start, block.count), source.weight)
+                except PartError as error:
+                    where = f"update of {source.name!r}, tensor {block.name!r}: {error.detail}"
+                    raise PartError(error.code, where) from error
+    sums.reverse()
+    while sums:
+        yield sums.pop().result()
 
 
 def like(header: Header, names: Mapping[str, str], dtype: str | None = None) -> dict[str, tuple[str, tuple[int, ...]]]:

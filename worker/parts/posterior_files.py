@@ -15,6 +15,7 @@ from worker.parts.arrays import Float, option
 from worker.parts.blocks import (
     Block,
     Readers,
+    Source,
     blocks,
     header_of,
     like,
@@ -22,25 +23,17 @@ from worker.parts.blocks import (
     narrow,
     reduce_files,
 )
-from worker.parts.fuse import Source, average_files, contributors, shares
+from worker.parts.fuse import average_files, named, ordered, shares
 from worker.parts.posterior import (
     coefficients,
     draw_log_gamma,
     draws,
+    gaussian_sample,
     swag_moments,
     swag_sample,
     weighted_mean,
     weighted_variance,
 )
-
-
-def _ordered(sources: Sequence[Source]) -> list[Source]:
-    kept = contributors([source.weight for source in sources])
-    return sorted((sources[i] for i in kept), key=lambda source: source.name)
-
-
-def _named(sources: Sequence[Source]) -> list[tuple[str, Path]]:
-    return [(f"update of {source.name}", source.path) for source in sources]
 
 
 def _floating(header: Header) -> dict[str, str]:
@@ -66,22 +59,22 @@ def posterior_files(
     Raises:
         PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite.
     """
-    ordered = _ordered(sources)
-    parts = np.asarray(shares([source.weight for source in ordered]))
-    header = header_of(ordered[0].path) if base is None else base
-    reduce_files(_named(ordered), mean, lambda block, values: weighted_mean(parts, values), header)
+    given = ordered(sources)
+    parts = np.asarray(shares([source.weight for source in given]))
+    header = header_of(given[0].path) if base is None else base
+    reduce_files(named(given), mean, lambda block, values: weighted_mean(parts, values), header)
     variances = {name: name for name in _floating(header) if _is_variance(name)}
     outputs = [(var, like(header, _floating(header), "F32")), (floor, like(header, variances, "F32"))]
-    with Readers(_named(ordered), header) as readers:
+    with Readers(named(given), header) as readers:
         for path, infos in outputs:
             with TensorWriter(path, infos) as writer:
-                for block in blocks(header, len(ordered), infos.__contains__):
+                for block in blocks(header, len(given), infos.__contains__):
                     values = readers.floats(block)
                     # the mean as it was before it was rounded to the model's dtype
                     second = weighted_variance(parts, values, weighted_mean(parts, values))
                     result = second if path is var else values.min(axis=0)
                     writer.write(block.name, narrow(block.name, result, "F32"))
-    return [source.name for source in ordered]
+    return [source.name for source in given]
 
 
 def gaussian_sample_files(
@@ -127,10 +120,9 @@ def gaussian_sample_files(
                 writer.write(block.name, means.raw(block)[0])
                 continue
             random = streams.setdefault(block.name, draws(seed, round_index, member, block.name))
-            deviation = scale * np.sqrt(variances.floats(block)[0])
-            sample = means.floats(block)[0] + deviation * random.standard_normal(block.count)
-            if _is_variance(block.name):
-                sample = np.maximum(sample, floors.floats(block)[0])
+            noise = random.standard_normal(block.count)
+            lowest = floors.floats(block)[0] if _is_variance(block.name) else None
+            sample = gaussian_sample(means.floats(block)[0], variances.floats(block)[0], noise, scale, lowest)
             writer.write(block.name, narrow(block.name, sample, block.dtype))
 
 
@@ -163,19 +155,19 @@ def dirichlet_sample_files(
     Raises:
         PartError: as `average_files`; bad_option (alpha).
     """
-    ordered = _ordered(sources)
-    logs = draw_log_gamma(seed, round_index, member, [source.name for source in ordered], alpha)
-    parts = coefficients([source.weight for source in ordered], logs)
+    given = ordered(sources)
+    logs = draw_log_gamma(seed, round_index, member, [source.name for source in given], alpha)
+    parts = coefficients([source.weight for source in given], logs)
     if sample_buffers:
-        drawn = [replace(source, weight=float(part)) for source, part in zip(ordered, parts, strict=True)]
+        drawn = [replace(source, weight=float(part)) for source, part in zip(given, parts, strict=True)]
         average_files(drawn, output, base=base)
         return parts
-    by_samples = np.asarray(shares([source.weight for source in ordered]))
+    by_samples = np.asarray(shares([source.weight for source in given]))
 
     def rule(block: Block, values: Float) -> Float:
         return weighted_mean(parts if block.parameter else by_samples, values)
 
-    reduce_files(_named(ordered), output, rule, base)
+    reduce_files(named(given), output, rule, base)
     return parts
 
 
@@ -199,8 +191,8 @@ def swag_sample_files(
         PartError: bad_option, bad_weight, no_positive_weight, schema_mismatch, non_finite.
     """
     option("the scale of a sample", scale)
-    ordered = _ordered(sources)
-    low_rank = draws(seed, round_index, member, "low rank").standard_normal(len(ordered))
+    given = ordered(sources)
+    low_rank = draws(seed, round_index, member, "low rank").standard_normal(len(given))
     streams: dict[str, np.random.Generator] = {}
 
     def rule(block: Block, values: Float) -> Float:
@@ -210,4 +202,4 @@ def swag_sample_files(
         sample = swag_sample(swag_moments(values), random.standard_normal(block.count), low_rank, scale)
         return np.maximum(sample, values.min(axis=0)) if _is_variance(block.name) else sample
 
-    reduce_files(_named(ordered), output, rule, base)
+    reduce_files(named(given), output, rule, base)

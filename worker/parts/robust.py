@@ -23,39 +23,31 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from contract.tensors import Array, Header
-from worker.parts.arrays import Float, finite, floats, option, stacked
+from worker.parts.arrays import Float, option
 from worker.parts.blocks import (
     Block,
     Readers,
+    Source,
     blocks,
     header_of,
-    is_parameter,
     largest_but,
     model_writer,
     narrow,
+    parameters,
     reduce_files,
 )
 from worker.parts.errors import PartError
-from worker.parts.fuse import Source, contributors, shares
+from worker.parts.fuse import named, ordered, shares
 from worker.parts.norms import Norms
 
 
-# ------------------------------------------------------------------------------------------------- arrays [m, ...] in
-def coordinate_median(models: Sequence[ArrayLike]) -> Float:
-    """Return the median of each coordinate [...]; with an even number the mean of the middle two.
-
-    Raises:
-        PartError: no_participants, schema_mismatch, non_finite.
-    """
-    return _median(stacked("model", models))
-
-
-def _median(values: Float) -> Float:
-    ordered = np.sort(values, axis=0)
-    low, high = ordered[(len(values) - 1) // 2], ordered[len(values) // 2]
+# ----------------------------------------------------------------------------------- rules, on a block [m, n] of values
+def median(values: Float) -> Float:
+    """Return the median of each coordinate [n] of values [m, n]; with an even number the mean of the middle two."""
+    by_size = np.sort(values, axis=0)
+    low, high = by_size[(len(values) - 1) // 2], by_size[len(values) // 2]
     return np.asarray(low + (high / 2 - low / 2))
 
 
@@ -69,18 +61,20 @@ def trimmed_count(clients: int, trim: float) -> int:
     return min(math.ceil(trim * clients - 1e-9), (clients - 1) // 2)
 
 
-def trimmed_mean(models: Sequence[ArrayLike], trim: float = 0.1) -> Float:
-    """Return the mean of each coordinate without its b largest and b smallest values [...].
-
-    Raises:
-        PartError: no_participants, schema_mismatch, non_finite, bad_option (trim outside [0, 0.5)).
-    """
-    values = stacked("model", models)
-    return _trimmed(values, trimmed_count(len(values), trim))
-
-
-def _trimmed(values: Float, cut: int) -> Float:
+def trimmed_mean(values: Float, cut: int) -> Float:
+    """Return the mean of each coordinate [n] of values [m, n] without its `cut` largest and `cut` smallest values."""
     return np.asarray(np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
+
+
+def centred_gram(values: Float) -> Float:
+    """Return the Gram matrix [m, m] of values [m, n] about their median; those of a model's blocks add up.
+
+    About their mean it would be worthless: one liar at 1e38 moves that so far that the others' differences, and the
+    distance of another liar among them, vanish in rounding. The median stays among the honest, whose numbers are small.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):  # what overflows is far from everybody
+        centred = values - np.median(values, axis=0)
+        return np.asarray(centred @ centred.T)
 
 
 def squared_distances(gram: Float) -> Float:
@@ -103,11 +97,9 @@ def krum_order(distances: Float, byzantine: int) -> list[int]:
         byzantine: f, how many may lie.
 
     Raises:
-        PartError: no_participants, bad_option (f negative, or m below 2 f + 3).
+        PartError: bad_option (f negative, or m below 2 f + 3).
     """
     clients = len(distances)
-    if clients == 0:
-        raise PartError("no_participants", "there is no model")
     if byzantine < 0 or clients < 2 * byzantine + 3:
         raise PartError(
             "bad_option",
@@ -119,35 +111,12 @@ def krum_order(distances: Float, byzantine: int) -> list[int]:
     return [int(index) for index in np.argsort(scores, kind="stable")]
 
 
-def krum(models: Sequence[ArrayLike], byzantine: int = 1, keep: int = 1) -> tuple[Float, list[int]]:
-    """Return the mean of the `keep` models with the best Krum scores, and their indices; keep = 1 is Krum itself.
-
-    Args:
-        models: one array [...] a client, all of one shape.
-        byzantine: f, how many may lie.
-        keep: how many models count, 1 to m.
+def best(order: Sequence[int], keep: int) -> list[int]:
+    """Return the `keep` first of an order, ascending; keep = 1 is Krum itself, more are Multi-Krum.
 
     Raises:
-        PartError: no_participants, schema_mismatch, non_finite, bad_option (as `krum_order`; keep outside 1 to m).
+        PartError: bad_option (keep outside 1 to m).
     """
-    values = stacked("model", models)
-    flat = values.reshape(len(values), -1)
-    chosen = _best(krum_order(squared_distances(_centred_gram(flat)), byzantine), keep)
-    return np.asarray(values[chosen].mean(axis=0)), chosen
-
-
-def _centred_gram(values: Float) -> Float:
-    """Return the Gram matrix [m, m] of values [m, n] about their median.
-
-    About their mean it would be worthless: one liar at 1e38 moves that so far that the others' differences, and the
-    distance of another liar among them, vanish in rounding. The median stays among the honest, whose numbers are small.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):  # what overflows is far from everybody
-        centred = values - np.median(values, axis=0)
-        return np.asarray(centred @ centred.T)
-
-
-def _best(order: list[int], keep: int) -> list[int]:
     if not 1 <= keep <= len(order):
         raise PartError("bad_option", f"{keep} models are to be kept of {len(order)}; lower fuse.keep")
     return sorted(order[:keep])
@@ -165,43 +134,18 @@ def clip_factors(norms: Norms, max_norm: float) -> Float:
     return norms.shares(max_norm)
 
 
-def clipped_mean(
-    models: Sequence[ArrayLike], previous: ArrayLike, num_samples: Sequence[float], max_norm: float
-) -> Float:
-    """Return w + sum_k p_k min(1, max_norm / ||w_k - w||) (w_k - w), p_k = n_k / sum n.
+def clipped_mean(previous: Float, values: Float, parts: Float) -> Float:
+    """Return w + sum_k p_k f_k (w_k - w) [n].
 
     Args:
-        models: w_k, one array [...] a client, all of the shape of `previous`.
-        previous: w [...], the round's model.
-        num_samples: n_k [m]; a client with 0 is not looked at.
-        max_norm: the largest move, in the L2 norm over all values; positive.
-
-    Raises:
-        PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite, bad_option.
+        previous: w [n], of the round's model.
+        values: w_k [m, n].
+        parts: p_k f_k [m], p_k = n_k / sum n and f_k as `clip_factors` gives it.
     """
-    if len(models) != len(num_samples):
-        raise PartError("schema_mismatch", f"{len(models)} models but {len(num_samples)} numbers of samples")
-    kept = contributors(num_samples)
-    values, start = stacked("model", models, kept), finite("previous", floats("previous", previous))
-    if values.shape[1:] != start.shape:
-        raise PartError("schema_mismatch", f"models {values.shape[1:]} but the previous one is {start.shape}")
-    moves = values - start
-    norms = Norms(len(moves))
-    norms.add(moves.reshape(len(moves), -1))
-    factors = clip_factors(norms, max_norm)
-    return np.asarray(start + np.tensordot(factors * np.asarray(shares([num_samples[i] for i in kept])), moves, axes=1))
+    return np.asarray(previous + np.tensordot(parts, values - previous, axes=1))
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def _ordered(sources: Sequence[Source]) -> list[Source]:
-    kept = contributors([source.weight for source in sources])
-    return sorted((sources[i] for i in kept), key=lambda source: source.name)
-
-
-def _named(sources: Sequence[Source]) -> list[tuple[str, Path]]:
-    return [(f"update of {source.name}", source.path) for source in sources]
-
-
 def _lower_median(values: Sequence[Array]) -> Array:
     return largest_but(values, len(values) // 2)
 
@@ -212,9 +156,9 @@ def median_files(sources: Sequence[Source], output: Path, base: Header | None = 
     Raises:
         PartError: bad_weight, no_positive_weight, schema_mismatch, non_finite.
     """
-    ordered = _ordered(sources)
-    reduce_files(_named(ordered), output, lambda block, values: _median(values), base, _lower_median)
-    return [source.name for source in ordered]
+    given = ordered(sources)
+    reduce_files(named(given), output, lambda block, values: median(values), base, _lower_median)
+    return [source.name for source in given]
 
 
 def trimmed_mean_files(
@@ -225,11 +169,11 @@ def trimmed_mean_files(
     Raises:
         PartError: as `median_files`; bad_option.
     """
-    ordered = _ordered(sources)
-    cut = trimmed_count(len(ordered), trim)
+    given = ordered(sources)
+    cut = trimmed_count(len(given), trim)
     left = partial(largest_but, cut=cut)
-    reduce_files(_named(ordered), output, lambda block, values: _trimmed(values, cut), base, left)
-    return [source.name for source in ordered]
+    reduce_files(named(given), output, lambda block, values: trimmed_mean(values, cut), base, left)
+    return [source.name for source in given]
 
 
 @dataclass(frozen=True)
@@ -255,26 +199,25 @@ def krum_files(
     Raises:
         PartError: as `median_files`; bad_option (m below 2 f + 3, keep outside 1 to m).
     """
-    ordered = _ordered(sources)
-    header = header_of(ordered[0].path) if base is None else base
-    order = krum_order(squared_distances(_gram(ordered, header)), byzantine)
-    kept = [ordered[index] for index in _best(order, keep)]
-    best = [index for index, source in enumerate(ordered) if source in kept]
+    given = ordered(sources)
+    header = header_of(given[0].path) if base is None else base
+    order = krum_order(squared_distances(_gram(given, header)), byzantine)
+    kept = best(order, keep)
 
     def rule(block: Block, values: Float) -> Float:
-        return np.asarray(values[best].mean(axis=0)) if block.parameter else _median(values)
+        return np.asarray(values[kept].mean(axis=0)) if block.parameter else median(values)
 
-    reduce_files(_named(ordered), output, rule, header, _lower_median)
-    return Chosen([source.name for source in kept], [ordered[index].name for index in order])
+    reduce_files(named(given), output, rule, header, _lower_median)
+    return Chosen([given[index].name for index in kept], [given[index].name for index in order])
 
 
 def _gram(sources: Sequence[Source], header: Header) -> Float:
     """Return the Gram matrix [m, m] of the parameters about their median."""
     gram = np.zeros((len(sources), len(sources)))
-    with Readers(_named(sources), header) as readers:
-        for block in blocks(header, len(sources), lambda name: is_parameter(header, name)):
+    with Readers(named(sources), header) as readers:
+        for block in blocks(header, len(sources), frozenset(parameters(header)).__contains__):
             with np.errstate(invalid="ignore", over="ignore"):
-                gram += _centred_gram(readers.floats(block))
+                gram += centred_gram(readers.floats(block))
     return gram
 
 
@@ -290,30 +233,29 @@ def clipped_mean_files(sources: Sequence[Source], previous: Path, output: Path, 
         max_norm: largest norm.
 
     Raises:
-        PartError: as `clipped_mean`.
+        PartError: as `median_files`; bad_option (max_norm not positive).
     """
     option("the largest norm", max_norm, open_low=True)
-    ordered, base = _ordered(sources), header_of(previous)
-    parts = np.asarray(shares([source.weight for source in ordered]))
-    norms = Norms(len(ordered))
+    given, base = ordered(sources), header_of(previous)
+    parts = np.asarray(shares([source.weight for source in given]))
+    norms = Norms(len(given))
     with (
-        Readers(_named(ordered), base) as updates,
+        Readers(named(given), base) as updates,
         Readers([("the model", previous)], base) as old,
         model_writer(output, base) as writer,
     ):
         with np.errstate(over="ignore"):  # a distance that is no number is refused below
-            for block in blocks(base, len(ordered) + 1, lambda name: is_parameter(base, name)):
+            for block in blocks(base, len(given) + 1, frozenset(parameters(base)).__contains__):
                 norms.add(updates.floats(block) - old.floats(block)[0])
         clipped = parts * clip_factors(norms, max_norm)
-        for block in blocks(base, len(ordered) + 1):
+        for block in blocks(base, len(given) + 1):
             if not block.floating:
                 writer.write(block.name, _lower_median(updates.raw(block)))
                 continue
             values = updates.floats(block)
             if block.parameter:
-                start = old.floats(block)[0]
-                result = start + np.tensordot(clipped, values - start, axes=1)
+                result = clipped_mean(old.floats(block)[0], values, clipped)
             else:
-                result = _median(values)
+                result = median(values)
             writer.write(block.name, narrow(block.name, result, block.dtype))
-    return {source.name: float(norm) for source, norm in zip(ordered, norms.values(), strict=True)}
+    return {source.name: float(norm) for source, norm in zip(given, norms.values(), strict=True)}

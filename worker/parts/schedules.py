@@ -1,12 +1,22 @@
 """Schedules: how fast a student learns, and when it stops. Plain numbers in, plain numbers out."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contract.recipes.parts import Schedule
 from worker.parts.arrays import option
 from worker.parts.errors import PartError
+
+
+def some_steps(total: int) -> int:
+    """Return the length of a job, if it has one.
+
+    Raises:
+        PartError: no_steps (below 1).
+    """
+    if total < 1:
+        raise PartError("no_steps", f"a job of {total} steps has no schedule; give at least 1")
+    return total
 
 
 def cosine_lr(lr0: float, step: int, total: int) -> float:
@@ -17,8 +27,7 @@ def cosine_lr(lr0: float, step: int, total: int) -> float:
             negative).
     """
     option("lr0", lr0)
-    if total < 1:
-        raise PartError("no_steps", f"a cosine over {total} steps has no value; give at least 1")
+    some_steps(total)
     if not 0 <= step <= total:
         raise PartError("out_of_range", f"step {step} is outside 0 to {total}")
     return lr0 / 2 * (1 + math.cos(math.pi * step / total))
@@ -54,8 +63,8 @@ def steps_of(schedule: Schedule, samples: int) -> int:
     if samples < 1:
         raise PartError("no_steps", "the server set is empty; distillation needs at least one sample")
     if schedule.steps is not None:
-        return schedule.steps
-    return (schedule.epochs or 0) * batches_of(samples, schedule.batch_size)
+        return some_steps(schedule.steps)
+    return some_steps((schedule.epochs or 0) * batches_of(samples, schedule.batch_size))
 
 
 def batches_of(samples: int, batch_size: int) -> int:
@@ -75,44 +84,18 @@ class Watch:
     best_step: int = 0
 
     def seen(self, step: int, accuracy: float) -> "Watch":
-        """Return the watch after an evaluation; only a strictly greater accuracy is an improvement (FedDF 4.1)."""
+        """Return the watch after an evaluation; only a strictly greater accuracy is an improvement (FedDF 4.1).
+
+        Raises:
+            PartError: non_finite.
+        """
+        if not math.isfinite(accuracy):
+            raise PartError("non_finite", f"the accuracy at step {step} is {accuracy}")
         return replace(self, best=accuracy, best_step=step) if accuracy > self.best else self
 
     def exhausted(self, step: int, patience: int) -> bool:
         """Whether `patience` steps have passed without an improvement."""
         return step - self.best_step >= patience
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Where a job with early stopping ended, and whether patience ended it, be it at the very last step."""
-
-    stop_step: int
-    best_step: int
-    stopped_early: bool
-
-
-def replay_early_stop(accuracies: Sequence[float], eval_every: int, patience: int, total: int) -> Stop:
-    """Return where a job would have stopped, given its accuracy at each evaluation (at eval_every, 2 eval_every, ...).
-
-    Raises:
-        PartError: bad_option (eval_every or patience below 1), no_steps (total below 1), non_finite (an accuracy).
-    """
-    if eval_every < 1 or patience < 1:
-        raise PartError("bad_option", "eval_every and patience are at least 1")
-    if total < 1:
-        raise PartError("no_steps", f"a job of {total} steps cannot be watched")
-    if not all(math.isfinite(accuracy) for accuracy in accuracies):
-        raise PartError("non_finite", "an accuracy is NaN or infinite")
-    watch = Watch()
-    for index, accuracy in enumerate(accuracies, start=1):
-        step = index * eval_every
-        if step > total:
-            break
-        watch = watch.seen(step, accuracy)
-        if watch.exhausted(step, patience):
-            return Stop(step, watch.best_step, stopped_early=True)
-    return Stop(total, watch.best_step, stopped_early=False)
 
 
 # ------------------------------------------------------------------------------------------------------------------ SWA
@@ -143,24 +126,3 @@ def swa_collects(cycle: int, start: int, step: int) -> bool:
     if cycle < 1 or start < 0:
         raise PartError("bad_option", f"cycle {cycle} must be at least 1 and start {start} at least 0")
     return step > start and step % cycle == 0
-
-
-@dataclass(frozen=True)
-class SwaPlan:
-    """Learning rate of each step, and the steps (from 1) after which a snapshot is taken; there may be none."""
-
-    lr: list[float]
-    collect: list[int]
-
-
-def swa_schedule(lr_high: float, lr_low: float, cycle: int, start: int, total: int) -> SwaPlan:
-    """Return the whole plan of a job of `total` steps.
-
-    Raises:
-        PartError: as `swa_lr` and `swa_collects`; no_steps (total below 1).
-    """
-    if total < 1:
-        raise PartError("no_steps", f"a job of {total} steps has no schedule")
-    steps = range(1, total + 1)
-    collect = [step for step in steps if swa_collects(cycle, start, step)]
-    return SwaPlan([swa_lr(lr_high, lr_low, cycle, step) for step in steps], collect)

@@ -5,16 +5,15 @@ model, avg_t the round's average, beta, eta server learning rate. Arithmetic in 
 the memory is kept in float32 (float64 for float64 parameters).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from contract.tensors import Array, Header, TensorWriter, dtype_name
-from worker.parts.arrays import Float, option
-from worker.parts.blocks import Block, Readers, blocks, header_of, is_parameter, like, model_writer, narrow
+from contract.tensors import Header, TensorWriter
+from worker.parts.arrays import Float, finite, option
+from worker.parts.blocks import Block, Readers, blocks, header_of, like, model_writer, narrow, parameters
 from worker.parts.errors import PartError
 
 MOMENTUM, SECOND = "momentum.", "second."
@@ -71,21 +70,6 @@ class Adaptive:
 Optimizer = Momentum | Adaptive
 
 
-@dataclass(frozen=True)
-class Step:
-    """The result of a server step.
-
-    Attributes:
-        state: the new model; tensors and dtypes of the previous one.
-        momentum: v of `Momentum`, m of `Adaptive`; parameters only.
-        second: v of `Adaptive`; empty for `Momentum`.
-    """
-
-    state: dict[str, Array]
-    momentum: dict[str, Array]
-    second: dict[str, Array]
-
-
 # ------------------------------------------------------------------------------------------------- one block of values
 def update(
     optimizer: Optimizer, previous: Float, average: Float, momentum: Float | None, second: Float | None
@@ -115,77 +99,15 @@ def _second(optimizer: Adaptive, old: Float, square: Float) -> Float:
     return optimizer.beta2 * old + (1.0 - optimizer.beta2) * square
 
 
-def _wide(name: str, values: Array) -> Float:
-    wide = values.astype(np.float64)
-    if not np.isfinite(wide).all():
-        raise PartError("non_finite", f"tensor {name!r}: NaN or infinity")
-    return wide
-
-
 def _memory_dtype(dtype: str) -> str:
     return "F64" if dtype == "F64" else "F32"
-
-
-# ------------------------------------------------------------------------------------------------------------ in memory
-def step(
-    optimizer: Optimizer,
-    previous: Mapping[str, Array],
-    average: Mapping[str, Array],
-    momentum: Mapping[str, Array] | None = None,
-    second: Mapping[str, Array] | None = None,
-    buffers: frozenset[str] = frozenset(),
-) -> Step:
-    """Return the server's step on states in memory; nothing given is changed.
-
-    Args:
-        optimizer: what to do.
-        previous: theta_{t-1}, name -> array.
-        average: avg_t, with the same tensors.
-        momentum: the first memory, by parameter; None in the first round.
-        second: the second memory of `Adaptive`; None in the first round.
-        buffers: names of the tensors that are no parameters; integers never are.
-
-    Raises:
-        PartError: schema_mismatch, non_finite.
-    """
-    _same_layout(previous, average)
-    names = [name for name in previous if name not in buffers and np.asarray(previous[name]).dtype.kind not in "iub"]
-    for memory in (momentum, second):
-        if memory is not None:
-            _check_memory(memory, previous, names)
-    result = Step({}, {}, {})
-    for name, array in average.items():
-        if name not in names:
-            result.state[name] = array.copy()
-            if array.dtype.kind not in "iub":
-                _wide(name, array)
-            continue
-        dtype = dtype_name(array)
-        parts = [None if memory is None else _wide(name, memory[name]) for memory in (momentum, second)]
-        theta, first, spread = update(optimizer, _wide(name, previous[name]), _wide(name, array), *parts)
-        result.state[name] = narrow(name, theta, dtype)
-        result.momentum[name] = narrow(name, first, _memory_dtype(dtype))
-        if spread is not None:
-            result.second[name] = narrow(name, spread, _memory_dtype(dtype))
-    return result
-
-
-def _same_layout(previous: Mapping[str, Array], average: Mapping[str, Array]) -> None:
-    layouts = [{name: (array.shape, array.dtype) for name, array in state.items()} for state in (previous, average)]
-    if layouts[0] != layouts[1]:
-        raise PartError("schema_mismatch", "the average has other tensors than the previous model")
-
-
-def _check_memory(memory: Mapping[str, Array], state: Mapping[str, Array], names: list[str]) -> None:
-    if set(memory) != set(names) or any(memory[name].shape != state[name].shape for name in names):
-        raise PartError("schema_mismatch", "the optimiser's memory does not have exactly the model's parameters")
 
 
 # -------------------------------------------------------------------------------------------------------------- files
 def step_files(
     optimizer: Optimizer, previous: Path, average: Path, state: Path | None, output: Path, state_output: Path
 ) -> None:
-    """Make the server's step on files, block by block: the rule of `step`.
+    """Make the server's step on files, block by block: the rule of `update`.
 
     Args:
         optimizer: what to do.
@@ -204,7 +126,7 @@ def step_files(
     memories = [] if state is None else [("the optimiser's memory", state)]
     layout = Header({}) if state is None else _layout_of(state, infos)
     with (
-        Readers([("the previous model", previous), ("the average", average)], base) as models,
+        Readers([("the previous model", previous), ("the average", average)], base, exactly=True) as models,
         Readers(memories, layout) as memory,
     ):
         with model_writer(output, base) as writer:
@@ -216,15 +138,14 @@ def step_files(
                     _copy(models, block, writer)
         with TensorWriter(state_output, infos) as writer:
             for index, prefix in enumerate(prefixes, start=1):
-                for block in blocks(base, 8, lambda name: is_parameter(base, name)):
+                for block in blocks(base, 8, frozenset(parameters(base)).__contains__):
                     moment = _blockwise(optimizer, models, memory, prefixes, block)[index]
                     assert moment is not None
                     writer.write(prefix + block.name, narrow(block.name, moment, _memory_dtype(block.dtype)))
 
 
 def _memory_infos(base: Header, prefixes: list[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    names = [name for name in base.tensors if is_parameter(base, name)]
-    return like(base, {prefix + name: name for prefix in prefixes for name in names})
+    return like(base, {prefix + name: name for prefix in prefixes for name in parameters(base)})
 
 
 def _layout_of(state: Path, infos: dict[str, tuple[str, tuple[int, ...]]]) -> Header:
@@ -238,7 +159,7 @@ def _layout_of(state: Path, infos: dict[str, tuple[str, tuple[int, ...]]]) -> He
 def _copy(models: Readers, block: Block, writer: TensorWriter) -> None:
     values = models.raw(block)[1]
     if block.floating:
-        _wide(block.name, values)
+        finite(f"tensor {block.name!r}", values.astype(np.float64))
     writer.write(block.name, values)
 
 

@@ -1,30 +1,16 @@
 """Stochastic weight averaging: the equal-weight mean of snapshots (Izmailov et al. 2018; FedBE 5.1). float64."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from contract.tensors import Array
-from worker.parts.arrays import Float, finite, stacked
+from worker.parts.arrays import Float, finite
 from worker.parts.errors import PartError
-from worker.parts.posterior import weighted_mean
-
-
-def swa_average(snapshots: Sequence[ArrayLike]) -> Float:
-    """Return the mean [...] of snapshots [...] of one shape.
-
-    Raises:
-        PartError: nothing_collected (no snapshot), schema_mismatch, non_finite.
-    """
-    if len(snapshots) == 0:
-        raise PartError("nothing_collected", "no snapshot was taken; train longer, or start earlier")
-    values = stacked("snapshot", snapshots)
-    return finite("mean", weighted_mean(np.full(len(values), 1.0 / len(values)), values))
 
 
 class RunningMean:
-    """The same mean for whole states, one snapshot at a time.
+    """The mean of snapshots of a whole state, taken one at a time.
 
     Floating tensors are averaged in float64; the others are the last snapshot's. BatchNorm's running statistics must be
     computed anew afterwards: they belong to no average of weights.

@@ -8,8 +8,9 @@ from contract.groups import copies, original
 from contract.recipes import parts
 from contract.tensors import Header
 from worker.parts import disco, robust, scaffold, server_optim
+from worker.parts.blocks import Source
 from worker.parts.errors import PartError
-from worker.parts.fuse import Source, average_files, shares
+from worker.parts.fuse import average_files, shares
 from worker.pipeline.job import Round, Update, header_of
 from worker.pipeline.updates import rename_tensors
 from worker.specs import JobFailure, RoundSpec

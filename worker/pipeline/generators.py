@@ -16,7 +16,8 @@ from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.checkpoints import Bookmark, Checkpoints
 from worker.generators import wgan
-from worker.parts.fuse import Source, average_files
+from worker.parts.blocks import Source
+from worker.parts.fuse import average_files
 from worker.pipeline.job import header_of
 from worker.pipeline.networks import BATCH, build_network, read_inputs
 from worker.pipeline.phases import Phases

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from contract.tensors import Array, Header, TensorFile, TensorInfo, TensorWriter
-from worker.parts.fuse import average_arrays
+from worker.parts.blocks import Source
+from worker.parts.fuse import average_files
 from worker.pipeline.job import SERVER, Round, header_of
 from worker.specs import JobFailure, NetworkRef
 
@@ -40,12 +41,13 @@ def _mean_head(job: Round) -> dict[str, Array]:
 
     Plain where clients were drawn in proportion to their samples, by n_k where all were alike.
     """
-    states, weights = [], []
-    for update in job.participants:
-        with TensorFile(update.weights) as file:
-            states.append({name: file.read(name) for name in file.names if name.startswith(HEAD)})
-        weights.append(1 if job.spec.recipe.selection == "samples" else update.num_samples)
-    return average_arrays(states, weights).state
+    plain, target = job.spec.recipe.selection == "samples", job.file("head", SERVER)
+    sources = [Source(each.client, each.weights, 1 if plain else each.num_samples) for each in job.participants]
+    average_files(sources, target, keep=lambda name: name.startswith(HEAD))
+    with TensorFile(target) as file:
+        mean = {name: file.read(name) for name in file.names}
+    target.unlink()
+    return mean
 
 
 def with_mean_head(job: Round) -> NetworkRef:

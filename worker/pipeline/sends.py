@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from contract import local
 from contract.tensors import write_file
 from contract.updates import TARGETS
-from worker.parts.fuse import Source, average_files
+from worker.parts.blocks import Source
+from worker.parts.fuse import average_files
 from worker.pipeline.job import Round, header_of
 
 

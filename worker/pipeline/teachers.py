@@ -8,7 +8,7 @@ from typing import Any
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.parts import posterior_files
-from worker.parts.fuse import Source
+from worker.parts.blocks import Source
 from worker.pipeline.job import Round, Update, copy_file
 from worker.specs import NetworkRef
 

@@ -9,6 +9,7 @@ from contract import lowbit
 from contract.errors import RuleError
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
 from contract.updates import PUBLIC, check_predictions, manifest
+from worker.parts.groups import by_model
 from worker.pipeline.blame import blame
 from worker.pipeline.job import Round, Update, header_of
 from worker.specs import JobFailure, RoundSpec, UpdateSpec
@@ -20,19 +21,14 @@ def _counting(spec: RoundSpec) -> list[UpdateSpec]:
     """Return the updates that count, in the order of the clients' names.
 
     Raises:
-        JobFailure: no_participants, no_positive_weight, or bad_option for a prototype that the round does not have.
+        JobFailure: no_participants, no_positive_weight.
     """
     if not spec.updates:
         raise JobFailure("no_participants", "the round has no update; it should have been skipped")
-    known = {each.name for each in spec.prototypes}
-    ordered = sorted(spec.updates, key=lambda each: each.client)
-    for update in ordered:
-        if update.prototype not in known:
-            raise JobFailure("bad_option", f"update of {update.client!r}: no prototype {update.prototype!r} here")
-    kept = [update for update in ordered if update.num_samples > 0]
+    kept = [update for update in spec.updates if update.num_samples > 0]
     if not kept:
         raise JobFailure("no_positive_weight", "every update has num_samples 0; nobody can be averaged")
-    return kept
+    return sorted(kept, key=lambda each: each.client)
 
 
 def receive(job: Round) -> None:
@@ -41,17 +37,22 @@ def receive(job: Round) -> None:
     What a plan sends as bits, or beside the model's tensors, is taken apart into a file under output_dir.
 
     Raises:
-        JobFailure: no_participants, no_positive_weight, bad_option; schema_mismatch, non_finite or no_probabilities,
-            naming the client.
+        PartError: out_of_range, for a prototype that the round does not have.
+        JobFailure: no_participants, no_positive_weight; schema_mismatch, non_finite or no_probabilities, naming the
+            client.
     """
-    for index, update in enumerate(_counting(job.spec)):
+    counting = _counting(job.spec)
+    owners = [(f"update of {each.client!r}", each.prototype) for each in counting]
+    found = by_model(owners, [each.name for each in job.spec.prototypes])
+    ready = []
+    for index, update in enumerate(counting):
         with blame(update.client):
-            ready = _ready(job, update, index)
-        job.updates.setdefault(update.prototype, []).append(ready)
+            ready.append(_ready(job, update, index, counting[found[update.prototype][0]]))
+    job.updates = {name: [ready[index] for index in indices] for name, indices in found.items()}
 
 
-def _ready(job: Round, update: UpdateSpec, index: int) -> Update:
-    base = _base(job, update)
+def _ready(job: Round, update: UpdateSpec, index: int, first: UpdateSpec) -> Update:
+    base = _base(job, first)
     wanted = manifest(job.spec.local, base, job.spec.task.num_classes, _public(job))
     try:
         compare(header_of(update.weights), wanted)
@@ -83,13 +84,10 @@ def _check_predictions(update: UpdateSpec) -> None:
             raise JobFailure("no_probabilities", f"update of {update.client!r}: {error.detail}") from error
 
 
-def _base(job: Round, update: UpdateSpec) -> Header:
-    """Return the header of the model that was sent out; without one, that of the first update."""
-    weights = job.prototype(update.prototype).network.weights
-    if weights is not None:
-        return header_of(weights)
-    earlier = job.updates.get(update.prototype)
-    return header_of(earlier[0].weights if earlier else update.weights)
+def _base(job: Round, first: UpdateSpec) -> Header:
+    """Return the header of the model that was sent out; without one, that of its first update."""
+    weights = job.prototype(first.prototype).network.weights
+    return header_of(first.weights if weights is None else weights)
 
 
 def _take_apart(update: UpdateSpec, target: Path, base: Header) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from contract.tensors import TensorFile, write_file
 from worker.parts import blocks
-from worker.parts.fuse import Source
+from worker.parts.blocks import Source
 
 State = dict[str, Any]
 BUFFERS = {"potstill.buffers": '["bn.running_mean", "bn.running_var", "bn.num_batches_tracked"]'}

@@ -10,11 +10,11 @@ import pytest
 from contract.chains import Chain, chain
 from contract.tensors import Array, TensorFile
 from tests.contract.permuted_networks import State, permuted
+from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 from worker.parts.fedma.files import fuse_files
 from worker.parts.fedma.matching import Places, Prior
 from worker.parts.fedma.networks import FusedLayer, fuse_layers
-from worker.parts.fuse import Source
 
 SHARP = Prior(sigma=0.1, gamma=1.0)
 """Units count as one only where they are alike: under the default prior small ones are rather new than matched."""

@@ -1,6 +1,5 @@
 """Weighted means of weights: values worked by hand, identities, refusals."""
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.tensors import TensorFile, write_file
-from worker.parts import fuse
+from contract.tensors import TensorFile, dtype_name, write_file
+from tests.reference import fusing
+from worker.parts import blocks, fuse
+from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 
 State = dict[str, Any]
@@ -33,7 +34,7 @@ def averaged(root: Path, states: list[State], weights: list[float], names: list[
     sources = []
     for name, values, weight in zip(names, states, weights, strict=True):
         write_file(root / name, values, {"potstill.buffers": '["bn.running_var"]', "round": name})
-        sources.append(fuse.Source(name, root / name, weight))
+        sources.append(Source(name, root / name, weight))
     fuse.average_files(sources, root / "out")
     return (root / "out").read_bytes()
 
@@ -41,6 +42,14 @@ def averaged(root: Path, states: list[State], weights: list[float], names: list[
 def read(path: Path) -> State:
     with TensorFile(path) as file:
         return {name: file.read(name) for name in file.names}
+
+
+def mean(arrays: list[Any], weights: list[float], int_rule: Any = "max") -> Any:
+    """Return the mean of one tensor: its clients one after another, as files are read."""
+    total = fuse.accumulator(dtype_name(arrays[0]), int_rule)
+    for index in fuse.contributors(weights):
+        total.add(arrays[index], weights[index])
+    return total.result()
 
 
 def test_by_hand(tmp_path: Path) -> None:
@@ -97,8 +106,8 @@ def test_passes_over_pieces_give_the_same_bytes(tmp_path: Path, monkeypatch: pyt
     """The result does not depend on how much fits the accumulator."""
     states, weights = [state(i) for i in range(3)], [3, 1, 4]
     whole = averaged(tmp_path, states, weights)
-    monkeypatch.setattr(fuse, "PASS_VALUES", 6)
-    monkeypatch.setattr(fuse, "_BLOCK", 4)
+    monkeypatch.setattr(blocks, "FOLDED", 6)
+    monkeypatch.setattr(blocks, "FOLDED_BLOCK", 4)
     assert averaged(tmp_path, states, weights) == whole
 
 
@@ -116,7 +125,7 @@ def test_memory_is_one_accumulator_however_many_clients(tmp_path: Path, monkeypa
             opened["now"] -= self._fd >= 0
             super().close()
 
-    monkeypatch.setattr(fuse, "TensorFile", Counting)
+    monkeypatch.setattr(blocks, "TensorFile", Counting)
     averaged(tmp_path, [state(i) for i in range(9)], [1] * 9)
     assert opened == {"now": 0, "most": 1}
 
@@ -130,7 +139,7 @@ def test_output_keeps_the_base_order_and_buffer_list(tmp_path: Path) -> None:
 
 def test_a_client_without_samples_is_not_even_read(tmp_path: Path) -> None:
     write_file(tmp_path / "a", state(1))
-    sources = [fuse.Source("a", tmp_path / "a", 2), fuse.Source("b", tmp_path / "missing", 0)]
+    sources = [Source("a", tmp_path / "a", 2), Source("b", tmp_path / "missing", 0)]
     assert fuse.average_files(sources, tmp_path / "out") == ["a"]
 
 
@@ -168,19 +177,33 @@ def test_float64_overflow_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "non_finite"
 
 
-def test_in_memory_and_on_disk_agree(tmp_path: Path) -> None:
-    states, weights = [state(i) for i in range(4)], [3, 0, 4, 1]
-    averaged(tmp_path, states, weights)
-    average = fuse.average_arrays(states, weights)
-    assert average.contributors == [0, 2, 3]
-    assert all(average.state[name].tobytes() == values.tobytes() for name, values in read(tmp_path / "out").items())
+@given(st.lists(st.tuples(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), st.integers(0, 10**6)), min_size=1))
+def test_the_mean_is_the_slow_one(clients: list[tuple[list[float], int]]) -> None:
+    values, weights = [row for row, _ in clients], [weight for _, weight in clients]
+    weights[0] += not any(weights)
+    made = mean([np.float64(row) for row in values], weights)
+    np.testing.assert_allclose(made, fusing.average(values, weights), rtol=1e-9, atol=1e-6)
+
+
+def test_a_part_of_the_tensors_is_averaged_whatever_the_others_are(tmp_path: Path) -> None:
+    """Fed-ET's head: the bodies differ."""
+    one = {"body.a": np.float32([1.0]), "head.w": np.float32([1.0, 3.0])}
+    two = {"body.b": np.float32([np.nan, 2.0]), "head.w": np.float32([5.0, 3.0])}
+    for name, state_ in (("a", one), ("b", two)):
+        write_file(tmp_path / name, state_)
+    sources = [Source(name, tmp_path / name, weight) for name, weight in (("a", 3), ("b", 1))]
+    fuse.average_files(sources, tmp_path / "out", keep=lambda name: name.startswith("head."))
+    made = read(tmp_path / "out")
+    assert {name: values.tolist() for name, values in made.items()} == {"head.w": [2.0, 3.0]}
+    with pytest.raises(PartError, match="update of 'b'") as caught:
+        fuse.average_files(sources, tmp_path / "out")
+    assert caught.value.code == "schema_mismatch"
 
 
 def test_round_mean_is_half_to_even() -> None:
-    average = fuse.average_arrays(
-        [{"t": np.int64([1, 10, -3])}, {"t": np.int64([2, 11, -2])}], [1, 1], int_rule="round_mean"
-    )
-    assert average.state["t"].tolist() == [2, 10, -2]
+    assert mean([np.int64([1, 10, -3]), np.int64([2, 11, -2])], [1, 1], "round_mean").tolist() == [2, 10, -2]
+    with pytest.raises(PartError, match="vote"):
+        mean([np.int64([1])], [1], "vote")
 
 
 @given(
@@ -190,19 +213,11 @@ def test_round_mean_is_half_to_even() -> None:
     st.sampled_from([(), (1,), (2, 3)]),
 )
 def test_round_mean_is_exact_in_any_shape(pairs: list[tuple[int, int]], shape: tuple[int, ...]) -> None:
-    """Against fractions; the counters of BatchNorm are single numbers, without an axis."""
-    weights = [weight for _, weight in pairs]
-    states = [{"t": np.full(shape, value, np.int64)} for value, _ in pairs]
-    made = fuse.average_arrays(states, weights, int_rule="round_mean").state["t"]
-    exact = round(Fraction(sum(value * weight for value, weight in pairs), sum(weights)))  # half to even
+    """The counters of BatchNorm are single numbers, without an axis."""
+    values, weights = [value for value, _ in pairs], [weight for _, weight in pairs]
+    made = mean([np.full(shape, value, np.int64) for value in values], weights, "round_mean")
     assert made.dtype == np.int64
-    np.testing.assert_array_equal(made, np.full(shape, exact, np.int64))
-
-
-def test_a_dtype_that_no_file_can_hold_is_refused_by_name() -> None:
-    with pytest.raises(PartError, match="'t': dtype uint32") as caught:
-        fuse.average_arrays([{"t": np.uint32([1])}], [1])
-    assert caught.value.code == "schema_mismatch"
+    np.testing.assert_array_equal(made, np.full(shape, fusing.rounded_mean(values, weights), np.int64))
 
 
 @given(
@@ -211,21 +226,18 @@ def test_a_dtype_that_no_file_can_hold_is_refused_by_name() -> None:
     seed=st.integers(0, 100),
 )
 def test_scale_of_weights_and_order_do_not_matter(weights: list[int], factor: int, seed: int) -> None:
-    states = [{"w": np.random.default_rng([seed, i]).normal(size=4).astype(np.float32)} for i in range(len(weights))]
-    mean = fuse.average_arrays(states, weights).state["w"]
-    scaled = fuse.average_arrays(states, [weight * factor for weight in weights]).state["w"]
-    turned = fuse.average_arrays(states[::-1], weights[::-1]).state["w"]
-    np.testing.assert_allclose(scaled, mean, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(turned, mean, rtol=1e-6, atol=1e-7)
-    kept = np.stack([each["w"] for each, weight in zip(states, weights, strict=True) if weight])
-    assert (mean >= kept.min(axis=0)).all() and (mean <= kept.max(axis=0)).all()
+    values = [np.random.default_rng([seed, i]).normal(size=4).astype(np.float32) for i in range(len(weights))]
+    made = mean(values, weights)
+    np.testing.assert_allclose(mean(values, [weight * factor for weight in weights]), made, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(mean(values[::-1], weights[::-1]), made, rtol=1e-6, atol=1e-7)
+    kept = np.stack([each for each, weight in zip(values, weights, strict=True) if weight])
+    assert (made >= kept.min(axis=0)).all() and (made <= kept.max(axis=0)).all()
 
 
 @given(n=st.integers(1, 1000), seed=st.integers(0, 100))
 def test_a_client_twice_is_a_client_with_twice_the_samples(n: int, seed: int) -> None:
-    a, b = ({"w": np.random.default_rng([seed, i]).normal(size=4).astype(np.float32)} for i in range(2))
-    twice = fuse.average_arrays([a, a, b], [n, n, 5]).state["w"]
-    np.testing.assert_allclose(fuse.average_arrays([a, b], [2 * n, 5]).state["w"], twice, rtol=1e-6)
+    a, b = (np.random.default_rng([seed, i]).normal(size=4).astype(np.float32) for i in range(2))
+    np.testing.assert_allclose(mean([a, b], [2 * n, 5]), mean([a, a, b], [n, n, 5]), rtol=1e-6)
 
 
 @given(weights=st.lists(st.integers(0, 10**9), min_size=1, max_size=8).filter(any))

@@ -10,7 +10,7 @@ import pytest
 
 from contract.tensors import TensorError, TensorFile, write_file
 from worker.parts import blocks, posterior_files, robust
-from worker.parts.fuse import Source
+from worker.parts.blocks import Source
 
 CLIENTS = 150
 BODY = """

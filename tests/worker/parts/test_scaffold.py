@@ -1,4 +1,4 @@
-"""SCAFFOLD's server: the invariant over rounds, files against arrays, refusals."""
+"""SCAFFOLD's server: the invariant over rounds, rule and files against a slow reference, refusals."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.tensors import write_file
+from tests.reference import fusing
+from worker.parts.blocks import Source
 from worker.parts.errors import PartError
-from worker.parts.fuse import Source, average_arrays
-from worker.parts.scaffold import CONTROL, server_step, server_step_files
+from worker.parts.scaffold import CONTROL, ServerStep, server_step_files
 
 PARAMETERS = ("conv.weight", "bn.weight")
 
@@ -25,21 +26,30 @@ def test_c_is_the_mean_of_all_clients_variates(seed: int, participants: int, abs
     for _ in range(3):
         chosen = rng.choice(total, participants, replace=False)
         new = rng.normal(size=(participants, 3))
-        state = server_step(x, c, rng.normal(size=(participants, 3)), new - own[chosen], total)
+        step = ServerStep([1.0] * participants, total)
+        x, c = step.model(x, rng.normal(size=(participants, 3))), step.control(c, new - own[chosen])
         own[chosen] = new
-        x, c = state.x, state.c
         np.testing.assert_allclose(c, own.mean(axis=0), atol=1e-12)
 
 
-def test_client_without_samples_is_skipped_not_multiplied() -> None:
-    nothing = [np.nan, np.nan]
-    state = server_step([1.0, 1.0], [0.0, 0.0], [[2.0, 4.0], nothing], [[1.0, 1.0], nothing], 4, num_samples=[3, 0])
-    assert state.x.tolist() == [3.0, 5.0]
-    assert state.c.tolist() == [0.25, 0.25]
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans(), st.randoms())
+def test_the_step_is_the_slow_one_and_ignores_order(seed: int, clients: int, n_weighted: bool, random: Any) -> None:
+    rng = np.random.default_rng(seed)
+    counts, moves, changes = rng.integers(1, 9, clients), rng.normal(size=(clients, 3)), rng.normal(size=(clients, 3))
+    x, c, order = rng.normal(size=3), rng.normal(size=3), random.sample(range(clients), clients)
+    step = ServerStep(counts.tolist(), clients + 2, 0.5, n_weighted)
+    expected = fusing.scaffold(x, c, moves, changes, clients + 2, 0.5, counts.tolist() if n_weighted else None)
+    np.testing.assert_allclose(step.model(x, moves), expected[0])
+    np.testing.assert_allclose(step.control(c, changes), expected[1])
+    turned = ServerStep(counts[order].tolist(), clients + 2, 0.5, n_weighted)
+    np.testing.assert_allclose(turned.model(x, moves[order]), expected[0])
+    np.testing.assert_allclose(turned.control(c, changes[order]), expected[1])
 
 
 @pytest.mark.parametrize("n_weighted", [False, True])
-def test_files_equal_arrays(make_state: Any, read_state: Any, write: Any, tmp_path: Path, n_weighted: bool) -> None:
+def test_files_equal_the_slow_step(
+    make_state: Any, read_state: Any, write: Any, tmp_path: Path, n_weighted: bool
+) -> None:
     base, trained, counts = make_state(0), [make_state(seed) for seed in (1, 2, 3)], [5.0, 1.0, 2.0]
     rng = np.random.default_rng(9)
     controls = [{name: rng.normal(size=base[name].shape).astype(np.float32) for name in PARAMETERS} for _ in range(3)]
@@ -57,20 +67,20 @@ def test_files_equal_arrays(make_state: Any, read_state: Any, write: Any, tmp_pa
     assert names == ["client-0", "client-1", "client-2"]
     made, control_made = read_state(tmp_path / "x"), read_state(tmp_path / "c2")
     for name in PARAMETERS:
-        wide = base[name].astype(np.float64)
-        expected = server_step(
-            wide,
-            server[CONTROL + name].astype(np.float64),
-            [state[name] - wide for state in trained],
-            [control[name] for control in controls],
+        x = base[name].ravel().astype(float)
+        expected = fusing.scaffold(
+            x,
+            server[CONTROL + name].ravel().astype(float),
+            [state[name].ravel() - x for state in trained],
+            [control[name].ravel().astype(float) for control in controls],
             7,
             0.5,
             counts if n_weighted else None,
         )
-        np.testing.assert_allclose(made[name], expected.x, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(control_made[CONTROL + name], expected.c, rtol=1e-6, atol=1e-7)
-    average = average_arrays(trained, counts).state
-    np.testing.assert_allclose(made["bn.running_var"], average["bn.running_var"], rtol=1e-6)
+        np.testing.assert_allclose(made[name].ravel(), expected[0], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(control_made[CONTROL + name].ravel(), expected[1], rtol=1e-6, atol=1e-7)
+    average = fusing.average([state["bn.running_var"] for state in trained], counts)
+    np.testing.assert_allclose(made["bn.running_var"], average, rtol=1e-6)
     assert made["bn.num_batches_tracked"] == 10
 
 
@@ -93,27 +103,16 @@ def test_an_update_without_controls_is_refused(make_state: Any, write: Any, tmp_
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"delta_y": [], "delta_c": []}, "no_participants"),
         ({"clients_total": 1}, "bad_counts"),
-        ({"clients_total": 0, "delta_y": [[1.0]], "delta_c": [[1.0]]}, "bad_counts"),
-        ({"delta_c": [[1.0]]}, "schema_mismatch"),
-        ({"delta_y": [[1.0], [1.0, 2.0]]}, "schema_mismatch"),
-        ({"x": [1.0, 2.0]}, "schema_mismatch"),
-        ({"c": [np.inf]}, "non_finite"),
-        ({"delta_y": [[np.nan], [1.0]]}, "non_finite"),
+        ({"num_samples": [1.0], "clients_total": 0}, "bad_counts"),
         ({"lr": 0.0}, "bad_option"),
-        ({"num_samples": [-1, 1]}, "bad_weight"),
-        ({"num_samples": [0, 0]}, "no_positive_weight"),
+        ({"lr": np.nan}, "bad_option"),
+        ({"num_samples": [-1.0, 1.0]}, "bad_weight"),
+        ({"num_samples": [0.0, 0.0]}, "no_positive_weight"),
     ],
 )
 def test_refusals(changes: dict[str, Any], code: str) -> None:
-    given: dict[str, Any] = {
-        "x": [0.0],
-        "c": [0.0],
-        "delta_y": [[1.0], [2.0]],
-        "delta_c": [[1.0], [2.0]],
-        "clients_total": 2,
-    }
+    given: dict[str, Any] = {"num_samples": [1.0, 2.0], "clients_total": 2}
     with pytest.raises(PartError) as caught:
-        server_step(**given | changes)
+        ServerStep(**given | changes)
     assert caught.value.code == code

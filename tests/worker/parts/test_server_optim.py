@@ -1,4 +1,4 @@
-"""Server optimisers: steps worked by hand, identities, files against arrays, refusals."""
+"""Server optimisers: steps worked by hand, identities, rule and files against slow references, refusals."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.reference import fusing
 from worker.parts import server_optim
 from worker.parts.errors import PartError
-from worker.parts.server_optim import Adaptive, Momentum, step, step_files
+from worker.parts.server_optim import Adaptive, Momentum, step_files, update
 
-BUFFERS = frozenset({"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"})
+PARAMETERS, BUFFERS = ("conv.weight", "bn.weight"), ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked")
 OPTIMIZERS = [
     Momentum(0.9, 0.5),
     Momentum(0.9, form="ema"),
@@ -21,23 +24,27 @@ OPTIMIZERS = [
 ]
 
 
-def one(value: float, dtype: Any = np.float64) -> dict[str, Any]:
-    return {"w": np.asarray([value], dtype=dtype)}
+def one(optimizer: Any, theta: float, average: float, v: float | None = None, second: float | None = None) -> Any:
+    """Return theta, first and second moment after a step on one number."""
+    given = [None if each is None else np.array([each]) for each in (theta, average, v, second)]
+    return [None if each is None else float(each[0]) for each in update(optimizer, *given)]
+
+
+def slow(optimizer: Any, theta: float, average: float, m: float, v: float) -> tuple[float, ...]:
+    if isinstance(optimizer, Momentum):
+        return fusing.momentum(theta, average, m, optimizer.beta, optimizer.lr, optimizer.form)
+    o = optimizer
+    return fusing.adaptive(o.kind, theta, average, m, v, o.lr, o.beta1, o.beta2, o.tau)
 
 
 def test_momentum_by_hand() -> None:
     """v = 0.5 * 4 + (3 - 1) = 4; theta = 3 - 0.25 * 4 = 2."""
-    made = step(Momentum(0.5, 0.25), one(3.0), one(1.0), one(4.0))
-    assert made.state["w"].tolist() == [2.0]
-    assert made.momentum["w"].tolist() == [4.0]
-    assert made.second == {}
+    assert one(Momentum(0.5, 0.25), 3.0, 1.0, 4.0) == [2.0, 4.0, None]
 
 
 def test_momentum_ema_by_hand() -> None:
     """v = 0.75 * 4 + 0.25 * (3 - 1) = 3.5; theta = 3 - 3.5 = -0.5."""
-    made = step(Momentum(0.75, form="ema"), one(3.0), one(1.0), one(4.0))
-    assert made.momentum["w"].tolist() == [3.5]
-    assert made.state["w"].tolist() == [-0.5]
+    assert one(Momentum(0.75, form="ema"), 3.0, 1.0, 4.0) == [-0.5, 3.5, None]
 
 
 @pytest.mark.parametrize(
@@ -45,59 +52,72 @@ def test_momentum_ema_by_hand() -> None:
 )
 def test_adaptive_by_hand(kind: Any, second: float) -> None:
     """Delta = 5 - 2 = 3, m = 0.5 * 1 + 0.5 * 3 = 2; v old 4, Delta^2 = 9; sign(4 - 9) = -1 in Yogi."""
-    made = step(Adaptive(kind, lr=0.1, beta1=0.5, beta2=0.5, tau=0.01), one(2.0), one(5.0), one(1.0), one(4.0))
-    assert made.momentum["w"].tolist() == [2.0]
-    np.testing.assert_allclose(made.second["w"], [second])
-    np.testing.assert_allclose(made.state["w"], [2.0 + 0.1 * 2.0 / (np.sqrt(second) + 0.01)])
+    made = one(Adaptive(kind, lr=0.1, beta1=0.5, beta2=0.5, tau=0.01), 2.0, 5.0, 1.0, 4.0)
+    assert made == pytest.approx([2.0 + 0.1 * 2.0 / (np.sqrt(second) + 0.01), 2.0, second])
 
 
 def test_second_moment_starts_at_tau_squared() -> None:
-    made = step(Adaptive("adagrad", tau=0.25), one(1.0), one(1.0))
-    assert made.second["w"].tolist() == [0.0625]
-    assert made.state["w"].tolist() == [1.0]
+    assert one(Adaptive("adagrad", tau=0.25), 1.0, 1.0) == [1.0, 0.0, 0.0625]
+
+
+NUMBERS = st.floats(-10, 10)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@given(NUMBERS, NUMBERS, NUMBERS, st.floats(0, 10))
+def test_a_step_is_the_slow_one(optimizer: Any, theta: float, average: float, m: float, v: float) -> None:
+    made, expected = one(optimizer, theta, average, m, v), slow(optimizer, theta, average, m, v)
+    assert made[: len(expected)] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-def test_first_round_of_fedavgm_is_the_average_bit_for_bit(make_state: Any, dtype: Any) -> None:
+def test_first_round_of_fedavgm_is_the_average_bit_for_bit(
+    make_state: Any, write: Any, read_state: Any, tmp_path: Path, dtype: Any
+) -> None:
     previous, average = make_state(1, dtype), make_state(2, dtype)
     previous["bn.weight"][0] = 6e4
-    made = step(Momentum(0.9), previous, average, buffers=BUFFERS)
-    assert {name: array.tobytes() for name, array in made.state.items()} == {
+    paths = write("previous", previous), write("average", average)
+    step_files(Momentum(0.9), *paths, None, tmp_path / "out", tmp_path / "memory")
+    made = read_state(tmp_path / "out")
+    assert {name: array.tobytes() for name, array in made.items()} == {
         name: array.tobytes() for name, array in average.items()
     }
-    assert set(made.momentum) == {"conv.weight", "bn.weight"}
+    assert set(read_state(tmp_path / "memory")) == {server_optim.MOMENTUM + name for name in PARAMETERS}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_no_change_keeps_the_model(make_state: Any, optimizer: server_optim.Optimizer) -> None:
-    model = make_state(3)
-    made = step(optimizer, model, model, buffers=BUFFERS)
-    for name, array in model.items():
-        np.testing.assert_allclose(made.state[name], array, rtol=1e-7)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_files_equal_arrays(make_state: Any, read_state: Any, write: Any, tmp_path: Path, optimizer: Any) -> None:
-    """Two rounds, so that the memory is read back as well."""
+def test_files_equal_the_slow_steps(
+    make_state: Any, read_state: Any, write: Any, tmp_path: Path, optimizer: Any
+) -> None:
+    """Two rounds, so that the memory is read back as well; buffers are the average's."""
     states = [make_state(seed) for seed in range(3)]
     paths = [write(f"m{index}", state) for index, state in enumerate(states)]
-    kept = [{name: array.copy() for name, array in state.items()} for state in states]
     step_files(optimizer, paths[0], paths[1], None, tmp_path / "one", tmp_path / "memory")
     step_files(optimizer, tmp_path / "one", paths[2], tmp_path / "memory", tmp_path / "two", tmp_path / "memory2")
-    first = step(optimizer, states[0], states[1], buffers=BUFFERS)
-    second = step(optimizer, first.state, states[2], first.momentum, first.second or None, BUFFERS)
-    for path, state in ((tmp_path / "one", first.state), (tmp_path / "two", second.state)):
-        assert {name: array.tobytes() for name, array in read_state(path).items()} == {
-            name: array.tobytes() for name, array in state.items()
-        }
-    memory = read_state(tmp_path / "memory2")
-    for name, array in second.momentum.items():
-        assert memory[server_optim.MOMENTUM + name].tobytes() == array.tobytes()
-    for name, array in second.second.items():
-        assert memory[server_optim.SECOND + name].tobytes() == array.tobytes()
-    assert len(memory) == len(second.momentum) + len(second.second)
-    for before, after in zip(kept, states, strict=True):
-        assert all((before[name] == after[name]).all() for name in before)
+    made, memory = read_state(tmp_path / "two"), read_state(tmp_path / "memory2")
+    prefixes = [server_optim.MOMENTUM] + [server_optim.SECOND] * isinstance(optimizer, Adaptive)
+    assert list(memory) == [prefix + name for prefix in prefixes for name in PARAMETERS]
+    first = 0.0 if isinstance(optimizer, Momentum) else optimizer.tau**2
+    for name in PARAMETERS:
+        for place in (0, -1):
+            old, average, newest = (float(state[name].ravel()[place]) for state in states)
+            theta, *kept = slow(optimizer, old, average, 0.0, first)
+            expected = slow(optimizer, theta, newest, *kept, *[0.0] * (2 - len(kept)))
+            found = [made[name].ravel()[place], *(memory[prefix + name].ravel()[place] for prefix in prefixes)]
+            assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    for name in BUFFERS:
+        assert made[name].tobytes() == states[2][name].tobytes()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_change_keeps_the_model(
+    make_state: Any, write: Any, read_state: Any, tmp_path: Path, optimizer: Any
+) -> None:
+    model = make_state(3)
+    step_files(optimizer, *[write("model", model)] * 2, None, tmp_path / "out", tmp_path / "memory")
+    made = read_state(tmp_path / "out")
+    for name, array in model.items():
+        np.testing.assert_allclose(made[name], array, rtol=1e-7)
 
 
 def test_a_memory_of_another_model_is_refused(make_state: Any, write: Any, tmp_path: Path) -> None:
@@ -108,23 +128,35 @@ def test_a_memory_of_another_model_is_refused(make_state: Any, write: Any, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("make", "code"),
+    ("optimizer", "previous", "average", "code"),
     [
-        (lambda: Momentum(1.0), "bad_option"),
-        (lambda: Momentum(-0.1), "bad_option"),
-        (lambda: Momentum(0.5, 0.0), "bad_option"),
-        (lambda: Momentum(0.5, form="nesterov"), "bad_option"),  # type: ignore[arg-type]
-        (lambda: Adaptive("sgd"), "bad_option"),  # type: ignore[arg-type]
-        (lambda: Adaptive(tau=0.0), "bad_option"),
-        (lambda: step(Momentum(), one(1.0), {"v": np.zeros(1)}), "schema_mismatch"),
-        (lambda: step(Momentum(), one(1.0), one(1.0, np.float32)), "schema_mismatch"),
-        (lambda: step(Momentum(), one(1.0), one(np.nan)), "non_finite"),
-        (lambda: step(Momentum(), one(1.0), one(1.0), {}), "schema_mismatch"),
-        (lambda: step(Momentum(0.5, 2.0), one(-6e4, np.float16), one(6e4, np.float16)), "non_finite"),
-        (lambda: step(Momentum(), one(1.0), one(np.inf), buffers=frozenset({"w"})), "non_finite"),
+        (Momentum(), {"w": np.ones(1)}, {"v": np.ones(1)}, "schema_mismatch"),
+        (Momentum(), {"w": np.ones(1)}, {"w": np.ones(1), "v": np.ones(1)}, "schema_mismatch"),
+        (Momentum(), {"w": np.ones(1)}, {"w": np.float32([1.0])}, "schema_mismatch"),
+        (Momentum(), {"w": np.ones(1)}, {"w": np.array([np.nan])}, "non_finite"),
+        (Momentum(0.5, 2.0), {"w": np.float16([-6e4])}, {"w": np.float16([6e4])}, "non_finite"),
+        (Momentum(), {"bn.running_var": np.ones(1)}, {"bn.running_var": np.array([np.inf])}, "non_finite"),
     ],
 )
-def test_refusals(make: Any, code: str) -> None:
+def test_files_are_refused(optimizer: Any, previous: Any, average: Any, code: str, write: Any, tmp_path: Path) -> None:
+    paths = write("previous", previous), write("average", average)
+    with pytest.raises(PartError) as caught:
+        step_files(optimizer, *paths, None, tmp_path / "out", tmp_path / "memory")
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Momentum(1.0),
+        lambda: Momentum(-0.1),
+        lambda: Momentum(0.5, 0.0),
+        lambda: Momentum(0.5, form="nesterov"),  # type: ignore[arg-type]
+        lambda: Adaptive("sgd"),  # type: ignore[arg-type]
+        lambda: Adaptive(tau=0.0),
+    ],
+)
+def test_options_are_refused(make: Any) -> None:
     with pytest.raises(PartError) as caught:
         make()
-    assert caught.value.code == code
+    assert caught.value.code == "bad_option"

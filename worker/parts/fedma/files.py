@@ -5,11 +5,10 @@ from pathlib import Path
 
 from contract.chains import Chain
 from contract.tensors import Array, Header, TensorError, TensorFile, compare
-from worker.parts.blocks import model_writer, narrow
+from worker.parts.blocks import Source, model_writer, narrow
 from worker.parts.errors import PartError
 from worker.parts.fedma.matching import Prior
 from worker.parts.fedma.networks import Order, fuse_layers
-from worker.parts.fuse import Source
 
 
 def fuse_files(
