@@ -61,8 +61,8 @@ class Binary:
             kept = self.memory.get(FEEDBACK + name) if self.error_feedback else None
             fits = kept is not None and kept.shape == weight.shape
             rounded = lowbit.binarize(values, kept.numpy() if kept is not None and fits else None)
-            tensors[f"bits.{name}"] = torch.from_numpy(lowbit.pack(rounded.binary))
-            tensors[f"scale.{name}"] = torch.from_numpy(rounded.scale.astype("float32"))
+            tensors[updates.BITS + name] = torch.from_numpy(lowbit.pack(rounded.binary))
+            tensors[updates.SCALE + name] = torch.from_numpy(rounded.scale.astype("float32"))
             if self.error_feedback:
                 memory[FEEDBACK + name] = torch.from_numpy(rounded.memory.astype("float32"))
         return tensors, memory

@@ -16,7 +16,8 @@ from client_sdk.precision import Binary
 from client_sdk.privacy import PrivateSteps, Spent
 from contract import updates
 from contract.errors import RuleError
-from contract.local import DsFlObjective, LocalPlan
+from contract.layout import layout
+from contract.local import LocalPlan
 from contract.nn import codec
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
@@ -30,7 +31,7 @@ class LocalResult:
     Attributes:
         loss, accuracy: means over the last epoch, while it was training; the loss is that of the data, without
             penalties of the weights.
-        tensors: the update's tensors on the CPU, exactly those of `contract.updates.layout` and in its order.
+        tensors: the update's tensors on the CPU, exactly those of `contract.layout.layout` and in its order.
         memory: what the method keeps on the device for its next round, if the update counts.
         control_reset: SCAFFOLD's control variate was lost and started at zeros again.
         spent: the privacy that this round costs, with DP-SGD.
@@ -133,10 +134,10 @@ def train_local(
 
 def _layout(work: Work, classes: int) -> list[str]:
     public = work.extras.get(updates.PUBLIC)
-    if public is None and isinstance(work.plan.objective, DsFlObjective):
+    if public is None and updates.PUBLIC in work.plan.objective.declares.reads:
         raise UnexpectedAnswer(f"extras.{updates.PUBLIC}: the public set did not come; tell the operator")
     try:
-        return list(updates.layout(work.plan, work.base, classes, None if public is None else _header(public)))
+        return list(layout(work.plan, work.base, classes, None if public is None else _header(public)))
     except TensorError as error:
         raise ModelMismatch(f"model: {error.detail}") from error
 

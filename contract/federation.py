@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from contract.groups import copies
-from contract.local import FedTgpObjective, LocalPlan
+from contract.local import LocalPlan
 from contract.recipes.checks import runs_ahead
 from contract.recipes.parts import Data, GroupsRandom
 from contract.recipes.recipe import Recipe
@@ -31,12 +31,12 @@ class FederationConfig(BaseModel):
 
     @property
     def runs_networks(self) -> bool:
-        """Whether fusing a round runs a network: to distil, to judge, to measure, to train FedTGP's prototypes."""
+        """Whether fusing a round runs a network: to distil, to judge, to measure, or for what devices are sent."""
         return (
             self.recipe.needs_networks
             or self.datasets.test is not None
             or self.rounds.gate is not None
-            or isinstance(self.local.objective, FedTgpObjective)
+            or "networks" in self.local.objective.needs
         )
 
     @property

@@ -1,8 +1,26 @@
 """What a client runs in one round: objective, optimiser, epochs. The values travel in the assignment."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner
+from contract.tensors import Header
+from contract.updates import (
+    CLASS_COUNTS,
+    CLASS_MEANS,
+    CONTROL,
+    CONTROL_EXTRA,
+    PREDICTIONS,
+    PROTOTYPES,
+    PUBLIC,
+    TARGETS,
+    TEACHER,
+    Layout,
+    features_of,
+    parameters,
+    public_samples,
+)
 
 LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
@@ -15,11 +33,17 @@ CLIP = 1e-6
 Beta = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
-class _Plan(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class OptimizerChoice(Choice):
+    """How weights move."""
+
+    slot = "optimizer"
+
+    if TYPE_CHECKING:  # each of them has these
+        lr: LearningRate
+        weight_decay: float
 
 
-class Sgd(_Plan):
+class Sgd(OptimizerChoice):
     """Plain or momentum stochastic gradient descent."""
 
     kind: Literal["sgd"] = "sgd"
@@ -28,7 +52,7 @@ class Sgd(_Plan):
     weight_decay: float = Field(0.0, ge=0, le=1)
 
 
-class Adam(_Plan):
+class Adam(OptimizerChoice):
     """Adam with PyTorch's epsilon."""
 
     kind: Literal["adam"] = "adam"
@@ -37,31 +61,92 @@ class Adam(_Plan):
     weight_decay: float = Field(0.0, ge=0, le=1)
 
 
-Optimizer = Annotated[Sgd | Adam, Field(discriminator="kind")]
+Optimizer = Annotated[OptimizerChoice, ONE_OF]
 
 
-class SgdObjective(_Plan):
-    """Cross-entropy on the device's own labels, nothing else (FedAvg)."""
+# objective: what a device minimises on its own data
+class ClientObjective(Choice):
+    """What a device minimises on its own data, and what it sends beside the weights, or instead of them."""
+
+    slot = "local.objective"
+    sends_weights: ClassVar[bool] = True
+
+    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+        """Return the tensors that an update has beside the weights, in file order; arguments as `contract.layout`'s.
+
+        Raises:
+            TensorError: the model or the public set is not what the objective needs.
+        """
+        return {}
+
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse a plan that this objective does not go with.
+
+        Raises:
+            ValueError: names the field, says why, and what to do.
+        """
+
+
+class SgdObjective(ClientObjective):
+    """Cross-entropy on the device's own labels, nothing else."""
+
+    declares = Declares(source="FedAvg")
 
     kind: Literal["sgd"] = "sgd"
 
 
-class FedProxObjective(_Plan):
-    """Cross-entropy plus mu/2 times the squared distance to the model as it was sent (FedProx; FedDF App. B)."""
+class FedProxObjective(ClientObjective):
+    """Cross-entropy plus mu/2 times the squared distance to the model as it was sent."""
+
+    declares = Declares(source="FedProx; FedDF App. B")
 
     kind: Literal["fedprox"] = "fedprox"
     mu: float = Field(0.001, ge=0, le=10, description="weight of the proximal term; FedGO E.2 found 0.001 best")
 
 
-class ScaffoldObjective(_Plan):
-    """Steps corrected by control variates that stay on the device (SCAFFOLD, Alg. 1)."""
+class ScaffoldObjective(ClientObjective):
+    """Steps corrected by control variates that stay on the device."""
+
+    declares = Declares(
+        source="SCAFFOLD, Alg. 1",
+        reads=(CONTROL_EXTRA,),
+        partner=Partner(
+            "scaffold", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'"
+        ),
+    )
 
     kind: Literal["scaffold"] = "scaffold"
     option: Literal[1, 2] = Field(2, description="1: gradient at the sent model; 2: from the steps taken; needs SGD")
 
+    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+        """The change of the control variate, by parameter."""
+        return {CONTROL + name: ("F32", base.tensors[name].shape) for name in parameters(base)}
 
-class FedGkdObjective(_Plan):
-    """Cross-entropy plus gamma/2 tau^2 KL to the mean of the last global models (FedGKD); off in the first round."""
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse what would hide the gradient, and noise that does not reach the control variates."""
+        if self.option == 2:
+            plain = isinstance(plan.optimizer, Sgd) and not plan.optimizer.momentum and not plan.optimizer.weight_decay
+            if not plain or plan.clip_norm is not None:
+                raise ValueError(
+                    "objective: SCAFFOLD's option 2 reads the gradient off the steps, which plain SGD alone allows; "
+                    "take optimizer sgd without momentum, weight decay and clip_norm, or option 1"
+                )
+        if plan.privacy is not None:
+            raise ValueError("privacy: control variates are sent without noise; do not combine them with DP-SGD")
+
+
+GLOBAL = Carried("global", follows="model", each_round=True)
+SENT_TEACHER = Carried(TEACHER, follows="model", sent=True)
+
+
+class FedGkdObjective(ClientObjective):
+    """Cross-entropy plus gamma/2 tau^2 KL to the mean of the last global models; off in the first round."""
+
+    declares = Declares(
+        source="FedGKD",
+        carries=(GLOBAL, SENT_TEACHER),
+        reads=(TEACHER,),
+    )
 
     kind: Literal["fedgkd"] = "fedgkd"
     gamma: float = Field(0.001, ge=0, le=100, description="FedGO E.2")
@@ -69,65 +154,110 @@ class FedGkdObjective(_Plan):
     history: int = Field(5, ge=1, le=64, description="M, global models in the mean")
 
 
-class MoonObjective(_Plan):
-    """Cross-entropy plus a contrast of features with the global and the previous local model (MOON)."""
+class MoonObjective(ClientObjective):
+    """Cross-entropy plus a contrast of features with the global and the previous local model."""
+
+    declares = Declares(source="MOON", needs=frozenset({"features"}))
 
     kind: Literal["moon"] = "moon"
     mu: float = Field(1.0, ge=0, le=100)
     tau: float = Field(0.5, gt=0, le=100)
 
 
-class FedUvObjective(_Plan):
-    """Cross-entropy plus a spread of outputs and of features (FedUV)."""
+class FedUvObjective(ClientObjective):
+    """Cross-entropy plus a spread of outputs and of features."""
+
+    declares = Declares(source="FedUV", needs=frozenset({"features"}))
 
     kind: Literal["feduv"] = "feduv"
     std_weight: float = Field(2.5, ge=0, le=100)
     unif_weight: float = Field(0.5, ge=0, le=100)
 
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse differential privacy."""
+        if plan.privacy is not None:
+            raise ValueError("privacy: FedUV compares the samples of a batch, so no sample's share can be bounded")
 
-class FedTgpObjective(_Plan):
-    """Cross-entropy plus lambda MSE of features to the server's trained prototypes of the classes (FedTGP)."""
+
+TGP = Carried("tgp", follows="round")
+SENT_PROTOTYPES = Carried(PROTOTYPES, follows="round", sent=True)
+
+
+class FedTgpObjective(ClientObjective):
+    """Cross-entropy plus lambda MSE of features to the server's trained prototypes of the classes."""
+
+    declares = Declares(
+        source="FedTGP",
+        needs=frozenset({"features", "networks"}),
+        carries=(TGP, SENT_PROTOTYPES),
+        reads=(PROTOTYPES,),
+    )
 
     kind: Literal["fedtgp"] = "fedtgp"
     weight: float = Field(0.001, ge=0, le=100, description="lambda")
 
+    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+        """The means of the device's features, and of how many samples."""
+        return {CLASS_MEANS: ("F32", (num_classes, features_of(base))), CLASS_COUNTS: ("I64", (num_classes,))}
 
-class DsFlObjective(_Plan):
-    """Predictions on a public set are sent instead of weights; the server's targets on it are imitated (DS-FL).
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse noise that does not reach the class means."""
+        if plan.privacy is not None:
+            raise ValueError("privacy: FedTGP's class means are sent without noise; do not combine them with DP-SGD")
+
+
+SENT_PUBLIC = Carried(PUBLIC, follows="round", sent=True)
+SENT_TARGETS = Carried(TARGETS, follows="round", sent=True)
+
+
+class DsFlObjective(ClientObjective):
+    """Predictions on a public set are sent instead of weights; the server's targets on it are imitated.
 
     The device goes on from its own model. A round imitates the targets of the round before, if there are any, then
     trains on the device's own labels, then predicts.
     """
 
+    declares = Declares(
+        source="DS-FL",
+        carries=(SENT_PUBLIC, SENT_TARGETS),
+        reads=(PUBLIC, TARGETS),
+        partner=Partner(
+            "predictions", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'"
+        ),
+    )
+
+    sends_weights = False
+
     kind: Literal["ds_fl"] = "ds_fl"
     imitation_epochs: int = Field(5, ge=1, le=10_000, description="passes over the public set, with `optimizer`")
 
+    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+        """The predictions, of the public set's every sample."""
+        return {PREDICTIONS: ("F32", (public_samples(public), num_classes))}
 
-Objective = Annotated[
-    SgdObjective
-    | FedProxObjective
-    | ScaffoldObjective
-    | FedGkdObjective
-    | MoonObjective
-    | FedUvObjective
-    | FedTgpObjective
-    | DsFlObjective,
-    Field(discriminator="kind"),
-]
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse low precision, which is of weights."""
+        if plan.precision is not None:
+            raise ValueError("precision: DS-FL sends predictions, no weights that could be sent as bits; leave it out")
 
 
-SELF_CONTAINED = (SgdObjective, FedProxObjective, MoonObjective, FedUvObjective)
-"""Objectives that read nothing from the server but the model."""
+Objective = Annotated[ClientObjective, ONE_OF]
 
 
-class BinaryPrecision(_Plan):
+class PrecisionChoice(Choice):
+    """In how many bits weights are trained and sent."""
+
+    slot = "local.precision"
+
+
+class BinaryPrecision(PrecisionChoice):
     """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
 
     kind: Literal["binary"] = "binary"
     error_feedback: bool = Field(False, description="carry what rounding loses into the next round")
 
 
-class Privacy(_Plan):
+class Privacy(Options):
     """DP-SGD through Opacus: per-sample gradients clipped, noise added, the spent epsilon in the report."""
 
     noise_multiplier: float = Field(1.0, gt=0, le=1000)
@@ -135,7 +265,7 @@ class Privacy(_Plan):
     delta: float = Field(1e-5, gt=0, lt=1)
 
 
-class LocalPlan(_Plan):
+class LocalPlan(Options):
     """Local training of one round."""
 
     objective: Objective = SgdObjective()
@@ -148,25 +278,11 @@ class LocalPlan(_Plan):
 
     @model_validator(mode="after")
     def _possible(self) -> "LocalPlan":
-        if isinstance(self.objective, ScaffoldObjective) and self.objective.option == 2:
-            plain = isinstance(self.optimizer, Sgd) and not self.optimizer.momentum and not self.optimizer.weight_decay
-            if not plain or self.clip_norm is not None:
-                raise ValueError(
-                    "objective: SCAFFOLD's option 2 reads the gradient off the steps, which plain SGD alone allows; "
-                    "take optimizer sgd without momentum, weight decay and clip_norm, or option 1"
-                )
-        if self.precision is not None and isinstance(self.objective, DsFlObjective):
-            raise ValueError("precision: DS-FL sends predictions, no weights that could be sent as bits; leave it out")
-        if self.privacy is not None and isinstance(self.objective, ScaffoldObjective):
-            raise ValueError("privacy: control variates are sent without noise; do not combine them with DP-SGD")
-        if self.privacy is not None and isinstance(self.objective, FedTgpObjective):
-            raise ValueError("privacy: FedTGP's class means are sent without noise; do not combine them with DP-SGD")
-        if self.privacy is not None and isinstance(self.objective, FedUvObjective):
-            raise ValueError("privacy: FedUV compares the samples of a batch, so no sample's share can be bounded")
+        self.objective.check(self)
         return self
 
 
-class DiscriminatorPlan(_Plan):
+class DiscriminatorPlan(Options):
     """How a client trains its discriminator, once, before the first round (FedGO Alg. 3)."""
 
     architecture: str = "disc-cnn-digits"

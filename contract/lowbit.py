@@ -1,7 +1,7 @@
 """One bit a weight: binarisation, its packed form on the wire and back (FedDF 4.3, App. C.2). numpy only.
 
-A weight [out, ...] becomes ``scale[out] * sign(w)``. On the wire: ``bits.<name>``, U8 [(numel + 7) // 8], the signs in
-C order, eight a byte, lowest bit first, 1 for +; and ``scale.<name>``, F32 [out]. Bits after the last sign are 0.
+A weight [out, ...] becomes ``scale[out] * sign(w)``. On the wire: `BITS` + name, U8 [(numel + 7) // 8], the signs in
+C order, eight a byte, lowest bit first, 1 for +; and `SCALE` + name, F32 [out]. Bits after the last sign are 0.
 """
 
 import math
@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from contract.errors import RuleError
 from contract.tensors import DTYPES, Header, TensorFile, TensorWriter
-from contract.updates import MODEL_KEYS
+from contract.updates import BITS, MODEL_KEYS, SCALE
 
 Array = NDArray[Any]
-BITS, SCALE = "bits.", "scale."
 
 
 @dataclass(frozen=True)

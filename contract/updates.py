@@ -1,14 +1,11 @@
-"""What an update's file holds, beside or instead of the model's own tensors: both ends derive it from the local plan.
+"""Names on the wire: what an update's file holds beside a model's own tensors, and what devices are sent beside it.
 
-Plain training sends the model's tensors. SCAFFOLD adds ``control.<parameter>``, FedTGP ``class_means`` and
-``class_counts``, binary precision replaces a weight by ``bits.<weight>`` and ``scale.<weight>``. DS-FL sends nothing of
-the model but ``predictions``: probabilities of the classes for every sample of the public set.
+Each name stands here once. What an update must hold follows from the local plan: `contract.layout`.
 """
 
 import numpy as np
 
-from contract.local import BinaryPrecision, DsFlObjective, FedTgpObjective, LocalPlan, ScaffoldObjective
-from contract.tensors import BUFFERS_KEY, DTYPES, FLOATS, Header, TensorError, TensorFile, TensorInfo
+from contract.tensors import BUFFERS_KEY, FLOATS, Header, TensorError, TensorFile
 
 FEATURES_KEY = "potstill.features"
 """Metadata of a first model: the size d of its features, where the network has them."""
@@ -16,11 +13,29 @@ FEATURES_KEY = "potstill.features"
 MODEL_KEYS = (BUFFERS_KEY, FEATURES_KEY)
 """Metadata that belongs to a model and not to who made it: averages and students keep it."""
 
-PUBLIC, TARGETS = "public", "targets"
-"""DS-FL's extras: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
+# ------------------------------------------------------------------------------------------------- tensors of an update
+CONTROL = "control."
+"""Prefix of a control variate's tensors, F32, one for each parameter (SCAFFOLD): the change dc_i in an update."""
+
+CLASS_MEANS, CLASS_COUNTS = "class_means", "class_counts"
+"""Mean features of each class F32 [C, d], and how many samples they are of, I64 [C] (FedTGP)."""
+
+BITS, SCALE = "bits.", "scale."
+"""Prefixes of what stands for a binarised weight: its signs U8 [(numel + 7) // 8], its channels' scales F32 [out]."""
 
 PREDICTIONS = "predictions"
-"""The one tensor of DS-FL's update, F32 [P, C]."""
+"""The one tensor of an update that is no weights, F32 [P, C] (DS-FL)."""
+
+# ------------------------------------------------------------------------------------ what goes out beside the model
+SEND = "send."
+"""Prefix of what devices are sent, among what a federation keeps."""
+
+CONTROL_EXTRA, TEACHER, PROTOTYPES = "control", "teacher", "prototypes"
+"""The server's control variate by parameter (SCAFFOLD); the mean of the last global models (FedGKD); the classes'
+prototypes, tensor ``prototypes`` F32 [C, d] (FedTGP)."""
+
+PUBLIC, TARGETS = "public", "targets"
+"""DS-FL's: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
 
 _LAST_LAYER = ("head.", "adapter.")
 """How `contract.nn.classifier.Classifier` names its last layer; in other networks it is the last weight."""
@@ -45,36 +60,6 @@ def binary_weights(base: Header) -> list[str]:
     """
     weights = [name for name in parameters(base) if len(base.tensors[name].shape) >= 2]
     return [name for name in weights[1:-1] if not name.startswith(_LAST_LAYER)]
-
-
-def layout(plan: LocalPlan, base: Header, num_classes: int, public: Header | None = None) -> Layout:
-    """Return name -> (dtype, shape) of the tensors of an update, in file order.
-
-    Args:
-        plan: what the client runs.
-        base: header of the model it starts from.
-        num_classes: C.
-        public: header of the public set's file, where the plan has one (DS-FL).
-
-    Raises:
-        TensorError: the objective sends features, and the model does not say how many it has; or predictions, and there
-            is no public set.
-    """
-    if isinstance(plan.objective, DsFlObjective):
-        return {PREDICTIONS: ("F32", (public_samples(public), num_classes))}
-    found: Layout = {name: (info.dtype, info.shape) for name, info in base.tensors.items()}
-    if isinstance(plan.precision, BinaryPrecision):
-        for name in binary_weights(base):
-            info = base.tensors[name]
-            del found[name]
-            found[f"bits.{name}"] = ("U8", ((info.numel + 7) // 8,))
-            found[f"scale.{name}"] = ("F32", (info.shape[0],))
-    if isinstance(plan.objective, ScaffoldObjective):
-        found |= {f"control.{name}": ("F32", base.tensors[name].shape) for name in parameters(base)}
-    if isinstance(plan.objective, FedTgpObjective):
-        found["class_means"] = ("F32", (num_classes, features_of(base)))
-        found["class_counts"] = ("I64", (num_classes,))
-    return found
 
 
 def features_of(base: Header) -> int:
@@ -123,13 +108,3 @@ def check_predictions(file: TensorFile) -> None:
                 "the softmax of the logits",
                 tensor=PREDICTIONS,
             )
-
-
-def manifest(plan: LocalPlan, base: Header, num_classes: int, public: Header | None = None) -> Header:
-    """Return the header that an update's tensors must match."""
-    tensors, end = {}, 0
-    for name, (dtype, shape) in layout(plan, base, num_classes, public).items():
-        info = TensorInfo(dtype, shape, 0, 0)
-        begin, end = end, end + info.numel * DTYPES[dtype].itemsize
-        tensors[name] = TensorInfo(dtype, shape, begin, end)
-    return Header(tensors, base.metadata)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contract.local import FedTgpObjective, LocalPlan
+from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
@@ -134,12 +134,12 @@ class RoundSpec(_Spec):
 
     @property
     def needs_networks(self) -> bool:
-        """Whether the job runs a network, and thus needs torch: to distil, to judge, to train FedTGP's prototypes."""
+        """Whether the job runs a network, and thus needs torch: to distil, to judge, or for what devices are sent."""
         return (
             self.recipe.needs_networks
             or self.datasets.test is not None
             or self.gate is not None
-            or isinstance(self.local.objective, FedTgpObjective)
+            or "networks" in self.local.objective.needs
         )
 
 
@@ -155,8 +155,8 @@ class JobResult(_Spec):
     models: dict[str, Path]
     state: dict[str, Path] | None = Field(
         None,
-        description="all that is kept for the next round, old files that stay included; names that start with 'send.' "
-        "go to the devices with the next assignment; null changes nothing",
+        description="all that is kept for the next round, old files that stay included; "
+        "what devices are sent among them; null changes nothing",
     )
     metrics: dict[str, Any] = Field(default_factory=dict)
     device: str = "cpu"

@@ -13,7 +13,8 @@ from torch.nn import functional
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
 from client_sdk.precision import Binary
-from contract.local import LocalPlan
+from contract.choices import Implementations
+from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
 from contract.tensors import Header, TensorError, TensorFile
 
@@ -134,6 +135,12 @@ class Method:
     def after(self, steps: int) -> Outcome:
         """Return what is sent and kept beside the weights, after the last of `steps` steps."""
         return Outcome()
+
+
+implements: Implementations[type[Method]] = Implementations()
+"""Which class of methods does what an objective says: ``@implements(FedProxObjective)`` above the class."""
+
+implements(SgdObjective)(Method)
 
 
 def remembered(module: nn.Module, memory: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:

@@ -5,12 +5,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
-from client_sdk.methods.base import Method, Outcome, Work, features_of
+from client_sdk.methods.base import Method, Outcome, Work, features_of, implements
 from client_sdk.objectives import fedtgp, feduv
 from contract import updates
-from contract.local import FedTgpObjective
+from contract.local import FedTgpObjective, FedUvObjective
 
 
+@implements(FedUvObjective)
 class FedUv(Method):
     """Spread outputs over the classes and features over their space, as if the data were not skewed."""
 
@@ -23,6 +24,7 @@ class FedUv(Method):
         return functional.cross_entropy(logits, labels) + spread.loss
 
 
+@implements(FedTgpObjective)
 class FedTgp(Method):
     """Draw features to the server's trained prototypes; send the means of this device's features per class."""
 
@@ -32,8 +34,8 @@ class FedTgp(Method):
         super().__init__(options, work)
         assert work.samples.task is not None
         self._shape = (work.samples.task.num_classes, updates.features_of(work.base))
-        found = work.extra("prototypes")
-        self._prototypes = None if found is None else found.get("prototypes", torch.empty(0))
+        found = work.extra(updates.PROTOTYPES)
+        self._prototypes = None if found is None else found.get(updates.PROTOTYPES, torch.empty(0))
         if self._prototypes is not None and tuple(self._prototypes.shape) != self._shape:
             raise UnexpectedAnswer(
                 f"extras.prototypes: tensor 'prototypes' has shape {list(self._prototypes.shape)}, expected "
@@ -64,4 +66,4 @@ class FedTgp(Method):
                 f"model: features(x) gives {found.means.shape[1]} values, and the federation's model has "
                 f"{self._shape[1]} features; use its architecture"
             )
-        return Outcome(tensors={"class_means": found.means, "class_counts": found.counts})
+        return Outcome(tensors={updates.CLASS_MEANS: found.means, updates.CLASS_COUNTS: found.counts})

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from client_sdk.data import cut
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
-from client_sdk.methods.base import Method, Outcome, Work, remembered
+from client_sdk.methods.base import Method, Outcome, Work, implements, remembered
 from client_sdk.objectives import ds_fl
 from contract.local import DsFlObjective
 from contract.nn import codec
@@ -17,6 +17,7 @@ from contract.updates import PREDICTIONS, PUBLIC, TARGETS
 OWN = "own."
 
 
+@implements(DsFlObjective)
 class DsFl(Method):
     """Go on from this device's own model: imitate the server's targets, train on the own labels, predict.
 

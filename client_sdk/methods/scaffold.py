@@ -7,16 +7,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.methods.base import Method, Outcome, Work
+from client_sdk.methods.base import Method, Outcome, Work, implements
 from client_sdk.objectives import scaffold
 from contract import updates
 from contract.local import ScaffoldObjective
 from contract.nn import codec
 from contract.seeds import derive_seed
 
-CONTROL = "control."
 
-
+@implements(ScaffoldObjective)
 class Scaffold(Method):
     """Control variates by name of the parameter, as float32; zeros for parameters that are not trained.
 
@@ -59,14 +58,14 @@ class Scaffold(Method):
             )
             new[name], delta[name] = found.new, found.delta_c
         return Outcome(
-            tensors={CONTROL + name: value for name, value in delta.items()},
-            memory={CONTROL + name: value for name, value in new.items()},
+            tensors={updates.CONTROL + name: value for name, value in delta.items()},
+            memory={updates.CONTROL + name: value for name, value in new.items()},
             control_reset=self._reset,
         )
 
     def _server_control(self) -> dict[str, Tensor]:
         """Return c, zeros before the first round is over."""
-        found = self.work.extra("control")
+        found = self.work.extra(updates.CONTROL_EXTRA)
         if found is None:
             return {name: torch.zeros(shape, device=self.work.device) for name, shape in self._shapes.items()}
         control = self._fitting(found, "")
@@ -75,7 +74,7 @@ class Scaffold(Method):
         return control
 
     def _own_control(self) -> dict[str, Tensor] | None:
-        return self._fitting(self.work.memory, CONTROL)
+        return self._fitting(self.work.memory, updates.CONTROL)
 
     def _fitting(self, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
         """Return one tensor per parameter, or None if any is missing or has another shape."""

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk import models
-from client_sdk.methods.base import Method, Outcome, Work, features_of, remembered
+from client_sdk.methods.base import Method, Outcome, Work, features_of, implements, remembered
 from client_sdk.objectives import fedgkd, moon
 from contract.local import FedGkdObjective, MoonObjective
 from contract.nn import codec
+from contract.updates import TEACHER
 
 PREVIOUS = "previous."
 
@@ -21,13 +22,14 @@ def frozen(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
+@implements(FedGkdObjective)
 class FedGkd(Method):
     """Learn from the mean of the last global models; in the first round there is none, and this is plain training."""
 
     def __init__(self, options: FedGkdObjective, work: Work):
         super().__init__(options, work)
         self._teacher: nn.Module | None = None
-        path = work.extras.get("teacher")
+        path = work.extras.get(TEACHER)
         if path is not None:
             self._teacher = frozen(work.module)
             models.load(self._teacher, path)
@@ -42,6 +44,7 @@ class FedGkd(Method):
         return own + fedgkd.distance(logits, teacher, self.options.gamma, self.options.tau)
 
 
+@implements(MoonObjective)
 class Moon(Method):
     """Draw features to the global model's and away from this device's previous model's.
 

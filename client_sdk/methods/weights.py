@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from client_sdk.methods.base import Method, Work
+from client_sdk.methods.base import Method, Work, implements
 from client_sdk.objectives.fedprox import proximal
 from contract.local import FedProxObjective
 
 
+@implements(FedProxObjective)
 class FedProx(Method):
     """Stay near the model as it was sent; under low precision this is about the float weights."""
 

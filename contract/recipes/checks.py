@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.local import SELF_CONTAINED, DsFlObjective, LocalPlan, ScaffoldObjective
+from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
@@ -17,7 +17,7 @@ def runs_ahead(recipe: Recipe, local: LocalPlan) -> bool:
     groups, distil = recipe.groups, recipe.distil
     if not isinstance(groups, parts.GroupsRandom) or not groups.overlap or distil is None:
         return False
-    return isinstance(distil.students, parts.StudentsMain) and isinstance(local.objective, SELF_CONTAINED)
+    return isinstance(distil.students, parts.StudentsMain) and not local.objective.declares.reads
 
 
 def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
@@ -26,18 +26,15 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
     Raises:
         RecipeError: names the part and the remedy.
     """
-    fuses, corrects = isinstance(recipe.fuse, parts.FuseScaffold), isinstance(local.objective, ScaffoldObjective)
-    if fuses and not corrects:
-        raise RecipeError("fuse", "scaffold moves control variates that only the objective 'scaffold' sends; set local")
-    if corrects and not fuses:
-        raise RecipeError("fuse", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'")
-    if fuses and local.precision is not None:
-        raise RecipeError("fuse", "scaffold needs the exact change of every weight; leave local.precision out")
-    predicts = isinstance(local.objective, DsFlObjective)
-    if recipe.sends_predictions and not predicts:
-        raise RecipeError("fuse", "'predictions' are sent by the objective 'ds_fl' alone; set local")
-    if predicts and not recipe.sends_predictions:
-        raise RecipeError("fuse", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'")
+    fuse, objective = recipe.fuse, local.objective
+    for choice, other in ((fuse, objective), (objective, fuse)):
+        partner = choice.declares.partner
+        if partner is not None and other.kind != partner.kind:
+            raise RecipeError("fuse", partner.missing)
+    try:
+        fuse.check_local(local)
+    except ValueError as error:
+        raise RecipeError("fuse", str(error)) from None
 
 
 def check_with_data(
@@ -92,10 +89,10 @@ def check_with_rounds(recipe: Recipe, min_updates: int) -> None:
     Raises:
         RecipeError: names the part and the remedy.
     """
-    if isinstance(recipe.fuse, parts.FuseKrum):
-        needed = max(2 * recipe.fuse.byzantine + 3, recipe.fuse.keep)
-        if min_updates < needed:
-            raise RecipeError("fuse", f"krum needs {needed} updates of every model; set rounds.min_updates to that")
+    needed = recipe.fuse.least_updates
+    if min_updates < needed:
+        what = f"{recipe.fuse.kind} needs {needed} updates of every model"
+        raise RecipeError("fuse", f"{what}; set rounds.min_updates to that")
 
 
 def _check_sets(recipe: Recipe, has_validation: bool, has_unlabeled: bool) -> None:

@@ -1,17 +1,17 @@
 """A recipe: the whole composition of parts that fuses a round. It travels as JSON and is stored with its models."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from contract.choices import Choice, Need, Options, choices_of, kind_of, walk
 from contract.local import Link
 from contract.recipes import parts
 
 
-class Distillation(BaseModel):
+class Distillation(Options):
     """The part of a recipe that runs networks: teachers label server data, students learn from the labels."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     members: parts.Members = parts.MembersClients()
     weigh: parts.Weigh = parts.WeighUniform()
@@ -22,13 +22,11 @@ class Distillation(BaseModel):
     schedule: parts.Schedule = parts.Schedule(epochs=10)
 
 
-class Recipe(BaseModel):
+class Recipe(Options):
     """How a round becomes the next global model.
 
     `distil` is null for recipes that only average, `discriminators` where nothing reads them or their generator.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,63}$", examples=["fedgo"])
     selection: Literal["uniform", "samples"] = Field(
@@ -41,26 +39,31 @@ class Recipe(BaseModel):
     discriminators: parts.Discriminators | None = None
 
     @property
+    def needs(self) -> frozenset[Need]:
+        """What its choices cannot do without."""
+        return frozenset(need for choice in walk(self) for need in choice.needs)
+
+    @property
     def needs_networks(self) -> bool:
         """Whether fusing a round runs a network, and thus needs torch and registered architectures."""
-        return self.distil is not None or self.drop_worst is not None
+        return self.distil is not None or self.drop_worst is not None or "networks" in self.needs
 
     @property
     def sends_predictions(self) -> bool:
         """Whether devices send predictions on the server set, whose inputs they are given, instead of weights."""
-        return isinstance(self.fuse, parts.FusePredictions)
+        return not self.fuse.averages
 
     @property
     def reads_scores(self) -> bool:
         """Whether a weighting reads discriminators."""
-        return self.distil is not None and bool({"odds", "dafkd"} & set(weighting_kinds(self.distil.weigh)))
+        return "scores" in self.needs
 
     @property
     def needs_unlabeled(self) -> bool:
         """Whether the unlabelled server set is read: by teachers and students, or to train the generator."""
         distil, stage = self.distil, self.discriminators
-        labels = distil is not None and distil.students.kind != "none" and distil.data.kind == "unlabeled"
-        return labels or (stage is not None and stage.generator.kind == "wgan_gp")
+        labels = distil is not None and distil.students.learns and "unlabeled" in distil.data.needs
+        return labels or (stage is not None and "unlabeled" in stage.generator.needs)
 
     @model_validator(mode="after")
     def _mixture_is_possible(self) -> "Recipe":
@@ -79,20 +82,22 @@ class Recipe(BaseModel):
         return self
 
 
-def weighting_kinds(weigh: parts.Weigh) -> list[str]:
-    """Return the kinds of a weighting's factors; a single weighting is its own factor."""
-    return [factor.kind for factor in weigh.factors] if isinstance(weigh, parts.WeighProduct) else [weigh.kind]
+def _factors(recipe: Recipe) -> Sequence[parts.WeighChoice]:
+    return () if recipe.distil is None else recipe.distil.weigh.factors_of
 
 
-def _factors(recipe: Recipe) -> tuple[parts.Weigh, ...]:
-    weigh = recipe.distil.weigh if recipe.distil else None
-    return () if weigh is None else weigh.factors if isinstance(weigh, parts.WeighProduct) else (weigh,)
+def _kinds(slot: type[Choice], need: Need) -> str:
+    """Return the choices of a slot that need something, in words."""
+    return " and ".join(
+        sorted((kind_of(each) for each in choices_of(slot) if need in each.declares.needs), reverse=True)
+    )
 
 
 def _check_discriminators(recipe: Recipe) -> None:
-    generated = recipe.distil is not None and recipe.distil.data.kind == "generated"
+    generated = recipe.distil is not None and "generator" in recipe.distil.data.needs
     if recipe.reads_scores and recipe.discriminators is None:
-        raise ValueError("distil.weigh: odds and dafkd read discriminators; add the part 'discriminators'")
+        readers = _kinds(parts.WeighChoice, "scores")
+        raise ValueError(f"distil.weigh: {readers} read discriminators; add the part 'discriminators'")
     if generated and recipe.discriminators is None:
         raise ValueError("distil.data: generated data need a generator; add the part 'discriminators'")
     if recipe.discriminators is not None and not recipe.reads_scores and not generated:
@@ -144,9 +149,10 @@ def _check_members(recipe: Recipe) -> None:
     distil = recipe.distil
     if distil is None:
         return
-    if recipe.reads_scores and distil.members.kind != "clients":
-        raise ValueError("distil.weigh: odds and dafkd weigh clients; set distil.members to 'clients'")
-    if "samples" in weighting_kinds(distil.weigh) and distil.members.kind != "clients":
+    if distil.weigh.counts_clients and distil.members.kind != "clients":
+        if recipe.reads_scores:
+            readers = _kinds(parts.WeighChoice, "scores")
+            raise ValueError(f"distil.weigh: {readers} weigh clients; set distil.members to 'clients'")
         raise ValueError("distil.weigh: 'samples' counts clients' samples; set distil.members to 'clients'")
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")

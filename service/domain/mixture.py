@@ -9,7 +9,7 @@ from contract.federation import SERVER, FederationConfig
 from contract.local import LocalPlan
 from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
-from contract.recipes.parts import Discriminators, GeneratorImported, GroupsRandom
+from contract.recipes.parts import Discriminators, GeneratorTrained, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
@@ -118,7 +118,7 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     if task.input.dtype != "float32":
         raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
     _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
-    if not isinstance(generator, GeneratorImported):
+    if isinstance(generator, GeneratorTrained):
         critic = f"{field}.generator.critic_architecture"
         _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
     try:
@@ -132,7 +132,7 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
 def _check_outputs(recipe: Recipe, stage: Discriminators) -> None:
     """Refuse a discriminator that ends in a probability where a raw score is read, and the other way round."""
     generator, plan, link = stage.generator, stage.plan, discriminator_link(recipe)
-    if not isinstance(generator, GeneratorImported):
+    if isinstance(generator, GeneratorTrained):
         critic = architectures.output_of(generator.critic_architecture, generator.critic_options)
         if critic != "score":
             raise invalid_field(

@@ -1,6 +1,5 @@
 """Every objective's whole wiring, against gradients by finite differences of losses written out in numpy."""
 
-import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from client_sdk import data, methods
+from client_sdk import data
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer
+from client_sdk.methods import base
 from client_sdk.training import LocalResult, train_local
-from contract import local, updates
+from contract import local
+from contract.choices import choices_of
+from contract.layout import layout
 from contract.local import LocalPlan, Sgd
 from contract.nn import codec
 from contract.tensors import DTYPES, Header
+from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 
 CPU = torch.device("cpu")
@@ -129,7 +132,7 @@ def samples(x: Array = X, y: Array = Y) -> data.Samples:
 
 def base_of(module: nn.Module, features: int = 3) -> Header:
     header = codec.manifest(module)
-    return Header(header.tensors, header.metadata | {updates.FEATURES_KEY: str(features)})
+    return Header(header.tensors, header.metadata | {FEATURES_KEY: str(features)})
 
 
 def train(objective: Any, module: nn.Module | None = None, *, steps: int = 3, **options: Any) -> LocalResult:
@@ -165,10 +168,9 @@ CASES: list[tuple[Any, Callable[[Array], float]]] = [
 
 
 def test_every_objective_of_the_contract_has_a_method_and_a_case_here() -> None:
-    union = typing.get_args(typing.get_args(local.Objective)[0])
-    kinds = {model.model_fields["kind"].default for model in union}
-    elsewhere = {"ds_fl"}  # sends no weights: see test_predictions.py
-    assert set(methods.METHODS) == kinds == {objective.kind for objective, _ in CASES} | elsewhere
+    found = set(choices_of(local.ClientObjective))
+    elsewhere = {each for each in found if not each.sends_weights}  # see test_predictions.py
+    assert base.implements.known() == found == {type(objective) for objective, _ in CASES} | elsewhere
 
 
 @pytest.mark.parametrize(("objective", "extra"), CASES, ids=lambda value: getattr(value, "kind", ""))
@@ -373,6 +375,6 @@ def test_an_update_holds_exactly_the_layout_of_its_plan_in_order(objective: Any,
     plan = LocalPlan(objective=objective, optimizer=Sgd(lr=LR), precision=precision)
     result = train_local(Deep(), samples(), plan, seed=0, device=CPU, base=base_of(Deep()))
     arrays = codec.state_arrays(result.tensors)
-    expected = updates.layout(plan, base_of(Deep()), 2)
+    expected = layout(plan, base_of(Deep()), 2)
     assert list(arrays) == list(expected)
     assert {n: (a.dtype, a.shape) for n, a in arrays.items()} == {n: (DTYPES[d], s) for n, (d, s) in expected.items()}

@@ -12,10 +12,10 @@ import torch
 from client_sdk import errors
 from client_sdk.memory import Memory
 from client_sdk.reports import RunReport
+from contract.layout import layout
 from contract.local import LocalPlan
 from contract.nn import codec
 from contract.tensors import TensorFile, parse_header
-from contract.updates import layout
 from contract.wire.problems import KINDS, TYPE_PREFIX
 
 Run = Callable[..., RunReport]

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import settings
 
 from contract import groups, lowbit
+from contract.layout import manifest
 from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.seeds import derive_seed
 from contract.tensors import DTYPES, FLOATS, TensorFile, write_file
-from contract.updates import binary_weights, manifest
+from contract.updates import binary_weights
 from contract.wire.federations import Task
 from worker.pipeline import run
 from worker.specs import (

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from contract.tensors import Header, TensorInfo, TensorWriter
+from contract.updates import CONTROL
 from worker.parts.arrays import Float, option
 from worker.parts.blocks import (
     Readers,
@@ -25,9 +26,6 @@ from worker.parts.blocks import (
 )
 from worker.parts.errors import PartError
 from worker.parts.fuse import contributors, named, ordered, shares
-
-CONTROL = "control."
-"""Prefix of the control variates' tensors, in an update (dc_i) and in the server's file (c)."""
 
 _Infos = dict[str, tuple[str, tuple[int, ...]]]
 

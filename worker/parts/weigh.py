@@ -15,6 +15,7 @@ from contract.local import CLIP
 from contract.recipes import parts
 from worker.parts import arrays
 from worker.parts.errors import PartError
+from worker.registry import implements
 
 Float = NDArray[np.float64]
 
@@ -247,26 +248,51 @@ def log_weights(weigh: parts.Weigh, num_samples: int, logits: Float, scores: Flo
     Raises:
         PartError: non_finite; bad_option when scores are needed and missing.
     """
-    return LOG_WEIGHTS[type(weigh)](weigh, num_samples, logits, scores)
+    rule: LogWeights = implements.of(weigh)
+    return rule(weigh, num_samples, logits, scores)
 
 
-def _needed(weigh: parts.WeighDafkd | parts.WeighOdds, scores: Float | None) -> Float:
+LogWeights = Callable[[Any, int, Float, Float | None], Float]
+"""(choice, n_k, logits [B, C], scores [B] or None) -> log weights [B]."""
+
+
+def _needed(weigh: parts.WeighChoice, scores: Float | None) -> Float:
     if scores is None:
         raise PartError("bad_option", f"the weighting {weigh.kind!r} reads discriminator scores, and there are none")
     return scores
 
 
-def _log_product(weigh: parts.WeighProduct, num_samples: int, logits: Float, scores: Float | None) -> Float:
+@implements(parts.WeighUniform)
+def _uniform(_: parts.WeighUniform, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return np.zeros(len(logits))
+
+
+@implements(parts.WeighSamples)
+def _samples(_: parts.WeighSamples, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return np.full(len(logits), np.log(num_samples))
+
+
+@implements(parts.WeighVariance)
+def _variance(weigh: parts.WeighVariance, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return log_variance(logits, weigh.space)
+
+
+@implements(parts.WeighEntropy)
+def _entropy(weigh: parts.WeighEntropy, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return log_entropy_weight(logits, weigh.tau)
+
+
+@implements(parts.WeighDafkd)
+def _dafkd(weigh: parts.WeighDafkd, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return log_probability(_needed(weigh, scores))
+
+
+@implements(parts.WeighOdds)
+def _odds(weigh: parts.WeighOdds, num_samples: int, logits: Float, scores: Float | None) -> Float:
+    return np.asarray(np.log(num_samples) + log_odds(_needed(weigh, scores), weigh.link))
+
+
+@implements(parts.WeighProduct)
+def _product(weigh: parts.WeighProduct, num_samples: int, logits: Float, scores: Float | None) -> Float:
     """Sum the factors' logarithms; what each factor's weights are divided by is the same for all teachers."""
     return np.asarray(sum(log_weights(factor, num_samples, logits, scores) for factor in weigh.factors))
-
-
-LOG_WEIGHTS: dict[type, Callable[[Any, int, Float, Float | None], Float]] = {
-    parts.WeighUniform: lambda weigh, n, logits, scores: np.zeros(len(logits)),
-    parts.WeighSamples: lambda weigh, n, logits, scores: np.full(len(logits), np.log(n)),
-    parts.WeighVariance: lambda weigh, n, logits, scores: log_variance(logits, weigh.space),
-    parts.WeighEntropy: lambda weigh, n, logits, scores: log_entropy_weight(logits, weigh.tau),
-    parts.WeighDafkd: lambda weigh, n, logits, scores: log_probability(_needed(weigh, scores)),
-    parts.WeighOdds: lambda weigh, n, logits, scores: np.log(n) + log_odds(_needed(weigh, scores), weigh.link),
-    parts.WeighProduct: _log_product,
-}

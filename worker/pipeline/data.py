@@ -11,6 +11,7 @@ from contract.recipes import parts
 from contract.seeds import derive_seed
 from contract.wire.federations import Task
 from worker.pipeline.networks import read_inputs
+from worker.registry import implements
 from worker.specs import JobFailure
 
 Drawn = Callable[[Any, Task, Path | None, int], Tensor]
@@ -23,15 +24,18 @@ def server_set(choice: parts.Data, task: Task, unlabeled: Path | None, seed: int
     Raises:
         JobFailure: bad_option (no such data, or noise for token ids), schema_mismatch.
     """
-    return DATA[type(choice)](choice, task, unlabeled, seed)
+    draw: Drawn = implements.of(choice)
+    return draw(choice, task, unlabeled, seed)
 
 
+@implements(parts.DataUnlabeled)
 def _unlabeled(_: parts.DataUnlabeled, task: Task, path: Path | None, seed: int) -> Tensor:
     if path is None:
         raise JobFailure("bad_option", "the recipe distils, which needs an unlabelled data set: datasets.unlabeled")
     return read_inputs(path, task, "unlabeled")
 
 
+@implements(parts.DataGenerated)
 def _generated(choice: parts.DataGenerated, task: Task, path: Path | None, seed: int) -> Tensor:
     """The samples that the generator's job drew once for the whole federation (FedGO D2)."""
     if path is None:
@@ -42,19 +46,13 @@ def _generated(choice: parts.DataGenerated, task: Task, path: Path | None, seed:
     return inputs
 
 
+@implements(parts.DataNoise)
 def _noise(choice: parts.DataNoise, task: Task, path: Path | None, seed: int) -> Tensor:
     if task.input.dtype == "int64":
         raise JobFailure("bad_option", "noise is float32; token ids (int64) need an unlabelled data set")
     draw = torch.Generator().manual_seed(derive_seed(seed, "noise"))
     unit = torch.rand(choice.count, *task.input.shape, generator=draw)
     return unit * (choice.high - choice.low) + choice.low
-
-
-DATA: dict[type, Drawn] = {
-    parts.DataUnlabeled: _unlabeled,
-    parts.DataGenerated: _generated,
-    parts.DataNoise: _noise,
-}
 
 
 class Augmenter:

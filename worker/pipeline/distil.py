@@ -32,6 +32,7 @@ from worker.parts.schedules import Watch, batches_of, learning_rate, steps_of, s
 from worker.parts.swa import RunningMean
 from worker.pipeline.labels import Targets
 from worker.pipeline.networks import recalibrate
+from worker.registry import implements
 from worker.specs import JobFailure
 
 _CURVE_POINTS = 50
@@ -74,7 +75,7 @@ class Lesson:
     def batch_norm(self) -> str:
         """What becomes of running statistics: 'train', 'frozen' or 'recalibrate'."""
         students = self.distil.students
-        return "train" if isinstance(students, parts.StudentsNone) else students.batch_norm
+        return students.batch_norm if isinstance(students, parts.StudentsLearning) else "train"
 
     @property
     def keeps_statistics(self) -> bool:
@@ -90,25 +91,21 @@ class Lesson:
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
+@implements(parts.ObjectiveKl)
 def _kl(objective: parts.ObjectiveKl, student_logits: Tensor, targets: Targets) -> Tensor:
     return objectives.kl(student_logits, targets.logits, objective.temperature, objective.scale_t2)
 
 
+@implements(parts.ObjectiveSoftCe)
 def _soft_ce(_: parts.ObjectiveSoftCe, student_logits: Tensor, targets: Targets) -> Tensor:
     return objectives.soft_cross_entropy(student_logits, torch.softmax(targets.logits, dim=1))
 
 
+@implements(parts.ObjectiveFedEt)
 def _fedet(objective: parts.ObjectiveFedEt, student_logits: Tensor, targets: Targets) -> Tensor:
     assert targets.labels is not None  # the recipe pairs this objective with 'consensus'
     assert targets.diversity is not None
     return fedet.loss(student_logits, targets.labels, targets.diversity, objective.diversity)
-
-
-OBJECTIVES: dict[type, Callable[[Any, Tensor, Targets], Tensor]] = {
-    parts.ObjectiveKl: _kl,
-    parts.ObjectiveSoftCe: _soft_ce,
-    parts.ObjectiveFedEt: _fedet,
-}
 
 
 # ------------------------------------------------------------------------------------------------------------- training
@@ -369,7 +366,7 @@ def _one_step(student: nn.Module, optimizer: torch.optim.Optimizer, lesson: Less
     optimizer.zero_grad(set_to_none=True)
     objective = lesson.distil.objective
     logits = student(lesson.augment(lesson.inputs[batch]))
-    loss = OBJECTIVES[type(objective)](objective, logits, lesson.targets[batch])
+    loss: Tensor = implements.of(objective)(objective, logits, lesson.targets[batch])
     loss.backward()  # type: ignore[no-untyped-call]
     if lesson.distil.schedule.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(student.parameters(), lesson.distil.schedule.clip_norm)

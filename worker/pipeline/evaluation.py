@@ -5,7 +5,6 @@ from typing import Any
 
 from contract.architectures import find
 from contract.groups import is_main
-from contract.recipes import parts
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
 from worker.specs import NetworkRef
@@ -53,6 +52,6 @@ def _headline(job: Round) -> float:
     model: dict[str, Any] = job.metrics["model"]
     if SERVER in model["prototypes"] and job.spec.server_model is not None:
         return float(model["prototypes"][SERVER])
-    if distil is not None and isinstance(distil.students, parts.StudentsNone):
+    if distil is not None and not distil.students.learns:
         return float(job.metrics["ensemble"]["accuracy"])
     return float(model["accuracy"])

@@ -4,15 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contract.choices import Carried
 from contract.groups import copies, original
 from contract.recipes import parts
 from contract.tensors import Header
+from contract.updates import CONTROL
 from worker.parts import disco, robust, scaffold, server_optim
 from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 from worker.parts.fuse import average_files, shares
 from worker.pipeline.job import Round, Update, header_of
 from worker.pipeline.updates import rename_tensors
+from worker.registry import implements
 from worker.specs import JobFailure, RoundSpec
 
 Fuser = Callable[[Round, str, Any, Path], dict[str, float]]
@@ -27,15 +30,16 @@ def fuse(job: Round) -> None:
         JobFailure: bad_option, where the rule lacks what it reads.
     """
     choice = job.spec.recipe.fuse
-    if isinstance(choice, parts.FusePredictions):
-        return  # nothing came that could be averaged
+    if not choice.averages:
+        return
+    rule: Fuser = implements.of(choice)
     weights: dict[str, float] = {}
     what = "average" if job.spec.recipe.distil is not None else "model"
     with job.phases.phase("average", of=len(job.present)):
         for done, prototype in enumerate(job.present, start=1):
             target = job.file(what, prototype.name)
             try:
-                weights |= FUSE[type(choice)](job, prototype.name, choice, target)
+                weights |= rule(job, prototype.name, choice, target)
             except PartError as error:
                 raise PartError(error.code, f"model {prototype.name!r}: {error.detail}") from error
             job.averages[prototype.name] = target
@@ -67,15 +71,18 @@ def _header(job: Round, prototype: str) -> Header | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- means
+@implements(parts.FuseWeightedMean)
 def _weighted_mean(job: Round, prototype: str, _: parts.FuseWeightedMean, target: Path) -> dict[str, float]:
     return _average(job, prototype, _sources(job.updates[prototype]), target)
 
 
+@implements(parts.FuseUniformMean)
 def _uniform_mean(job: Round, prototype: str, _: parts.FuseUniformMean, target: Path) -> dict[str, float]:
     updates = job.updates[prototype]
     return _average(job, prototype, _sources(updates, {each.client: 1 for each in updates}), target)
 
 
+@implements(parts.FuseDisco)
 def _disco(job: Round, prototype: str, choice: parts.FuseDisco, target: Path) -> dict[str, float]:
     """FedDisco counts all tensors by its weights, buffers too, as the authors' code does."""
     updates = job.updates[prototype]
@@ -93,59 +100,63 @@ def _disco(job: Round, prototype: str, choice: parts.FuseDisco, target: Path) ->
 
 # ---------------------------------------------------------------------------------------------------- server optimisers
 def _server_step(
-    job: Round, prototype: str, optimizer: server_optim.Optimizer, memory: str, target: Path
+    job: Round, prototype: str, optimizer: server_optim.Optimizer, memory: Carried, target: Path
 ) -> dict[str, float]:
     mean = job.file("mean", prototype)
     counted = _average(job, prototype, _sources(job.updates[prototype]), mean)
-    name, kept = f"{memory}.{prototype}", job.file(memory, prototype)
+    name, kept = memory.named(prototype), job.file(memory.name, prototype)
     server_optim.step_files(optimizer, job.base(prototype), mean, job.state.get(name), target, kept)
     mean.unlink()
     job.state[name] = kept
     return counted
 
 
+@implements(parts.FuseMomentum)
 def _momentum(job: Round, prototype: str, choice: parts.FuseMomentum, target: Path) -> dict[str, float]:
     optimizer = server_optim.Momentum(choice.beta, choice.lr, choice.form)
-    return _server_step(job, prototype, optimizer, "velocity", target)
+    return _server_step(job, prototype, optimizer, parts.VELOCITY, target)
 
 
+@implements(parts.FuseAdam, parts.FuseYogi, parts.FuseAdagrad)
 def _adaptive(
     job: Round, prototype: str, choice: parts.FuseAdam | parts.FuseYogi | parts.FuseAdagrad, target: Path
 ) -> dict[str, float]:
     optimizer = server_optim.Adaptive(choice.kind, choice.lr, choice.beta1, choice.beta2, choice.tau)
-    return _server_step(job, prototype, optimizer, "adam", target)
+    return _server_step(job, prototype, optimizer, parts.MOMENTS, target)
 
 
+@implements(parts.FuseScaffold)
 def _scaffold(job: Round, prototype: str, choice: parts.FuseScaffold, target: Path) -> dict[str, float]:
     """Move x and c. All groups of a prototype share one c, so that it stays the mean of clients that change groups."""
     updates = job.updates[prototype]
     sources = [Source(each.client, each.sent, each.num_samples) for each in updates]
     owner = original(prototype)
-    control, kept = job.state.get(f"control.{owner}"), job.file("control", prototype)
+    name, kept = parts.CONTROL.named(owner), job.file("control", prototype)
     scaffold.server_step_files(
         sources,
         job.base(prototype),
-        control,
+        job.state.get(name),
         target,
         kept,
         clients_total=job.spec.clients_total,
         lr=choice.lr,
         n_weighted=choice.n_weighted,
     )
-    job.state[f"control.{owner}"] = kept
+    job.state[name] = kept
     sent = job.file("send-control", prototype)
-    prefix = scaffold.CONTROL
-    rename_tensors(kept, sent, {name.removeprefix(prefix): name for name in header_of(kept).tensors})
-    for name in group_of(job.spec, prototype):
-        job.state[f"send.control.{name}"] = sent
+    rename_tensors(kept, sent, {tensor.removeprefix(CONTROL): tensor for tensor in header_of(kept).tensors})
+    for model in group_of(job.spec, prototype):
+        job.state[parts.SENT_CONTROL.named(model)] = sent
     return _counted(sources if choice.n_weighted else [Source(each.name, each.path, 1) for each in sources])
 
 
 # --------------------------------------------------------------------------------------------------------------- robust
+@implements(parts.FuseMedian)
 def _median(job: Round, prototype: str, _: parts.FuseMedian, target: Path) -> dict[str, float]:
     return _robust(robust.median_files, job, prototype, target)
 
 
+@implements(parts.FuseTrimmedMean)
 def _trimmed_mean(job: Round, prototype: str, choice: parts.FuseTrimmedMean, target: Path) -> dict[str, float]:
     return _robust(robust.trimmed_mean_files, job, prototype, target, trim=choice.trim)
 
@@ -156,6 +167,7 @@ def _robust(rule: Callable[..., Any], job: Round, prototype: str, target: Path, 
     return _counted(sources)
 
 
+@implements(parts.FuseKrum)
 def _krum(job: Round, prototype: str, choice: parts.FuseKrum, target: Path) -> dict[str, float]:
     sources = _sources(job.updates[prototype])
     base = _header(job, prototype)
@@ -163,6 +175,7 @@ def _krum(job: Round, prototype: str, choice: parts.FuseKrum, target: Path) -> d
     return {each.name: 1 / len(kept) if each.name in kept else 0.0 for each in sources}
 
 
+@implements(parts.FuseClippedMean)
 def _clipped_mean(job: Round, prototype: str, choice: parts.FuseClippedMean, target: Path) -> dict[str, float]:
     sources = _sources(job.updates[prototype])
     norms = job.metrics.setdefault("norms", {})
@@ -170,45 +183,21 @@ def _clipped_mean(job: Round, prototype: str, choice: parts.FuseClippedMean, tar
     return _counted(sources)
 
 
-def _nothing(job: Round, prototype: str, choice: parts.FusePredictions, target: Path) -> dict[str, float]:
-    raise JobFailure("bad_option", "predictions on the server set are no weights and cannot be averaged as such")
-
-
-FUSE: dict[type, Fuser] = {
-    parts.FuseWeightedMean: _weighted_mean,
-    parts.FuseUniformMean: _uniform_mean,
-    parts.FuseMomentum: _momentum,
-    parts.FuseAdam: _adaptive,
-    parts.FuseYogi: _adaptive,
-    parts.FuseAdagrad: _adaptive,
-    parts.FuseScaffold: _scaffold,
-    parts.FuseDisco: _disco,
-    parts.FuseMedian: _median,
-    parts.FuseTrimmedMean: _trimmed_mean,
-    parts.FuseKrum: _krum,
-    parts.FuseClippedMean: _clipped_mean,
-    parts.FusePredictions: _nothing,
-}
-
-
 # --------------------------------------------------------------------------------------------------------------- groups
+@implements(parts.GroupsPrototype)
 def _one_model(_: parts.GroupsPrototype, prototype: str) -> list[str]:
     return [prototype]
 
 
+@implements(parts.GroupsRandom)
 def _several_models(choice: parts.GroupsRandom, prototype: str) -> list[str]:
     return copies(prototype, choice.count)
 
 
-GROUPS: dict[type, Callable[[Any, str], list[str]]] = {
-    parts.GroupsPrototype: _one_model,
-    parts.GroupsRandom: _several_models,
-}
-
-
 def group_of(spec: RoundSpec, prototype: str) -> list[str]:
     """Return the models of the prototype that this one belongs to, the main one first."""
-    return GROUPS[type(spec.recipe.groups)](spec.recipe.groups, original(prototype))
+    models: Callable[[Any, str], list[str]] = implements.of(spec.recipe.groups)
+    return models(spec.recipe.groups, original(prototype))
 
 
 def check_groups(spec: RoundSpec) -> None:

@@ -22,6 +22,7 @@ from worker.pipeline.job import header_of
 from worker.pipeline.networks import BATCH, build_network, read_inputs
 from worker.pipeline.phases import Phases
 from worker.pipeline.updates import rename_tensors
+from worker.registry import implements
 from worker.specs import GeneratorSpec, JobFailure, NetworkRef
 
 
@@ -40,6 +41,11 @@ class Made:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
+Maker = Callable[[GeneratorSpec, Any, Phases, str, Checkpoints], "Made | Path"]
+"""(job, choice, phases, device, checkpoints) -> the generator, or a file of one that has rounds to go."""
+
+
+@implements(parts.GeneratorWganGp)
 def _trained(
     spec: GeneratorSpec, plan: parts.GeneratorWganGp, phases: Phases, device: str, checkpoints: Checkpoints
 ) -> Made:
@@ -75,6 +81,7 @@ def _range(images: Tensor) -> tuple[float, float]:
     return low, high
 
 
+@implements(parts.GeneratorImported)
 def _imported(
     spec: GeneratorSpec, plan: parts.GeneratorImported, phases: Phases, device: str, checkpoints: Checkpoints
 ) -> Made:
@@ -89,6 +96,7 @@ def _imported(
         return Made(build_network(ref, spec.task, device, owner="generator"), (low, high))
 
 
+@implements(parts.GeneratorFedGan)
 def _federated(
     spec: GeneratorSpec, plan: parts.GeneratorFedGan, phases: Phases, device: str, checkpoints: Checkpoints
 ) -> Made | Path:
@@ -127,13 +135,6 @@ def _average_gan(spec: GeneratorSpec, target: Path) -> None:
         raise JobFailure("no_participants", "nobody sent a generator; the round should have been skipped")
     sources = [Source(each.client, each.weights, each.num_samples) for each in spec.updates]
     average_files(sources, target, base=header_of(spec.gan))
-
-
-GENERATORS: dict[type, Callable[[GeneratorSpec, Any, Phases, str, Checkpoints], Made | Path]] = {
-    parts.GeneratorWganGp: _trained,
-    parts.GeneratorImported: _imported,
-    parts.GeneratorFedGan: _federated,
-}
 
 
 def draw(made: Made, count: int, seed: int, device: str) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contract.choices import Carried
 from contract.tensors import Header, TensorFile
 from worker.checkpoints import Checkpoints
 from worker.pipeline.phases import Phases
@@ -98,6 +99,15 @@ class Round:
     def network(self, name: str, weights: Path) -> NetworkRef:
         """Return a prototype's network with weights of one's own."""
         return self.prototype(name).network.model_copy(update={"weights": weights})
+
+    def history(self, carried: Carried, model: str, longest: int) -> list[tuple[int, Path]]:
+        """Return (round, file) of what is carried of a model, newest first; all but the `longest` newest are let go."""
+        prefix = carried.named(model) + "."
+        names = [name for name in self.state if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
+        found = sorted(((int(name[len(prefix) :]), self.state[name]) for name in names), reverse=True)
+        for index, _ in found[longest:]:
+            del self.state[f"{prefix}{index}"]
+        return found[:longest]
 
     def current(self, name: str) -> Path:
         """Return a prototype's model before distillation: this round's average, or the old one if nobody trained it.

@@ -21,6 +21,7 @@ from worker.parts.weigh import Float, entropy, log_weights, normalise
 from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
 from worker.pipeline.teachers import Members, Teacher
+from worker.registry import implements
 from worker.specs import JobFailure
 
 
@@ -84,6 +85,7 @@ class Combiner(Protocol):
         """Go on from what `state` gave."""
 
 
+@implements(parts.CombineLogits)
 class _Logits:
     """Softmax of the weighted mean of logits (FedDF AVGLOGITS, FedGO)."""
 
@@ -95,6 +97,7 @@ class _Logits:
         return _soft(self._stream.logits())
 
 
+@implements(parts.CombineProbs)
 class _Probs:
     """Weighted mean of probabilities, sharpened by p^s / sum p^s, which is s times the logarithm (FedBE)."""
 
@@ -107,6 +110,7 @@ class _Probs:
         return _soft(self._power * self._stream.logits())
 
 
+@implements(parts.CombineEra)
 class _Era:
     """Softmax of mean probabilities at a low temperature (DS-FL)."""
 
@@ -119,6 +123,7 @@ class _Era:
         return _soft(self._stream.result() / self._temperature)
 
 
+@implements(parts.CombineConsensus)
 class _Consensus:
     """Fed-ET's hard label and diversity target.
 
@@ -165,14 +170,6 @@ class _Consensus:
 
 def _soft(logits: Float) -> Targets:
     return Targets(torch.from_numpy(logits.astype(np.float32)))
-
-
-COMBINE: dict[type, Callable[[Any, int, int, Path, ExitStack], Combiner]] = {
-    parts.CombineLogits: _Logits,
-    parts.CombineProbs: _Probs,
-    parts.CombineEra: _Era,
-    parts.CombineConsensus: _Consensus,
-}
 
 
 # ---------------------------------------------------------------------------------------------------------------- label
@@ -276,7 +273,8 @@ class Labeller:
         """
         if members.count == 0:
             raise JobFailure("no_participants", "no client of this round can be a teacher")
-        make, bookmark = COMBINE[type(self.distil.combine)], bookmark or Bookmark()
+        make: Callable[[Any, int, int, Path, ExitStack], Combiner] = implements.of(self.distil.combine)
+        bookmark = bookmark or Bookmark()
         with ExitStack() as stack:
             tallies = {}
             for name, inputs in sets.items():

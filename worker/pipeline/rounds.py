@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from contract.groups import is_main
 from contract.recipes import parts
 from worker.checkpoints import Bookmark, Checkpoints
+from worker.pipeline.extras import prepare_extras, send_targets
 from worker.pipeline.fusing import check_groups, fuse
 from worker.pipeline.job import Round, copy_file
-from worker.pipeline.sends import prepare_sends, send_targets
 from worker.pipeline.updates import receive, temporary
 from worker.specs import Handover, JobResult, Progress, RoundSpec
 
@@ -52,7 +52,7 @@ def fuse_round(
         hand_over(_given_away(job))
     if spec.recipe.distil is not None:
         _distil(job)
-    prepare_sends(job)
+    prepare_extras(job)
     if spec.gate is not None:
         from worker.pipeline.gate import measure
 
@@ -89,7 +89,7 @@ def _distil(job: Round) -> None:
     remember_groups(job)
     students = students_of(job)
     job.metrics["teacher_forwards"] = 0
-    if not students and not isinstance(distil.students, parts.StudentsNone):
+    if not students and distil.students.learns:
         job.metrics["warm_up"] = True
         return
     inputs, ensemble = _label(job)
@@ -111,7 +111,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
     spec, distil = job.spec, job.spec.recipe.distil
     assert distil is not None
     sets: dict[str, Tensor] = {}
-    learns = not isinstance(distil.students, parts.StudentsNone)
+    learns = distil.students.learns
     if learns:
         sets["unlabeled"] = server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
     if spec.datasets.test is not None and not spec.recipe.sends_predictions:

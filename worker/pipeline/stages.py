@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from contract.architectures import find, output_of
 from contract.groups import is_main
+from contract.local import SENT_PUBLIC
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from contract.tensors import TensorFile, check_file, write_file
-from contract.updates import FEATURES_KEY, PUBLIC
+from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 from worker.checkpoints import Bookmark, Checkpoints, Contents
 from worker.pipeline import generators
@@ -24,6 +25,7 @@ from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
 from worker.pipeline.networks import accuracy, build_network, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
+from worker.registry import implements
 from worker.specs import (
     GeneratorSpec,
     InitializeSpec,
@@ -44,7 +46,7 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     The server's model, where there is one, is among them under the name `server`. A model says in its metadata how
     many features its network has, if it has any; an imported file is completed so.
 
-    Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `send.public`.
+    Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `SENT_PUBLIC`.
 
     Figures: `accuracy` and `model` as in a round, where there is a test set.
 
@@ -66,9 +68,10 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     metrics = _first_accuracy(spec, wanted, models, phases, device)
     state = None
     if spec.public is not None:
-        state = {f"send.{PUBLIC}": spec.output_dir / "public.safetensors"}
+        path = spec.output_dir / "public.safetensors"
+        state = {SENT_PUBLIC.named(): path}
         inputs = server_set(spec.public, spec.task, spec.datasets.unlabeled, spec.seed)
-        write_file(state[f"send.{PUBLIC}"], {"inputs": inputs.numpy()})
+        write_file(path, {"inputs": inputs.numpy()})
     return JobResult(models=models, state=state, metrics=metrics | {"seconds": phases.seconds}, device=device)
 
 
@@ -139,9 +142,8 @@ def train_generator(
         JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), schema_mismatch, non_finite.
     """
     phases = Phases(report)
-    made = generators.GENERATORS[type(spec.generator)](
-        spec, spec.generator, phases, device, checkpoints or Checkpoints(None)
-    )
+    make: generators.Maker = implements.of(spec.generator)
+    made = make(spec, spec.generator, phases, device, checkpoints or Checkpoints(None))
     if isinstance(made, Path):  # a federated generator that has rounds to go
         check_file(made)
         return JobResult(models={"gan": made}, metrics={"seconds": phases.seconds}, device=device)
@@ -149,7 +151,7 @@ def train_generator(
     save_state(made.module, models["generator"])
     check_file(models["generator"])
     models["discriminator"] = _first_discriminator(spec)
-    if isinstance(spec.data, parts.DataGenerated | parts.DataNoise):
+    if spec.data is not None and spec.data.drawn:
         models["samples"] = spec.output_dir / "samples.safetensors"
         with phases.phase("samples"):
             _samples(spec, made, models["samples"], device)

@@ -21,6 +21,7 @@ from worker.pipeline.distil import Lesson, require_finite, teach
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.labels import Ensemble
 from worker.pipeline.networks import BATCH, accuracy, build_network, outputs, read_inputs, read_labels
+from worker.registry import implements
 from worker.specs import NetworkRef
 
 
@@ -42,15 +43,18 @@ def _own(job: Round, name: str) -> Student:
     return Student(name, job.network(name, job.current(name)))
 
 
+@implements(parts.StudentsPrototypes)
 def _prototypes(job: Round, _: parts.StudentsPrototypes) -> list[Student]:
     return [_own(job, each.name) for each in job.present]
 
 
+@implements(parts.StudentsMain)
 def _main(job: Round, _: parts.StudentsMain) -> list[Student]:
     """The main models, also where their group was empty this round (FedSDD)."""
     return [_own(job, each.name) for each in job.spec.prototypes if is_main(each.name)]
 
 
+@implements(parts.StudentsAll)
 def _all(job: Round, choice: parts.StudentsAll) -> list[Student]:
     """Every model, also those that nobody trained; nobody during the warm-up."""
     if job.spec.round_index <= choice.warmup_rounds:
@@ -58,22 +62,15 @@ def _all(job: Round, choice: parts.StudentsAll) -> list[Student]:
     return [_own(job, each.name) for each in job.spec.prototypes]
 
 
+@implements(parts.StudentsServer)
 def _server(job: Round, _: parts.StudentsServer) -> list[Student]:
     """The server's model with the clients' mean head (Fed-ET eq. 2)."""
     return [Student(SERVER, head.with_mean_head(job))]
 
 
+@implements(parts.StudentsNone)
 def _nobody(job: Round, _: parts.StudentsNone) -> list[Student]:
     return []
-
-
-STUDENTS: dict[type, Callable[[Round, Any], list[Student]]] = {
-    parts.StudentsPrototypes: _prototypes,
-    parts.StudentsMain: _main,
-    parts.StudentsServer: _server,
-    parts.StudentsAll: _all,
-    parts.StudentsNone: _nobody,
-}
 
 
 def students_of(job: Round) -> list[Student]:
@@ -84,7 +81,8 @@ def students_of(job: Round) -> list[Student]:
     """
     assert job.spec.recipe.distil is not None
     choice = job.spec.recipe.distil.students
-    return STUDENTS[type(choice)](job, choice)
+    who: Callable[[Round, Any], list[Student]] = implements.of(choice)
+    return who(job, choice)
 
 
 # ------------------------------------------------------------------------------------------------------------- learning

@@ -10,6 +10,7 @@ from contract.seeds import derive_seed
 from worker.parts import posterior_files
 from worker.parts.blocks import Source
 from worker.pipeline.job import Round, Update, copy_file
+from worker.registry import implements
 from worker.specs import NetworkRef
 
 
@@ -52,7 +53,8 @@ def members(job: Round) -> Members:
     """
     distil = job.spec.recipe.distil
     assert distil is not None
-    return MEMBERS[type(distil.members)](job, distil.members)
+    choose: Callable[[Round, Any], Members] = implements.of(distil.members)
+    return choose(job, distil.members)
 
 
 # -------------------------------------------------------------------------------------------------------------- clients
@@ -63,6 +65,7 @@ def _client(job: Round, update: Update) -> Teacher:
     return Teacher(update.client, network, update.num_samples, scores, predictions=predictions, client=update.client)
 
 
+@implements(parts.MembersClients)
 def _clients(job: Round, _: parts.MembersClients) -> Members:
     reads_scores = job.spec.recipe.reads_scores
     left_out = [each.client for each in job.participants if reads_scores and each.client not in job.spec.scores]
@@ -73,13 +76,6 @@ def _clients(job: Round, _: parts.MembersClients) -> Members:
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
-def _past(job: Round, prototype: str) -> list[tuple[int, str]]:
-    """Return (round, name in the state) of a model's averages that are kept, newest first."""
-    prefix = f"past.{prototype}."
-    names = [name for name in job.state if name.startswith(prefix) and name[len(prefix) :].isdecimal()]
-    return sorted(((int(name[len(prefix) :]), name) for name in names), reverse=True)
-
-
 def remember_groups(job: Round) -> None:
     """Keep this round's models, as they are before distillation, and forget those of more than R rounds ago (FedSDD).
 
@@ -91,22 +87,23 @@ def remember_groups(job: Round) -> None:
     for prototype in job.spec.prototypes:
         kept = job.file("past", prototype.name)
         copy_file(job.current(prototype.name), kept)
-        job.state[f"past.{prototype.name}.{job.spec.round_index}"] = kept
-        for _, name in _past(job, prototype.name)[distil.members.rounds :]:
-            del job.state[name]
+        job.state[parts.PAST.named(prototype.name, job.spec.round_index)] = kept
+        job.history(parts.PAST, prototype.name, distil.members.rounds)
 
 
-def _groups(job: Round, _: parts.MembersGroups) -> Members:
+@implements(parts.MembersGroups)
+def _groups(job: Round, choice: parts.MembersGroups) -> Members:
     """Every model of the last R rounds, before distillation: K R of them, for any number of clients (FedSDD eq. 5)."""
     found = [
-        Teacher(f"{prototype.name} of round {index}", job.network(prototype.name, job.state[name]))
+        Teacher(f"{prototype.name} of round {index}", job.network(prototype.name, path))
         for prototype in job.spec.prototypes
-        for index, name in _past(job, prototype.name)
+        for index, path in job.history(parts.PAST, prototype.name, choice.rounds)
     ]
     return Members(len(found), iter(found))
 
 
 # ------------------------------------------------------------------------------------------------------------ posterior
+@implements(parts.MembersPosterior)
 def _posterior(job: Round, choice: parts.MembersPosterior) -> Members:
     """Clients, mean and samples of every prototype; one client alone is its own posterior and counts once."""
     per_prototype = choice.samples + int(choice.mean)
@@ -129,7 +126,8 @@ def _posterior_teachers(job: Round, choice: parts.MembersPosterior) -> Iterator[
 
 
 def _samples(job: Round, prototype: str, choice: parts.MembersPosterior) -> Iterator[Teacher]:
-    draw = SAMPLES[type(choice.posterior)](job, prototype, choice)
+    prepare: Callable[[Round, str, parts.MembersPosterior], Draw] = implements.of(choice.posterior)
+    draw = prepare(job, prototype, choice)
     target = job.file("sample", prototype)
     for member in range(choice.samples):
         draw(member, target)
@@ -147,6 +145,7 @@ def _sources(job: Round, prototype: str) -> list[Source]:
     return [Source(each.client, each.weights, each.num_samples) for each in job.updates[prototype]]
 
 
+@implements(parts.SampleGaussian)
 def _gaussian(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
     assert isinstance(choice.posterior, parts.SampleGaussian)
     scale = choice.posterior.scale
@@ -157,6 +156,7 @@ def _gaussian(job: Round, prototype: str, choice: parts.MembersPosterior) -> Dra
     )
 
 
+@implements(parts.SampleDirichlet)
 def _dirichlet(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
     assert isinstance(choice.posterior, parts.SampleDirichlet)
     sources, alpha = _sources(job, prototype), choice.posterior.alpha
@@ -165,6 +165,7 @@ def _dirichlet(job: Round, prototype: str, choice: parts.MembersPosterior) -> Dr
     )
 
 
+@implements(parts.SampleSwag)
 def _swag(job: Round, prototype: str, choice: parts.MembersPosterior) -> Draw:
     assert isinstance(choice.posterior, parts.SampleSwag)
     sources, scale = _sources(job, prototype), choice.posterior.scale
@@ -180,15 +181,3 @@ def _drawn_from(job: Round, prototype: str, member: int, choice: parts.MembersPo
         "member": member,
         "sample_buffers": choice.sample_batch_norm,
     }
-
-
-SAMPLES: dict[type, Callable[[Round, str, parts.MembersPosterior], Draw]] = {
-    parts.SampleGaussian: _gaussian,
-    parts.SampleDirichlet: _dirichlet,
-    parts.SampleSwag: _swag,
-}
-MEMBERS: dict[type, Callable[[Round, Any], Members]] = {
-    parts.MembersClients: _clients,
-    parts.MembersGroups: _groups,
-    parts.MembersPosterior: _posterior,
-}

@@ -8,10 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contract.local import SENT_PROTOTYPES, TGP
 from contract.nn.codec import load_state, save_state
 from contract.nn.seeding import global_seed
 from contract.seeds import derive_seed
 from contract.tensors import TensorFile, write_file
+from contract.updates import CLASS_COUNTS, CLASS_MEANS, PROTOTYPES
 from worker.parts.fedtgp import Prototypes, contrast, margin
 from worker.pipeline.job import Round
 from worker.specs import JobFailure
@@ -39,7 +41,7 @@ def read_means(job: Round) -> Means:
     width = None
     for update in job.participants:
         with TensorFile(update.sent) as file:
-            means, counts = file.read("class_means"), file.read("class_counts")
+            means, counts = file.read(CLASS_MEANS), file.read(CLASS_COUNTS)
         width = width or means.shape[1]
         if means.shape[1] != width:
             raise JobFailure(
@@ -58,7 +60,7 @@ def read_means(job: Round) -> Means:
 
 
 def train_prototypes(job: Round) -> dict[str, Path]:
-    """Train the embedding net a thousand epochs further and return the state: `tgp` and `send.prototypes` [C, d].
+    """Train the embedding net a thousand epochs further and return the state: the net, and what it gives, [C, d].
 
     With class means of fewer than two classes there is no margin: nothing changes.
 
@@ -72,8 +74,8 @@ def train_prototypes(job: Round) -> dict[str, Path]:
     seed = derive_seed(spec.seed, "round", spec.round_index, "prototypes")
     with global_seed(derive_seed(spec.seed, "prototypes")):
         net = Prototypes(spec.task.num_classes, means.values.shape[1])
-    if "tgp" in job.state:
-        load_state(net, job.state["tgp"])
+    if TGP.named() in job.state:
+        load_state(net, job.state[TGP.named()])
     delta = margin(means.by_client, spec.task.num_classes, LARGEST_MARGIN).margin
     loss = _train(net, torch.from_numpy(means.values), torch.from_numpy(means.labels), delta, seed)
     with torch.no_grad():
@@ -81,10 +83,10 @@ def train_prototypes(job: Round) -> dict[str, Path]:
     if not np.isfinite(made).all():
         raise JobFailure("non_finite", "the class prototypes are no longer finite; look at the clients' features")
     job.metrics["prototypes"] = {"margin": delta, "means": len(means.labels), "loss": loss}
-    state = {"tgp": spec.output_dir / "tgp.safetensors", "send.prototypes": spec.output_dir / "prototypes.safetensors"}
-    save_state(net, state["tgp"])
-    write_file(state["send.prototypes"], {"prototypes": made})
-    return state
+    net_file, sent = spec.output_dir / "tgp.safetensors", spec.output_dir / "prototypes.safetensors"
+    save_state(net, net_file)
+    write_file(sent, {PROTOTYPES: made})
+    return {TGP.named(): net_file, SENT_PROTOTYPES.named(): sent}
 
 
 def _train(net: Prototypes, means: Tensor, labels: Tensor, delta: float, seed: int) -> float:

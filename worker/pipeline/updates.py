@@ -7,14 +7,14 @@ import numpy as np
 
 from contract import lowbit
 from contract.errors import RuleError
+from contract.layout import manifest
+from contract.local import SENT_PUBLIC
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
-from contract.updates import PUBLIC, check_predictions, manifest
+from contract.updates import CONTROL, check_predictions
 from worker.parts.groups import by_model
 from worker.pipeline.blame import blame
 from worker.pipeline.job import Round, Update, header_of
 from worker.specs import JobFailure, RoundSpec, UpdateSpec
-
-_CONTROL = "control."
 
 
 def _counting(spec: RoundSpec) -> list[UpdateSpec]:
@@ -72,7 +72,7 @@ def _ready(job: Round, update: UpdateSpec, index: int, first: UpdateSpec) -> Upd
 
 
 def _public(job: Round) -> Header | None:
-    path = job.state.get(f"send.{PUBLIC}")
+    path = job.state.get(SENT_PUBLIC.named())
     return None if path is None else header_of(path)
 
 
@@ -109,7 +109,7 @@ def _without_control(path: Path, target: Path) -> None:
         with TensorWriter(target, infos, file.header.metadata) as writer:
             for name in file.names:
                 info = file.info(name)
-                lost = name.startswith(_CONTROL)
+                lost = name.startswith(CONTROL)
                 writer.write(name, np.zeros(info.shape, DTYPES[info.dtype]) if lost else file.read(name))
 
 

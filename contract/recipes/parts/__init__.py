@@ -1,68 +1,10 @@
-"""A recipe's parts: one options model per choice. Data only: the arithmetic is in `worker.parts`.
+"""A recipe's parts: one class per choice, below its slot's. Data only: the arithmetic is in `worker.parts`.
 
-Sources: FedDF (Lin et al. 2020), FedBE (Chen & Chao 2021), Fed-ET (Cho et al. 2022), FedSDD (Kwon et al.), FedGO.
+Every name of these modules is one of this package, so a choice that is added to one of them is there.
+Sources: FedDF (Lin et al. 2020), FedBE (Chen & Chao 2021), Fed-ET (Cho et al. 2022), FedSDD (Kwan & Song), FedGO.
 """
 
-from contract.recipes.parts.averaging import DropWorst as DropWorst
-from contract.recipes.parts.averaging import Fuse as Fuse
-from contract.recipes.parts.averaging import FuseAdagrad as FuseAdagrad
-from contract.recipes.parts.averaging import FuseAdam as FuseAdam
-from contract.recipes.parts.averaging import FuseClippedMean as FuseClippedMean
-from contract.recipes.parts.averaging import FuseDisco as FuseDisco
-from contract.recipes.parts.averaging import FuseKrum as FuseKrum
-from contract.recipes.parts.averaging import FuseMedian as FuseMedian
-from contract.recipes.parts.averaging import FuseMomentum as FuseMomentum
-from contract.recipes.parts.averaging import FusePredictions as FusePredictions
-from contract.recipes.parts.averaging import FuseScaffold as FuseScaffold
-from contract.recipes.parts.averaging import FuseTrimmedMean as FuseTrimmedMean
-from contract.recipes.parts.averaging import FuseUniformMean as FuseUniformMean
-from contract.recipes.parts.averaging import FuseWeightedMean as FuseWeightedMean
-from contract.recipes.parts.averaging import FuseYogi as FuseYogi
-from contract.recipes.parts.averaging import Groups as Groups
-from contract.recipes.parts.averaging import GroupsPrototype as GroupsPrototype
-from contract.recipes.parts.averaging import GroupsRandom as GroupsRandom
-from contract.recipes.parts.base import Part as Part
-from contract.recipes.parts.generators import Discriminators as Discriminators
-from contract.recipes.parts.generators import Generator as Generator
-from contract.recipes.parts.generators import GeneratorFedGan as GeneratorFedGan
-from contract.recipes.parts.generators import GeneratorImported as GeneratorImported
-from contract.recipes.parts.generators import GeneratorWganGp as GeneratorWganGp
-from contract.recipes.parts.labelling import Combine as Combine
-from contract.recipes.parts.labelling import CombineConsensus as CombineConsensus
-from contract.recipes.parts.labelling import CombineEra as CombineEra
-from contract.recipes.parts.labelling import CombineLogits as CombineLogits
-from contract.recipes.parts.labelling import CombineProbs as CombineProbs
-from contract.recipes.parts.labelling import Members as Members
-from contract.recipes.parts.labelling import MembersClients as MembersClients
-from contract.recipes.parts.labelling import MembersGroups as MembersGroups
-from contract.recipes.parts.labelling import MembersPosterior as MembersPosterior
-from contract.recipes.parts.labelling import SampleDirichlet as SampleDirichlet
-from contract.recipes.parts.labelling import SampleGaussian as SampleGaussian
-from contract.recipes.parts.labelling import SampleSwag as SampleSwag
-from contract.recipes.parts.labelling import Weigh as Weigh
-from contract.recipes.parts.labelling import WeighDafkd as WeighDafkd
-from contract.recipes.parts.labelling import WeighEntropy as WeighEntropy
-from contract.recipes.parts.labelling import WeighOdds as WeighOdds
-from contract.recipes.parts.labelling import WeighProduct as WeighProduct
-from contract.recipes.parts.labelling import WeighSamples as WeighSamples
-from contract.recipes.parts.labelling import WeighSimple as WeighSimple
-from contract.recipes.parts.labelling import WeighUniform as WeighUniform
-from contract.recipes.parts.labelling import WeighVariance as WeighVariance
-from contract.recipes.parts.learning import Augment as Augment
-from contract.recipes.parts.learning import Data as Data
-from contract.recipes.parts.learning import DataGenerated as DataGenerated
-from contract.recipes.parts.learning import DataNoise as DataNoise
-from contract.recipes.parts.learning import DataUnlabeled as DataUnlabeled
-from contract.recipes.parts.learning import DistilObjective as DistilObjective
-from contract.recipes.parts.learning import EarlyStop as EarlyStop
-from contract.recipes.parts.learning import ObjectiveFedEt as ObjectiveFedEt
-from contract.recipes.parts.learning import ObjectiveKl as ObjectiveKl
-from contract.recipes.parts.learning import ObjectiveSoftCe as ObjectiveSoftCe
-from contract.recipes.parts.learning import Schedule as Schedule
-from contract.recipes.parts.learning import Students as Students
-from contract.recipes.parts.learning import StudentsAll as StudentsAll
-from contract.recipes.parts.learning import StudentsMain as StudentsMain
-from contract.recipes.parts.learning import StudentsNone as StudentsNone
-from contract.recipes.parts.learning import StudentsPrototypes as StudentsPrototypes
-from contract.recipes.parts.learning import StudentsServer as StudentsServer
-from contract.recipes.parts.learning import Swa as Swa
+from contract.recipes.parts.averaging import *  # noqa: F403
+from contract.recipes.parts.generators import *  # noqa: F403
+from contract.recipes.parts.labelling import *  # noqa: F403
+from contract.recipes.parts.learning import *  # noqa: F403

@@ -1,21 +1,33 @@
 """Choices in the space of weights: who is averaged with whom, how, and who is left out."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from contract.recipes.parts.base import Part
+from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner
+from contract.local import LocalPlan
+from contract.updates import CONTROL_EXTRA
 
 
 # groups: who is averaged with whom
-class GroupsPrototype(Part):
-    """Clients of one prototype are averaged together; with a single prototype that is everybody (FedDF Alg. 3)."""
+class GroupsChoice(Choice):
+    """Who is averaged with whom."""
+
+    slot = "groups"
+
+
+class GroupsPrototype(GroupsChoice):
+    """Clients of one prototype are averaged together; with a single prototype that is everybody."""
+
+    declares = Declares(source="FedDF Alg. 3")
 
     kind: Literal["prototype"] = "prototype"
 
 
-class GroupsRandom(Part):
-    """K global models a prototype, the participants shuffled into K groups each round (FedSDD Alg. 1)."""
+class GroupsRandom(GroupsChoice):
+    """K global models a prototype, the participants shuffled into K groups each round."""
+
+    declares = Declares(source="FedSDD Alg. 1")
 
     kind: Literal["random"] = "random"
     count: int = Field(4, ge=2, le=64, description="K; FedSDD's default is 4. Model 0 is the main one")
@@ -28,24 +40,57 @@ class GroupsRandom(Part):
     )
 
 
-Groups = Annotated[GroupsPrototype | GroupsRandom, Field(discriminator="kind")]
+Groups = Annotated[GroupsChoice, ONE_OF]
 
 
 # fuse: weights -> weights
-class FuseWeightedMean(Part):
-    """Sum of n_k / n times theta_k; integer buffers take the maximum (FedAvg; FedDF Alg. 1 line 6)."""
+VELOCITY = Carried("velocity", follows="steps")
+MOMENTS = Carried("adam", follows="steps")
+CONTROL = Carried("control", follows="devices")
+SENT_CONTROL = Carried(CONTROL_EXTRA, follows="devices", sent=True)
+"""SCAFFOLD's c is the mean of the devices' c_i, which stay as they are whatever becomes of a model."""
+
+
+class FuseChoice(Choice):
+    """How the clients' weights become one set of weights."""
+
+    slot = "fuse"
+    averages: ClassVar[bool] = True
+    """Whether weights come that are averaged."""
+
+    @property
+    def least_updates(self) -> int:
+        """How many updates of a model it takes."""
+        return 1
+
+    def check_local(self, local: LocalPlan) -> None:
+        """Refuse what devices run where this rule cannot use it.
+
+        Raises:
+            ValueError: says why, and what to do.
+        """
+
+
+class FuseWeightedMean(FuseChoice):
+    """Sum of n_k / n times theta_k; integer buffers take the maximum."""
+
+    declares = Declares(source="FedAvg; FedDF Alg. 1 line 6")
 
     kind: Literal["weighted_mean"] = "weighted_mean"
 
 
-class FuseUniformMean(Part):
-    """Every client counts the same (FedDF C.4.1)."""
+class FuseUniformMean(FuseChoice):
+    """Every client counts the same."""
+
+    declares = Declares(source="FedDF C.4.1")
 
     kind: Literal["uniform_mean"] = "uniform_mean"
 
 
-class FuseMomentum(Part):
-    """FedAvgM: v = beta v + (theta - mean), theta = theta - lr v; parameters only (FedDF C.2)."""
+class FuseMomentum(FuseChoice):
+    """FedAvgM: v = beta v + (theta - mean), theta = theta - lr v; parameters only."""
+
+    declares = Declares(source="FedDF C.2", carries=(VELOCITY,))
 
     kind: Literal["momentum"] = "momentum"
     beta: float = Field(0.3, ge=0, lt=1, description="FedDF's grid is 0.1 to 0.4")
@@ -53,7 +98,7 @@ class FuseMomentum(Part):
     form: Literal["sum", "ema"] = Field("sum", description="ema: (1 - beta) delta + beta v, as FedBE's and MOON's code")
 
 
-class _Adaptive(Part):
+class _Adaptive(FuseChoice):
     lr: float = Field(0.1, gt=0, le=100, description="server learning rate")
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99, ge=0, lt=1)
@@ -61,36 +106,57 @@ class _Adaptive(Part):
 
 
 class FuseAdam(_Adaptive):
-    """FedAdam on the pseudo-gradient, parameters only (Reddi et al. 2021, Alg. 2)."""
+    """FedAdam on the pseudo-gradient, parameters only."""
+
+    declares = Declares(source="Reddi et al. 2021, Alg. 2", carries=(MOMENTS,))
 
     kind: Literal["adam"] = "adam"
 
 
 class FuseYogi(_Adaptive):
-    """FedYogi (Reddi et al. 2021, Alg. 2)."""
+    """FedYogi."""
+
+    declares = Declares(source="Reddi et al. 2021, Alg. 2", carries=(MOMENTS,))
 
     kind: Literal["yogi"] = "yogi"
 
 
 class FuseAdagrad(_Adaptive):
-    """FedAdagrad (Reddi et al. 2021, Alg. 2)."""
+    """FedAdagrad."""
+
+    declares = Declares(source="Reddi et al. 2021, Alg. 2", carries=(MOMENTS,))
 
     kind: Literal["adagrad"] = "adagrad"
 
 
-class FuseScaffold(Part):
+class FuseScaffold(FuseChoice):
     """SCAFFOLD's server step: model and control variate move by the mean of the clients' changes."""
+
+    declares = Declares(
+        source="Karimireddy et al. 2020, Alg. 1",
+        carries=(CONTROL, SENT_CONTROL),
+        partner=Partner(
+            "scaffold", "scaffold moves control variates that only the objective 'scaffold' sends; set local"
+        ),
+    )
 
     kind: Literal["scaffold"] = "scaffold"
     lr: float = Field(1.0, gt=0, le=100, description="eta_g")
     n_weighted: bool = Field(False, description="weight the model's change by n_k, as some public codes do")
 
+    def check_local(self, local: LocalPlan) -> None:
+        """Refuse weights that are sent as bits."""
+        if local.precision is not None:
+            raise ValueError("scaffold needs the exact change of every weight; leave local.precision out")
 
-class FuseDisco(Part):
+
+class FuseDisco(FuseChoice):
     """FedDisco: weights relu(n_k / n - a d_k + b), d_k how far the client's labels are from uniform.
 
     Clients must share their label counts when they enrol.
     """
+
+    declares = Declares(source="Ye et al. 2023", needs=frozenset({"label_counts"}))
 
     kind: Literal["disco"] = "disco"
     a: float = Field(0.5, ge=0)
@@ -98,64 +164,67 @@ class FuseDisco(Part):
     metric: Literal["kl", "l1", "l2", "cosine"] = "kl"
 
 
-class FuseMedian(Part):
-    """Coordinate-wise median (Yin et al. 2018)."""
+class FuseMedian(FuseChoice):
+    """Coordinate-wise median."""
+
+    declares = Declares(source="Yin et al. 2018")
 
     kind: Literal["median"] = "median"
 
 
-class FuseTrimmedMean(Part):
-    """Coordinate-wise mean without the largest and smallest values (Yin et al. 2018)."""
+class FuseTrimmedMean(FuseChoice):
+    """Coordinate-wise mean without the largest and smallest values."""
+
+    declares = Declares(source="Yin et al. 2018")
 
     kind: Literal["trimmed_mean"] = "trimmed_mean"
     trim: float = Field(0.1, ge=0, lt=0.5, description="share of the clients left out at each end")
 
 
-class FuseKrum(Part):
-    """Krum: the update with the nearest neighbours; with keep > 1, Multi-Krum's mean (Blanchard et al. 2017)."""
+class FuseKrum(FuseChoice):
+    """Krum: the update with the nearest neighbours; with keep > 1, Multi-Krum's mean."""
+
+    declares = Declares(source="Blanchard et al. 2017")
 
     kind: Literal["krum"] = "krum"
     byzantine: int = Field(1, ge=0, description="f, clients that may lie; needs at least 2 f + 3 updates")
     keep: int = Field(1, ge=1, description="updates averaged; with more than m - f of m, a liar's may be among them")
 
+    @property
+    def least_updates(self) -> int:
+        """2 f + 3, or as many as are kept."""
+        return max(2 * self.byzantine + 3, self.keep)
 
-class FuseClippedMean(Part):
+
+class FuseClippedMean(FuseChoice):
     """Weighted mean of updates whose distance to the round's model is clipped to a norm."""
+
+    declares = Declares(source="Sun et al. 2019, section 4")
 
     kind: Literal["clipped_mean"] = "clipped_mean"
     max_norm: float = Field(10.0, gt=0)
 
 
-class FusePredictions(Part):
-    """No weights travel: devices send predictions on the server set, which become its labels (DS-FL).
+class FusePredictions(FuseChoice):
+    """No weights travel: devices send predictions on the server set, which become its labels.
 
     `distil` says how; its students start from the models of the round before. The server set's inputs are sent to every
     device.
     """
 
+    declares = Declares(
+        source="DS-FL", partner=Partner("ds_fl", "'predictions' are sent by the objective 'ds_fl' alone; set local")
+    )
+
+    averages = False
     kind: Literal["predictions"] = "predictions"
 
 
-Fuse = Annotated[
-    FuseWeightedMean
-    | FuseUniformMean
-    | FuseMomentum
-    | FuseAdam
-    | FuseYogi
-    | FuseAdagrad
-    | FuseScaffold
-    | FuseDisco
-    | FuseMedian
-    | FuseTrimmedMean
-    | FuseKrum
-    | FuseClippedMean
-    | FusePredictions,
-    Field(discriminator="kind"),
-]
+Fuse = Annotated[FuseChoice, ONE_OF]
 
 
 # filter: who is left out
-class DropWorst(Part):
+class DropWorst(Options):
     """Leave out models that are no better than chance on the validation set, before averaging and labelling (FedDF)."""
 
     factor: float = Field(1.2, gt=0, le=100, description="dropped below factor / C, strictly")

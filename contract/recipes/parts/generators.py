@@ -1,16 +1,36 @@
 """Choices of the stage before the first round: a generator, and a discriminator of every client (FedGO)."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.choices import ONE_OF, Choice, Declares, Options
 from contract.local import Adam, DiscriminatorPlan
-from contract.recipes.parts.base import Part
 
 
 # generator: where the discriminators' fakes come from
-class GeneratorWganGp(Part):
-    """G1: a WGAN-GP that the worker trains on the unlabelled server set (FedGO E.2)."""
+class GeneratorChoice(Choice):
+    """Where the generator comes from."""
+
+    slot = "discriminators.generator"
+
+    if TYPE_CHECKING:  # each of them has these
+        architecture: str
+        options: dict[str, Any]
+
+
+class GeneratorTrained(GeneratorChoice):
+    """A generator that is trained for the federation, against a critic."""
+
+    if TYPE_CHECKING:
+        critic_architecture: str
+        critic_options: dict[str, Any]
+
+
+class GeneratorWganGp(GeneratorTrained):
+    """G1: a WGAN-GP that the worker trains on the unlabelled server set."""
+
+    declares = Declares(source="FedGO E.2", needs=frozenset({"unlabeled"}))
 
     kind: Literal["wgan_gp"] = "wgan_gp"
     architecture: str = "gen-mlp"
@@ -24,7 +44,7 @@ class GeneratorWganGp(Part):
     batch_size: int = Field(64, ge=1, le=65_536)
 
 
-class GeneratorImported(Part):
+class GeneratorImported(GeneratorChoice):
     """G2: a generator trained elsewhere; its weights were uploaded with POST /v1/models."""
 
     kind: Literal["imported"] = "imported"
@@ -34,8 +54,10 @@ class GeneratorImported(Part):
     input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
 
 
-class GeneratorFedGan(Part):
-    """G3: clients train generator and discriminator over some rounds, averaged by n_k (FedGAN; FedGO E.2)."""
+class GeneratorFedGan(GeneratorTrained):
+    """G3: clients train generator and discriminator over some rounds, averaged by n_k."""
+
+    declares = Declares(source="FedGAN; FedGO E.2")
 
     kind: Literal["fedgan"] = "fedgan"
     architecture: str = "gen-mlp"
@@ -58,10 +80,10 @@ class GeneratorFedGan(Part):
         return self
 
 
-Generator = Annotated[GeneratorWganGp | GeneratorImported | GeneratorFedGan, Field(discriminator="kind")]
+Generator = Annotated[GeneratorChoice, ONE_OF]
 
 
-class Discriminators(Part):
+class Discriminators(Options):
     """Stage before the first round: a generator is made, then every client trains one discriminator (FedGO)."""
 
     generator: Generator = GeneratorWganGp()

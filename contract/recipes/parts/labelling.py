@@ -4,94 +4,154 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need
 from contract.local import Link
-from contract.recipes.parts.base import Part
 
 
 # members: the teachers
-class MembersClients(Part):
+class MembersChoice(Choice):
+    """Who the teachers are."""
+
+    slot = "distil.members"
+
+
+class MembersClients(MembersChoice):
     """The round's client models."""
 
     kind: Literal["clients"] = "clients"
 
 
-class MembersGroups(Part):
-    """The groups' means of this round and the rounds before: K R teachers for any number of clients (FedSDD)."""
+PAST = Carried("past", follows="round", each_round=True)
+
+
+class MembersGroups(MembersChoice):
+    """The groups' means of this round and the rounds before: K R teachers for any number of clients."""
+
+    declares = Declares(source="FedSDD", carries=(PAST,))
 
     kind: Literal["groups"] = "groups"
     rounds: int = Field(1, ge=1, le=64, description="R; 4 for strong heterogeneity")
 
 
-class SampleGaussian(Part):
-    """Diagonal Gaussian around the weighted mean (FedBE eq. 5)."""
+class PosteriorChoice(Choice):
+    """What members are drawn from."""
+
+    slot = "distil.members.posterior"
+
+
+class SampleGaussian(PosteriorChoice):
+    """Diagonal Gaussian around the weighted mean."""
+
+    declares = Declares(source="FedBE eq. 5")
 
     kind: Literal["gaussian"] = "gaussian"
     scale: float = Field(0.1, ge=0, le=10, description="1 is eq. 5; the authors' runs used 0.1")
 
 
-class SampleDirichlet(Part):
-    """Random convex combinations, gamma ~ Dir(alpha) (FedBE eq. 6 and 7)."""
+class SampleDirichlet(PosteriorChoice):
+    """Random convex combinations, gamma ~ Dir(alpha)."""
+
+    declares = Declares(source="FedBE eq. 6 and 7")
 
     kind: Literal["dirichlet"] = "dirichlet"
     alpha: float = Field(0.5, gt=0, le=100)
 
 
-class SampleSwag(Part):
-    """Mean, diagonal and low-rank deviations of the received models (FedDF Table 7)."""
+class SampleSwag(PosteriorChoice):
+    """Mean, diagonal and low-rank deviations of the received models."""
+
+    declares = Declares(source="FedDF Table 7")
 
     kind: Literal["swag"] = "swag"
     scale: float = Field(1.0, ge=0, le=10)
 
 
-class MembersPosterior(Part):
-    """Clients, their mean and models sampled from a posterior over them (FedBE section 4)."""
+class MembersPosterior(MembersChoice):
+    """Clients, their mean and models sampled from a posterior over them."""
+
+    declares = Declares(source="FedBE section 4")
 
     kind: Literal["posterior"] = "posterior"
     clients: bool = True
     mean: bool = True
     samples: int = Field(10, ge=1, le=1000, description="M")
-    posterior: Annotated[SampleGaussian | SampleDirichlet | SampleSwag, Field(discriminator="kind")] = SampleDirichlet()
+    posterior: Annotated[PosteriorChoice, ONE_OF] = SampleDirichlet()
     sample_batch_norm: bool = Field(True, description="sample BatchNorm statistics like weights (FedBE B.1)")
 
 
-Members = Annotated[MembersClients | MembersGroups | MembersPosterior, Field(discriminator="kind")]
+Members = Annotated[MembersChoice, ONE_OF]
 
 
 # weigh: how much each teacher counts, per sample
-class WeighUniform(Part):
-    """1/m for each of the m teachers (FedDF)."""
+class WeighChoice(Choice):
+    """How much each teacher counts, sample by sample."""
+
+    slot = "distil.weigh"
+
+    @property
+    def factors_of(self) -> "tuple[WeighChoice, ...]":
+        """What it is a product of; itself, where it is none."""
+        return (self,)
+
+    @property
+    def counts_clients(self) -> bool:
+        """Whether it reads what clients alone have."""
+        return "scores" in self.needs
+
+
+class WeighFactor(WeighChoice):
+    """A weighting that can be a factor of a product."""
+
+
+class WeighUniform(WeighFactor):
+    """1/m for each of the m teachers."""
+
+    declares = Declares(source="FedDF")
 
     kind: Literal["uniform"] = "uniform"
 
 
-class WeighSamples(Part):
+class WeighSamples(WeighFactor):
     """n_k / n, the same for every sample."""
 
     kind: Literal["samples"] = "samples"
 
+    @property
+    def counts_clients(self) -> bool:
+        """It counts clients' samples."""
+        return True
 
-class WeighVariance(Part):
-    """Variance over the classes of a teacher's output, normalised over teachers (Fed-ET eq. 3)."""
+
+class WeighVariance(WeighFactor):
+    """Variance over the classes of a teacher's output, normalised over teachers."""
+
+    declares = Declares(source="Fed-ET eq. 3")
 
     kind: Literal["variance"] = "variance"
     space: Literal["probs", "logits"] = Field("probs", description="Fed-ET: probs; FedGO describes logits")
 
 
-class WeighEntropy(Part):
-    """Softmax over teachers of -H(softmax f_k) / tau (FedHKT, FedDS, as compared by FedGO)."""
+class WeighEntropy(WeighFactor):
+    """Softmax over teachers of -H(softmax f_k) / tau."""
+
+    declares = Declares(source="FedHKT, FedDS, as compared by FedGO")
 
     kind: Literal["entropy"] = "entropy"
     tau: float = Field(1.0, gt=0, allow_inf_nan=False)
 
 
-class WeighDafkd(Part):
-    """D_k / sum D with the single-sigmoid discriminator (DaFKD)."""
+class WeighDafkd(WeighFactor):
+    """D_k / sum D with the single-sigmoid discriminator."""
+
+    declares = Declares(source="DaFKD", needs=frozenset({"scores"}))
 
     kind: Literal["dafkd"] = "dafkd"
 
 
-class WeighOdds(Part):
-    """n_k times the discriminator's odds D/(1-D), normalised over teachers (FedGO eq. 9)."""
+class WeighOdds(WeighFactor):
+    """n_k times the discriminator's odds D/(1-D), normalised over teachers."""
+
+    declares = Declares(source="FedGO eq. 9", needs=frozenset({"scores"}))
 
     kind: Literal["odds"] = "odds"
     link: Link = Field(
@@ -101,50 +161,70 @@ class WeighOdds(Part):
     )
 
 
-WeighSimple = Annotated[
-    WeighUniform | WeighSamples | WeighVariance | WeighEntropy | WeighDafkd | WeighOdds,
-    Field(discriminator="kind"),
-]
-
-
-class WeighProduct(Part):
+class WeighProduct(WeighChoice):
     """A product of weightings, normalised over teachers: the sum of their logarithms."""
 
     kind: Literal["product"] = "product"
-    factors: tuple[WeighSimple, ...] = Field(min_length=2, max_length=6)
+    factors: tuple[Annotated[WeighFactor, ONE_OF], ...] = Field(min_length=2, max_length=6)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What any of the factors needs."""
+        return frozenset(need for factor in self.factors for need in factor.needs)
+
+    @property
+    def factors_of(self) -> tuple[WeighChoice, ...]:
+        """The factors."""
+        return self.factors
+
+    @property
+    def counts_clients(self) -> bool:
+        """Whether any of the factors does."""
+        return any(factor.counts_clients for factor in self.factors)
 
 
-Weigh = Annotated[
-    WeighUniform | WeighSamples | WeighVariance | WeighEntropy | WeighDafkd | WeighOdds | WeighProduct,
-    Field(discriminator="kind"),
-]
+Weigh = Annotated[WeighChoice, ONE_OF]
 
 
 # combine: teachers -> pseudo-label
-class CombineLogits(Part):
-    """Softmax of the weighted mean of logits (FedDF AVGLOGITS, FedGO)."""
+class CombineChoice(Choice):
+    """How the teachers' outputs make one pseudo-label."""
+
+    slot = "distil.combine"
+
+
+class CombineLogits(CombineChoice):
+    """Softmax of the weighted mean of logits."""
+
+    declares = Declares(source="FedDF AVGLOGITS, FedGO")
 
     kind: Literal["logits"] = "logits"
 
 
-class CombineProbs(Part):
-    """Weighted mean of probabilities (FedBE eq. 4)."""
+class CombineProbs(CombineChoice):
+    """Weighted mean of probabilities."""
+
+    declares = Declares(source="FedBE eq. 4")
 
     kind: Literal["probs"] = "probs"
     sharpen: float | None = Field(None, gt=0, le=100, description="power p^s / sum p^s; FedBE takes 2")
 
 
-class CombineEra(Part):
-    """Softmax of the mean probabilities at a low temperature: entropy reduction (DS-FL)."""
+class CombineEra(CombineChoice):
+    """Softmax of the mean probabilities at a low temperature: entropy reduction."""
+
+    declares = Declares(source="DS-FL")
 
     kind: Literal["era"] = "era"
     temperature: float = Field(0.1, gt=0, le=100)
 
 
-class CombineConsensus(Part):
-    """The weighted consensus's hard label, and the weighted vote of those who disagree (Fed-ET eq. 4 to 8)."""
+class CombineConsensus(CombineChoice):
+    """The weighted consensus's hard label, and the weighted vote of those who disagree."""
+
+    declares = Declares(source="Fed-ET eq. 4 to 8")
 
     kind: Literal["consensus"] = "consensus"
 
 
-Combine = Annotated[CombineLogits | CombineProbs | CombineEra | CombineConsensus, Field(discriminator="kind")]
+Combine = Annotated[CombineChoice, ONE_OF]

@@ -1,40 +1,62 @@
 """Choices of distillation: what students minimise, who they are, on which data, for how long."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from contract.choices import ONE_OF, Choice, Declares, Options
 from contract.local import Adam, Optimizer
-from contract.recipes.parts.base import Part
 
 
 # objective: what the student minimises
-class ObjectiveKl(Part):
-    """T^2 KL(teacher_T || student_T), mean over the batch (FedDF; the T^2 of Hinton et al.)."""
+class ObjectiveChoice(Choice):
+    """What a student minimises."""
+
+    slot = "distil.objective"
+
+
+class ObjectiveKl(ObjectiveChoice):
+    """T^2 KL(teacher_T || student_T), mean over the batch."""
+
+    declares = Declares(source="FedDF; the T^2 of Hinton et al.")
 
     kind: Literal["kl"] = "kl"
     temperature: float = Field(1.0, gt=0, le=100)
     scale_t2: bool = Field(True, description="multiply by T^2 so that gradients keep their size")
 
 
-class ObjectiveSoftCe(Part):
-    """Cross-entropy to the soft target; the same gradient as KL at T = 1 (FedBE)."""
+class ObjectiveSoftCe(ObjectiveChoice):
+    """Cross-entropy to the soft target; the same gradient as KL at T = 1."""
+
+    declares = Declares(source="FedBE")
 
     kind: Literal["soft_ce"] = "soft_ce"
 
 
-class ObjectiveFedEt(Part):
-    """Cross-entropy to the consensus label + lambda times the divergence to the diversity target (Fed-ET eq. 9)."""
+class ObjectiveFedEt(ObjectiveChoice):
+    """Cross-entropy to the consensus label + lambda times the divergence to the diversity target."""
+
+    declares = Declares(source="Fed-ET eq. 9")
 
     kind: Literal["fedet"] = "fedet"
     diversity: float = Field(0.05, ge=0, le=10, description="lambda; 0.05 for images, 0.5 for text (Table 4)")
 
 
-DistilObjective = Annotated[ObjectiveKl | ObjectiveSoftCe | ObjectiveFedEt, Field(discriminator="kind")]
+DistilObjective = Annotated[ObjectiveChoice, ONE_OF]
 
 
 # students: who learns
-class _Students(Part):
+class StudentsChoice(Choice):
+    """Who learns."""
+
+    slot = "distil.students"
+    learns: ClassVar[bool] = True
+    """Whether anybody does."""
+
+
+class StudentsLearning(StudentsChoice):
+    """Somebody who learns."""
+
     batch_norm: Literal["train", "frozen", "recalibrate"] = Field(
         "train",
         description="running statistics follow the server set, stay, or are computed anew afterwards; with batches of "
@@ -42,68 +64,92 @@ class _Students(Part):
     )
 
 
-class StudentsPrototypes(_Students):
+class StudentsPrototypes(StudentsLearning):
     """The average of every prototype that had participants (FedDF Alg. 3); with one prototype, the average."""
 
     kind: Literal["prototypes"] = "prototypes"
 
 
-class StudentsMain(_Students):
-    """The main model only: model 0 of each prototype's groups (FedSDD)."""
+class StudentsMain(StudentsLearning):
+    """The main model only: model 0 of each prototype's groups."""
+
+    declares = Declares(source="FedSDD")
 
     kind: Literal["main"] = "main"
 
 
-class StudentsServer(_Students):
-    """A larger model that lives on the server; its head is shared with every prototype (Fed-ET)."""
+class StudentsServer(StudentsLearning):
+    """A larger model that lives on the server; its head is shared with every prototype."""
+
+    declares = Declares(source="Fed-ET")
 
     kind: Literal["server"] = "server"
 
 
-class StudentsAll(_Students):
-    """Every group's model learns from the ensemble (basic distillation of FedSDD; codistillation)."""
+class StudentsAll(StudentsLearning):
+    """Every group's model learns from the ensemble."""
+
+    declares = Declares(source="basic distillation of FedSDD; codistillation")
 
     kind: Literal["all"] = "all"
     warmup_rounds: int = Field(0, ge=0, description="rounds without distillation at the start")
 
 
-class StudentsNone(Part):
-    """Nobody learns: the ensemble itself is the result (Fed-ensemble, one-shot ensemble)."""
+class StudentsNone(StudentsChoice):
+    """Nobody learns: the ensemble itself is the result."""
 
+    declares = Declares(source="Fed-ensemble, one-shot ensemble")
+
+    learns = False
     kind: Literal["none"] = "none"
 
 
-Students = Annotated[
-    StudentsPrototypes | StudentsMain | StudentsServer | StudentsAll | StudentsNone, Field(discriminator="kind")
-]
+Students = Annotated[StudentsChoice, ONE_OF]
 
 
 # data: what the teachers label
-class Augment(Part):
+class Augment(Options):
     """What a student sees instead of the plain sample; teachers always see the plain one (FedBE B.1)."""
 
     flip: bool = Field(False, description="mirror left to right at random")
     pad: int = Field(0, ge=0, le=64, description="pad by so many pixels and crop at random")
 
 
-class DataUnlabeled(Part):
+class DataChoice(Choice):
+    """What the teachers label."""
+
+    slot = "distil.data"
+    drawn: ClassVar[bool] = False
+    """Whether samples are drawn once, before the first round, and kept."""
+
+    if TYPE_CHECKING:  # each of them has it, as its last option
+        augment: Augment
+
+
+class DataUnlabeled(DataChoice):
     """The federation's unlabelled data set on the server."""
+
+    declares = Declares(needs=frozenset({"unlabeled"}))
 
     kind: Literal["unlabeled"] = "unlabeled"
     augment: Augment = Augment()
 
 
-class DataGenerated(Part):
-    """Samples of the generator, drawn once for the whole federation (FedGO D2)."""
+class DataGenerated(DataChoice):
+    """Samples of the generator, drawn once for the whole federation."""
 
+    declares = Declares(source="FedGO D2", needs=frozenset({"generator"}))
+
+    drawn = True
     kind: Literal["generated"] = "generated"
     count: int = Field(25_000, ge=1, le=10_000_000)
     augment: Augment = Augment()
 
 
-class DataNoise(Part):
+class DataNoise(DataChoice):
     """Uniform noise within the task's range, drawn once: a lower bound for what data are worth."""
 
+    drawn = True
     kind: Literal["noise"] = "noise"
     count: int = Field(10_000, ge=1, le=10_000_000)
     low: float = 0.0
@@ -111,18 +157,18 @@ class DataNoise(Part):
     augment: Augment = Augment()
 
 
-Data = Annotated[DataUnlabeled | DataGenerated | DataNoise, Field(discriminator="kind")]
+Data = Annotated[DataChoice, ONE_OF]
 
 
 # schedule: how long and how fast the student learns
-class EarlyStop(Part):
+class EarlyStop(Options):
     """Stop without improvement on the validation set; the best model is kept (FedDF 4.1)."""
 
     eval_every: int = Field(100, ge=1, description="steps between evaluations")
     patience: int = Field(1000, ge=1, description="steps without improvement")
 
 
-class Swa(Part):
+class Swa(Options):
     """Cyclical learning rate and the mean of the models at the ends of cycles (FedBE section 5.1)."""
 
     lr_high: float = Field(1e-3, gt=0, le=10)
@@ -131,7 +177,7 @@ class Swa(Part):
     start: int = Field(250, ge=0, description="steps before the first cycle that counts")
 
 
-class Schedule(Part):
+class Schedule(Options):
     """Optimiser, length and learning-rate curve of one distillation job."""
 
     optimizer: Optimizer = Adam()

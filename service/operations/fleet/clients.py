@@ -49,7 +49,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
         limit = config.rounds.max_samples_per_client
         raise invalid_field("num_samples", f"{request.num_samples} is above this federation's {limit}")
     _check_label_counts(config.task.num_classes, request)
-    if config.recipe.fuse.kind == "disco" and request.label_counts is None:
+    if "label_counts" in config.recipe.needs and request.label_counts is None:
         raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
     taken = select(ClientRow.id).where(
         ClientRow.federation_id == federation_id, ClientRow.name == request.name, ClientRow.revoked_at.is_(None)
@@ -117,7 +117,7 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
 
 
 def _check_label_counts(num_classes: int, request: wire.Enrolment) -> None:
-    """Hold the counts per class against the task and against each other: FedDisco weighs by both numbers."""
+    """Hold the counts per class against the task and against each other: rules weigh by both numbers."""
     counts = request.label_counts
     if counts is None:
         return
@@ -155,7 +155,7 @@ def card(session: Session, federation_id: str, caller: Principal) -> wire.Federa
         state=federation.state,
         task=config.task,
         prototypes=config.prototypes,
-        wants_label_counts=config.recipe.fuse.kind == "disco",
+        wants_label_counts="label_counts" in config.recipe.needs,
     )
 
 

@@ -12,9 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.local import DsFlObjective, LocalPlan
+from contract.layout import manifest
+from contract.local import SENT_PUBLIC, LocalPlan
 from contract.tensors import Header, TensorFile
-from contract.updates import PUBLIC, check_predictions, manifest
+from contract.updates import check_predictions
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
 from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
@@ -118,7 +119,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
 
 
 def _public_digest(session: Session, federation_id: str) -> str | None:
-    model = reading.kept_state(session, federation_id).get(f"send.{PUBLIC}")
+    model = reading.kept_state(session, federation_id).get(SENT_PUBLIC.named())
     return None if model is None else session.get_one(ModelRow, model).digest
 
 
@@ -211,7 +212,7 @@ def check_values(ticket: Ticket, path: Path) -> None:
     Raises:
         TensorError: code 'values', naming the row.
     """
-    if isinstance(ticket.local.objective, DsFlObjective):
+    if not ticket.local.objective.sends_weights:
         with TensorFile(path) as file:
             check_predictions(file)
 

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import select, update
 from typer.testing import CliRunner
 
+from contract.layout import manifest
 from contract.tensors import DTYPES, FLOATS, TensorFile
-from contract.updates import manifest
 from potstill.cli import app
 from potstill.replay.computing import Computers
 from potstill.replay.run import Report, replay

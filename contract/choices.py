@@ -1,0 +1,234 @@
+"""Choices: every option of a recipe or a local plan is one class that says all there is to know of it.
+
+A *slot* is a place that a choice goes to, such as `fuse` or `distil.weigh`: a class below `Choice` with a name. A
+choice is a class below a slot's with a literal `kind`, what it `declares`, and its options. It registers itself by
+being defined: unions, schemas and tables are made from `choices_of`, and whoever carries choices out has an
+`Implementations`, from class to function.
+"""
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from contract.updates import SEND
+
+Need = Literal[
+    "label_counts",  # every client says how many samples it has of each class
+    "scores",  # every client trains a discriminator, and the scores that it gives the server's samples are read
+    "unlabeled",  # the server has unlabelled data
+    "generator",  # a generator is made before the first round
+    "features",  # the network names its features and its head
+    "networks",  # the worker trains a network where nothing else of the recipe needs one
+]
+"""What a choice cannot do without. Who creates a federation is told what is missing."""
+
+Follows = Literal["steps", "model", "round", "devices"]
+"""Whom a carried file follows when models change otherwise than by a published round.
+
+`steps`: its model, and it begins anew when another model is put in that one's place: steps on a path that was left.
+`model`: its model: one that was turned away leaves no trace.
+`round`: the round that made it, whichever of the models changed.
+`devices`: nobody. The other half is on the devices, which no operator can turn back.
+"""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a choice carries from round to round: one file, one for each model, or one for each model and round.
+
+    Attributes:
+        name: its name among what a federation keeps; the model's and the round's follow, each after a dot.
+        follows: what a rollback, a promotion and a gate do with it.
+        sent: devices are sent it beside the model.
+        each_round: it is kept by round, too.
+    """
+
+    name: str
+    follows: Follows
+    sent: bool = False
+    each_round: bool = False
+
+    @property
+    def stem(self) -> str:
+        """How all of its names begin."""
+        return SEND + self.name if self.sent else self.name
+
+    def named(self, model: str | None = None, round_index: int | None = None) -> str:
+        """Return the name under which a file is kept."""
+        return ".".join(str(each) for each in (self.stem, model, round_index) if each is not None)
+
+
+@dataclass(frozen=True)
+class Partner:
+    """The choice of another slot that this one needs: its kind, and what is said where it is missing."""
+
+    kind: str
+    missing: str
+
+
+@dataclass(frozen=True)
+class Declares:
+    """What a choice says of itself beside its options.
+
+    Attributes:
+        source: the paper, with the place in it.
+        needs: what it cannot do without.
+        carries: what the worker keeps for the next round.
+        reads: what devices read beside the model, by the names of `contract.updates`.
+        partner: of a fuse rule the clients' objective that it goes with, and the other way round.
+    """
+
+    source: str = ""
+    needs: frozenset[Need] = frozenset()
+    carries: tuple[Carried, ...] = ()
+    reads: tuple[str, ...] = ()
+    partner: Partner | None = None
+
+
+class Options(BaseModel):
+    """Base of what a recipe or a plan is made of: unknown options are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Declares,))
+
+
+class Choice(Options):
+    """Base of the slots."""
+
+    slot: ClassVar[str] = ""
+    declares: ClassVar[Declares] = Declares()
+
+    kind: str
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        kind = cls.model_fields["kind"].default
+        if not isinstance(kind, str):
+            return
+        if not cls.slot:
+            raise TypeError(f"{cls.__name__} is a choice of no slot; derive it from a slot's class")
+        if _REGISTERED.setdefault((cls.slot, kind), cls) is not cls:
+            raise TypeError(f"{cls.slot} has a choice {kind!r} already; take another word than {cls.__name__}")
+        for each in cls.declares.carries:
+            if _CARRIED.setdefault(each.stem, each) != each:
+                raise TypeError(f"{cls.__name__} carries {each.stem!r} otherwise than another choice does")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler.resolve_ref_schema(handler(schema))
+        made["description"] = described(cls)
+        return made
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What this choice cannot do without, as its options are."""
+        return self.declares.needs
+
+
+_REGISTERED: dict[tuple[str, str], type[Choice]] = {}
+_CARRIED: dict[str, Carried] = {}
+Slot = TypeVar("Slot", bound=Choice)
+Made = TypeVar("Made")
+
+
+def kind_of(choice: type[Choice]) -> str:
+    """Return the word by which a choice goes on the wire."""
+    return str(choice.model_fields["kind"].default)
+
+
+def described(choice: type[Choice]) -> str:
+    """Return what a choice is, with its source."""
+    first, *rest = inspect.cleandoc(choice.__doc__ or "").split("\n\n")
+    source = choice.declares.source
+    return "\n\n".join([f"{first.removesuffix('.')} ({source})." if source else first, *rest])
+
+
+def choices_of(slot: type[Slot]) -> list[type[Slot]]:
+    """Return the choices below a slot's class, in the order of their definition."""
+    return [each for each in _REGISTERED.values() if issubclass(each, slot)]
+
+
+def slots() -> dict[str, list[type[Choice]]]:
+    """Return all choices by slot."""
+    found: dict[str, list[type[Choice]]] = {}
+    for (slot, _), choice in _REGISTERED.items():
+        found.setdefault(slot, []).append(choice)
+    return found
+
+
+def carried(name: str) -> tuple[Carried | None, str]:
+    """Return what was declared of a kept file, None where no choice is known to keep it, and its model's name."""
+    stem, _, rest = name.removeprefix(SEND).partition(".")
+    found = _CARRIED.get(SEND + stem if name.startswith(SEND) else stem)
+    return found, rest.rpartition(".")[0] if found is not None and found.each_round else rest
+
+
+class _OneOf:
+    """Makes a field of a slot's class the union of its choices, told apart by `kind`, when its model is built."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        found: list[Any] = choices_of(source)
+        union: Any = functools.reduce(operator.or_, found)
+        return handler.generate_schema(Annotated[union, Field(discriminator="kind")] if len(found) > 1 else union)
+
+
+ONE_OF = _OneOf()
+"""``Annotated[FuseChoice, ONE_OF]``: one of the choices of a slot."""
+
+
+def walk(value: Any) -> Iterator[Choice]:
+    """Yield a model's choices: itself, where it is one, and those in its fields, however deep; in their order."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from walk(each)
+    elif isinstance(value, BaseModel):
+        if isinstance(value, Choice):
+            yield value
+        for name in type(value).model_fields:
+            yield from walk(getattr(value, name))
+
+
+class Implementations(Generic[Made]):
+    """Who carries choices out, by decoration: one function or class for each.
+
+    ``implements = Implementations()``; ``@implements(FuseMedian)`` above a function; ``implements.of(choice)`` is it.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[type[Choice], Made] = {}
+
+    def __call__(self, *choices: type[Choice]) -> Callable[[Made], Made]:
+        """Return a decorator that notes who carries these choices out.
+
+        Raises:
+            TypeError: for one of them there is somebody already.
+        """
+
+        def note(made: Made) -> Made:
+            for choice in choices:
+                if self._table.setdefault(choice, made) is not made:
+                    raise TypeError(f"{choice.__name__} is implemented twice")
+            return made
+
+        return note
+
+    def of(self, choice: Choice) -> Made:
+        """Return who carries a choice out.
+
+        Raises:
+            KeyError: nobody does.
+        """
+        return self._table[type(choice)]
+
+    def get(self, choice: Choice) -> Made | None:
+        """Return who carries a choice out; None where there is nothing to do for it here."""
+        return self._table.get(type(choice))
+
+    def known(self) -> frozenset[type[Choice]]:
+        """Return the choices that are carried out here."""
+        return frozenset(self._table)
