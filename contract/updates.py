@@ -3,6 +3,9 @@
 Each name stands here once. What an update must hold follows from the local plan: `contract.layout`.
 """
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import numpy as np
 
 from contract.tensors import BUFFERS_KEY, FLOATS, Header, TensorError, TensorFile
@@ -43,6 +46,7 @@ _LAST_LAYER = ("head.", "adapter.")
 _SUM_TOLERANCE = 1e-3
 _ROWS = 65_536
 
+Kept = TypeVar("Kept")
 Layout = dict[str, tuple[str, tuple[int, ...]]]
 
 
@@ -108,3 +112,18 @@ def check_predictions(file: TensorFile) -> None:
                 "the softmax of the logits",
                 tensor=PREDICTIONS,
             )
+
+
+def extras(kept: Mapping[str, Kept], model: str) -> dict[str, Kept]:
+    """Return what goes out beside a model, by its name there: `SEND` + name to all, `SEND` + name.model to its clients.
+
+    Args:
+        kept: all that a federation keeps.
+        model: a prototype's name, or a group's copy of it.
+    """
+    found = {}
+    for name, value in kept.items():
+        what, _, owner = name.removeprefix(SEND).partition(".")
+        if name.startswith(SEND) and owner in ("", model):
+            found[what] = value
+    return found

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from contract.local import LocalPlan, ScaffoldObjective, Sgd
 from contract.nn.codec import save_state
 from contract.recipes import presets
+from contract.recipes.parts import SENT_CONTROL
 from contract.tensors import TensorFile
+from contract.updates import CONTROL, extras
 from experiments.evidence import plots
 from experiments.evidence.harness import Bench, task_of
 from experiments.evidence.verdicts import Section, Setting, Verdict, exactly
@@ -87,12 +89,11 @@ def descend(folder: Path, seed: int, method: str, asked: int) -> Descent:
     plan = PLANS[method]
     for index in range(1, ROUNDS + 1):
         prototype = PrototypeSpec(name="main", network=NetworkRef(architecture="custom", weights=model))
-        extras = {name.split(".")[1]: path for name, path in state.items() if name.startswith("send.")}
         updates = []
         for i in sorted(rng.permutation(CLIENTS)[:asked]):
             update, result = bench.train_module(
                 f"client-{i}", prototype, Quadratic(), samples[i], plan,
-                index=index, extras=extras, memory=memories.get(i),
+                index=index, extras=extras(state, "main"), memory=memories.get(i),
             )  # fmt: skip
             updates.append(update)
             memories[i] = result.memory
@@ -103,13 +104,13 @@ def descend(folder: Path, seed: int, method: str, asked: int) -> Descent:
         model, state = done.models["main"], done.state or state
         made.distances.append(float(np.linalg.norm(weights_of(model) - minimum) / np.linalg.norm(minimum)))
         if method == "scaffold":
-            made.gap = max(made.gap, _gap(state["send.control.main"], memories))
+            made.gap = max(made.gap, _gap(state[SENT_CONTROL.named("main")], memories))
     return made
 
 
 def _gap(control: Path, memories: Mapping[int, Mapping[str, Tensor]]) -> float:
     """Return how far c is from the mean of all clients' c_i; those that never took part have zeros."""
-    total = sum((memory["control.w"].double().numpy() for memory in memories.values()), np.zeros(SIZE))
+    total = sum((memory[CONTROL + "w"].double().numpy() for memory in memories.values()), np.zeros(SIZE))
     return float(np.abs(weights_of(control) - total / CLIENTS).max())
 
 

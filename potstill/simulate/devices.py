@@ -20,6 +20,7 @@ from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
 from contract.tensors import TensorFile
+from contract.updates import extras
 from contract.wire.devices import (
     AssignedRound,
     Assignment,
@@ -40,7 +41,7 @@ _NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What all participants of a round are told: the models by prototype and the state, of which 'send.' goes out."""
+    """What all participants of a round are told: the models by prototype and the state, of which some goes out."""
 
     index: int
     models: Mapping[str, Path]
@@ -52,17 +53,6 @@ def reference(path: Path) -> ModelRef:
     """Return an assignment's reference to a file; its digest serves as its id."""
     digest = digest_of(path)
     return ModelRef(id=digest, digest=digest, size=path.stat().st_size, url=path.absolute().as_uri())
-
-
-def extras(state: Mapping[str, Path], prototype: str) -> dict[str, Path]:
-    """Return what travels beside a model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
-    found = {}
-    for name, path in state.items():
-        marker, _, rest = name.partition(".")
-        what, _, owner = rest.partition(".")
-        if marker == "send" and owner in ("", prototype):
-            found[what] = path
-    return found
 
 
 class LocalClient:

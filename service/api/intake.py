@@ -18,7 +18,6 @@ from fastapi import Request
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from contract.tensors import Header, StreamCheck, TensorError
 from service.api.lease import holding
@@ -181,13 +180,27 @@ class Patience:
                 return await anext(chunks)
         except StopAsyncIteration:
             return None
-        except ClientDisconnect:
-            raise Gone from None
         except TimeoutError:
             detail = f"nothing came for {self.seconds:g} seconds; send the upload again"
             raise self._reason or DomainError("incomplete-body", detail) from None
         finally:
             self._waiting = None
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body as it arrives.
+
+    Raises:
+        Gone: the client hung up.
+    """
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise Gone
+        more = bool(message.get("more_body"))
+        if message.get("body"):
+            yield message["body"]
 
 
 async def batches(request: Request, limit: int, patience: Patience, *, tail: bool = False) -> AsyncIterator[memoryview]:
@@ -197,7 +210,7 @@ async def batches(request: Request, limit: int, patience: Patience, *, tail: boo
     """
     buffer = memoryview(bytearray(_BATCH))
     filled = seen = 0
-    chunks = request.stream().__aiter__()
+    chunks = _chunks(request)
     while True:
         try:
             data = await patience.next(chunks)

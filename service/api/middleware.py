@@ -166,7 +166,7 @@ class Frame:
                 detail = f"the body did not come within {JSON_SECONDS:g} seconds; send it again"
                 await problem(scope, "incomplete-body", detail)(scope, receive, send)
                 return
-            if message["type"] == "http.disconnect":
+            if message["type"] != "http.request":  # it hung up
                 return
             body += message.get("body", b"")
             more = bool(message.get("more_body"))

@@ -62,7 +62,7 @@ async def _drain(receive: Receive) -> None:
     while seen < _LINGER_BYTES:
         message: MutableMapping[str, Any] = await receive()
         seen += len(message.get("body", b""))
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
+        if message["type"] != "http.request" or not message.get("more_body"):
             return
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.recipes import parts
+from contract.choices import kind_of, slots
 from contract.recipes.checks import check_with_data, check_with_local
 from contract.recipes.presets import PRESETS, build, parse
 from contract.tensors import TensorFile, write_file
@@ -49,11 +49,7 @@ def test_the_table_is_complete() -> None:
 
 def test_the_page_shows_every_preset_and_every_choice() -> None:
     page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
-    kinds = {
-        each.model_fields["kind"].default
-        for each in vars(parts).values()
-        if isinstance(each, type) and issubclass(each, parts.Part) and "kind" in each.model_fields
-    }
+    kinds = {kind_of(choice) for found in slots().values() for choice in found}
     assert [name for name in sorted({*PRESETS, *kinds}) if f"`{name}`" not in page] == []
     example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     assert example

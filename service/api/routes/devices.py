@@ -91,7 +91,7 @@ async def _poll(request: Request, services: Parts, caller: Principal, end: float
 
 
 async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await request.receive())["type"] == "http.request":
         pass
 
 

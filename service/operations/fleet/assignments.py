@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFedGan
 from contract.recipes.recipe import discriminator_link
+from contract.updates import extras
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.operations.fleet import clients, generators, updates
@@ -146,11 +147,6 @@ def _round(
 
 
 def _extras(session: Session, federation: FederationRow, prototype: str) -> dict[str, ModelRef]:
-    """Return what the recipe sends beside the model: `send.<what>` to all, `send.<what>.<prototype>` to its clients."""
-    found: dict[str, ModelRef] = {}
-    for name, id_ in reading.kept_state(session, federation.id).items():
-        marker, _, rest = name.partition(".")
-        what, _, owner = rest.partition(".")
-        if marker == "send" and owner in ("", prototype):
-            found[what] = models.reference(session.get_one(ModelRow, id_))
-    return found
+    """Return what the recipe sends beside the model."""
+    sent = extras(reading.kept_state(session, federation.id), prototype)
+    return {what: models.reference(session.get_one(ModelRow, id_)) for what, id_ in sent.items()}
