@@ -176,7 +176,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     ending = asyncio.Event()
     settings, store = services.settings, services.store
     chores = asyncio.gather(
-        _repeat("sweep", settings.sweep_seconds, lambda: sweep(store, settings.max_attempts), ending),
+        _repeat("sweep", settings.sweep_seconds, lambda: sweep(store), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings), ending),
         _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )

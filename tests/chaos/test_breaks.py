@@ -148,7 +148,7 @@ def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, wh
     request = FederationCreate.model_validate(federation_request("late", {"name": "fedavg"}, **PLAIN))
     with store.write() as session:
         row = federations.create(session, deployment.settings.key, request)
-        federations.start(session, row.id, 3)
+        federations.start(session, row.id)
         event.listen(session, "before_commit", late)
         id_ = row.id
     runs(deployment, id_)

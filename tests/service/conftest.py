@@ -145,9 +145,9 @@ def postgres(postgres_url: str) -> str:
 def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[SimpleNamespace]:
     """Settings and an empty store, once on each database."""
     if request.param == "sqlite":
-        settings = make_settings(database_url=None)
+        settings = make_settings(database_url=None, max_attempts=3)
     else:
-        settings = make_settings(database_url=request.getfixturevalue("postgres"))
+        settings = make_settings(database_url=request.getfixturevalue("postgres"), max_attempts=3)
     database = Database(settings)
     blobs = BlobFolder(settings.resolved_blob_dir)
     yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs), blobs=blobs)

@@ -201,7 +201,7 @@ class World:
         kept = None if state is None else {name: self._stored(arrays) for name, arrays in state.items()}
         with self.store.write() as session:
             outcome = publishing.Outcome(stored, metrics or {}, state=kept)
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept, self.settings.max_attempts)
+            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
 
     def updates(self) -> int:
         """Return the number of updates there are."""

@@ -131,7 +131,7 @@ class Ledger:
                 resumed_from=None if result.resumed_from is None else result.resumed_from.model_dump(),
                 origin=result.origin,
             )
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept, self.settings.max_attempts)
+            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
         self._adopt(files)
         self._blobs.forget_states(job.id)
 
@@ -148,7 +148,7 @@ class Ledger:
         with self._store.write() as session:
             self._keep(session, job, files)
             outcome = publishing.Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
-            overlap.publish_groups(session, job.id, job.fence, outcome, self.settings.max_attempts)
+            overlap.publish_groups(session, job.id, job.fence, outcome)
         self._adopt(files)
 
     def _prepare(self, files: Files) -> None:

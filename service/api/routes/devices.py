@@ -117,9 +117,7 @@ def _accept_update(
     updates.check_values(ticket, upload.path)
     services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row, fresh = updates.accept(
-            session, ticket, metadata, upload.digest, upload.size, services.settings.max_attempts
-        )
+        row, fresh = updates.accept(session, ticket, metadata, upload.digest, upload.size)
         receipt = updates.receipt(session, row)
         upload.count(session, services, fresh, receipt)
         return receipt, fresh
@@ -203,9 +201,7 @@ def _accept_gan(
 ) -> tuple[GanReceipt, bool]:
     services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row, fresh = generators.accept(
-            session, ticket, sent, upload.digest, upload.size, services.settings.max_attempts
-        )
+        row, fresh = generators.accept(session, ticket, sent, upload.digest, upload.size)
         receipt = generators.receipt(row)
         upload.count(session, services, fresh, receipt)
         return receipt, fresh
@@ -250,14 +246,7 @@ def _admit_discriminator(services: Parts, federation_id: str, caller: Device) ->
 def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
     services.blobs.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row, fresh = discriminators.accept(
-            session,
-            caller.federation_id or "",
-            caller.id,
-            upload.digest,
-            upload.size,
-            services.settings.max_attempts,
-        )
+        row, fresh = discriminators.accept(session, caller.federation_id or "", caller.id, upload.digest, upload.size)
         receipt = discriminators.receipt(row)
         upload.count(session, services, fresh, receipt)
         return receipt, fresh

@@ -117,14 +117,13 @@ def start_federation(
     federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
 ) -> Federation:
     """Start: the first models are made, then rounds open as soon as enough clients are enrolled."""
-    attempts = services.settings.max_attempts
     return _steer(
         services,
         caller,
         key,
         "start",
         federation_id,
-        lambda session: federations.start(session, federation_id, attempts),
+        lambda session: federations.start(session, federation_id),
     )
 
 
@@ -143,14 +142,13 @@ def resume_federation(
     federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
 ) -> Federation:
     """Resume. After a failed round, that round is given up and the next one starts from the same models."""
-    attempts = services.settings.max_attempts
     return _steer(
         services,
         caller,
         key,
         "resume",
         federation_id,
-        lambda session: federations.resume(session, federation_id, attempts),
+        lambda session: federations.resume(session, federation_id),
     )
 
 
@@ -278,9 +276,9 @@ def revoke_client(
     """
     with services.store.write() as session:
         if forget:
-            told = erasure.forget_client(session, federation_id, client_id, services.settings.max_attempts)
+            told = erasure.forget_client(session, federation_id, client_id)
             return JSONResponse(told.model_dump(mode="json"))
-        clients.revoke(session, federation_id, client_id, services.settings.max_attempts)
+        clients.revoke(session, federation_id, client_id)
     return Response(status_code=204)
 
 

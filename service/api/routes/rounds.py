@@ -69,6 +69,6 @@ def close_round(
 ) -> RoundDetail:
     """Fuse a round now with the updates that are here."""
     with services.store.write() as session:
-        row = rounds.close(session, round_id, force, services.settings.max_attempts)
+        row = rounds.close(session, round_id, force)
         session.flush()
         return rounds.describe(session, row)

@@ -89,7 +89,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
     federation.join_uses += 1
     session.flush()
     audit.record(session, "client.enrol", row.id, federation=federation_id, name=row.name)
-    lifecycle.proceed(session, federation, settings.max_attempts)
+    lifecycle.proceed(session, federation)
     return row
 
 
@@ -178,7 +178,7 @@ def reassign(session: Session, federation_id: str, client_id: str, prototype: st
     return row
 
 
-def revoke(session: Session, federation_id: str, client_id: str, max_attempts: int) -> None:
+def revoke(session: Session, federation_id: str, client_id: str) -> None:
     """Take a device's token away; a round no longer waits for it."""
     row = session.get(ClientRow, client_id)
     if row is None or row.federation_id != federation_id:
@@ -190,7 +190,7 @@ def revoke(session: Session, federation_id: str, client_id: str, max_attempts: i
     uploads.drop_of(session, client_id)
     after_commit.touch(session, federation)  # it may be waiting for an assignment
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
 
 
 def is_unseen(session: Session, client_id: str) -> bool:

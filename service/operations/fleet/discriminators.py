@@ -43,7 +43,7 @@ def check_takes_discriminators(federation: FederationRow) -> None:
 
 
 def accept(
-    session: Session, federation_id: str, client_id: str, digest: str, size: int, max_attempts: int
+    session: Session, federation_id: str, client_id: str, digest: str, size: int
 ) -> tuple[DiscriminatorRow, bool]:
     """Store a client's discriminator; return its row and whether it is new.
 
@@ -74,7 +74,7 @@ def accept(
     )
     session.add(row)
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
     return row, True
 
 

@@ -91,9 +91,7 @@ def _refuse_if_closed(federation: FederationRow, gan_round: int) -> None:
         )
 
 
-def accept(
-    session: Session, ticket: Ticket, sent: Sent, digest: str, size: int, max_attempts: int
-) -> tuple[GanUpdateRow, bool]:
+def accept(session: Session, ticket: Ticket, sent: Sent, digest: str, size: int) -> tuple[GanUpdateRow, bool]:
     """Make a delivery count; return its row and whether it is new. A round that is full now is closed with it.
 
     Raises:
@@ -118,7 +116,7 @@ def accept(
     )
     session.add(row)
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
     return row, True
 
 

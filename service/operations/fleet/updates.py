@@ -235,7 +235,7 @@ def replayed(row: Delivered, digest: str, **current: Any) -> Delivered:
 
 
 def accept(
-    session: Session, ticket: Ticket, metadata: UpdateMetadata, digest: str, size: int, max_attempts: int
+    session: Session, ticket: Ticket, metadata: UpdateMetadata, digest: str, size: int
 ) -> tuple[UpdateRow, bool]:
     """Make an update count; return its row and whether it is new. A round that is full now is closed with it.
 
@@ -270,7 +270,7 @@ def accept(
     session.add(row)
     session.flush()
     participants.answered(session, row.round_id, row.client_id)
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
     return row, True
 
 

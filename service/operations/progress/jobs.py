@@ -19,6 +19,7 @@ from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
 from service.operations.ledger.clock import now
+from service.persistence.engine import MAX_ATTEMPTS
 from service.persistence.tables import FederationRow, JobRow
 
 BACKOFF_SECONDS = 2.0
@@ -29,9 +30,7 @@ class LostLease(Exception):
     """The job belongs to somebody else by now."""
 
 
-def enqueue(
-    session: Session, kind: str, federation: FederationRow, max_attempts: int, round_id: str | None = None
-) -> JobRow:
+def enqueue(session: Session, kind: str, federation: FederationRow, round_id: str | None = None) -> JobRow:
     """Add a job in the caller's transaction; workers are woken after its commit."""
     job = JobRow(
         id=new_id("job"),
@@ -39,7 +38,7 @@ def enqueue(
         state="queued",
         federation_id=federation.id,
         round_id=round_id,
-        max_attempts=max_attempts,
+        max_attempts=session.info[MAX_ATTEMPTS],
         created_at=now(),
         queued_at=now(),
         attempt=0,

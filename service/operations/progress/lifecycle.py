@@ -60,16 +60,16 @@ def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
     return found is not None
 
 
-def proceed(session: Session, federation: FederationRow, max_attempts: int) -> None:
+def proceed(session: Session, federation: FederationRow) -> None:
     """Do whatever is due: average generators, score discriminators, open or close a round, end. Idempotent."""
     if federation.state == "training_generator":
         if federation.collect_deadline_at is not None and _collected(session, federation):
-            _close_gan_round(session, federation, max_attempts)
+            _close_gan_round(session, federation)
     elif federation.state == "collecting_discriminators" and _collected(session, federation):
         move(session, federation, "score")
-        jobs.enqueue(session, "score", federation, max_attempts)
+        jobs.enqueue(session, "score", federation)
     elif federation.state == "running":
-        _score_latecomers(session, federation, max_attempts)
+        _score_latecomers(session, federation)
         newest = newest_round(session, federation)
         if newest is None or newest.state not in ("collecting", "aggregating"):
             _next_round(session, federation, newest)
@@ -79,7 +79,7 @@ def proceed(session: Session, federation: FederationRow, max_attempts: int) -> N
         else:
             _listen(session, federation, newest)
             if newest.waits_for is None or _caught_up(session, federation, newest):
-                settle(session, federation, newest, max_attempts)
+                settle(session, federation, newest)
 
 
 def open_gan_round(session: Session, federation: FederationRow, gan_round: int, deadline_seconds: int) -> None:
@@ -92,14 +92,14 @@ def open_gan_round(session: Session, federation: FederationRow, gan_round: int, 
         after_commit.touch(session, federation)
 
 
-def _close_gan_round(session: Session, federation: FederationRow, max_attempts: int) -> None:
+def _close_gan_round(session: Session, federation: FederationRow) -> None:
     """Take no more generators of this round and average those of the clients that are still enrolled."""
     for client, row in gan_updates(session, federation, federation.gan_round):
         if client.revoked_at is not None:
             session.delete(row)
             after_commit.release_blobs(session, {row.digest})
     federation.collect_deadline_at = None
-    jobs.enqueue(session, "generator", federation, max_attempts)
+    jobs.enqueue(session, "generator", federation)
     after_commit.touch(session, federation)
 
 
@@ -108,11 +108,11 @@ def let_go_of_gan(session: Session, federation: FederationRow, gan_round: int) -
     garbage.let_go(session, [row for _, row in gan_updates(session, federation, gan_round)])
 
 
-def _score_latecomers(session: Session, federation: FederationRow, max_attempts: int) -> None:
+def _score_latecomers(session: Session, federation: FederationRow) -> None:
     if config_of(federation).recipe.discriminators is None:
         return
     if unscored(session, federation.id) and not _busy(session, federation, "score"):
-        jobs.enqueue(session, "score", federation, max_attempts)
+        jobs.enqueue(session, "score", federation)
 
 
 def _next_round(session: Session, federation: FederationRow, newest: RoundRow | None) -> None:
@@ -255,12 +255,12 @@ def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> No
             after_commit.touch(session, federation)
 
 
-def settle(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int) -> None:
+def settle(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
     plan = config_of(federation).rounds
     decision = rules.decide(participants.round_view(session, round_), now(), plan)
     if decision.action == "aggregate":
-        close(session, federation, round_, max_attempts)
+        close(session, federation, round_)
     elif decision.action == "extend":
         round_.extensions += 1
         round_.deadline_at = now() + timedelta(seconds=plan.deadline_seconds)
@@ -278,7 +278,7 @@ def settle(session: Session, federation: FederationRow, round_: RoundRow, max_at
         skipped(session, federation, round_, decision.reason)
         let_go(session, round_)
         session.flush()
-        proceed(session, federation, max_attempts)
+        proceed(session, federation)
 
 
 def skipped(session: Session, federation: FederationRow, round_: RoundRow, reason: str) -> None:
@@ -294,9 +294,9 @@ def let_go(session: Session, round_: RoundRow) -> None:
     garbage.let_go(session, session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
 
 
-def close(session: Session, federation: FederationRow, round_: RoundRow, max_attempts: int, event: str = "") -> None:
+def close(session: Session, federation: FederationRow, round_: RoundRow, event: str = "") -> None:
     """Take no more updates and fuse what is here; `event` is `retry` for a round that has failed."""
     round_.state = advance(ROUND, round_.state, event or "aggregate", "round")
     round_.closed_at, round_.reason = now(), None
-    jobs.enqueue(session, "round", federation, max_attempts, round_id=round_.id)
+    jobs.enqueue(session, "round", federation, round_id=round_.id)
     after_commit.touch(session, federation)

@@ -20,7 +20,7 @@ from service.persistence.tables import ModelRow, RoundRow
 log = logging.getLogger("service.overlap")
 
 
-def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, max_attempts: int) -> None:
+def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome) -> None:
     """Make the averages of a round that still distils visible, and go on with them. The job stays with its worker.
 
     A job that was lost and done again says the same again: what it said first stays. The models have a document of
@@ -50,7 +50,7 @@ def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome, 
         follower.base_models = lifecycle.bases(session, federation, ahead=True)
     after_commit.touch(session, federation)
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
 
 
 def _compare(session: Session, round_: RoundRow, files: dict[str, tuple[str, int]]) -> None:

@@ -32,9 +32,7 @@ from service.persistence.tables import (
 __all__ = ["Outcome", "cancelled", "give_up", "publish", "request_cancel", "revive"]
 
 
-def publish(
-    session: Session, job_id: str, fence: int, outcome: Outcome, keep: Retention | None, max_attempts: int
-) -> None:
+def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep: Retention | None) -> None:
     """Make a job's result visible, all of it or nothing; then let go of what is no longer kept (`keep`, by default).
 
     Raises:
@@ -56,7 +54,7 @@ def publish(
         return
     outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome))
     if job.kind == "initialize":
-        _initialized(session, federation, outcome, max_attempts)
+        _initialized(session, federation, outcome)
     elif job.kind == "generator":
         _generated(session, federation, outcome)
     elif job.kind == "score":
@@ -64,7 +62,7 @@ def publish(
     else:
         _fused(session, federation, job, outcome)
     session.flush()
-    lifecycle.proceed(session, federation, max_attempts)
+    lifecycle.proceed(session, federation)
     session.flush()
     retention.apply(session, federation, keep or Retention())
 
@@ -111,7 +109,7 @@ def _figures(outcome: Outcome, prototype: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _initialized(session: Session, federation: FederationRow, outcome: Outcome, max_attempts: int) -> None:
+def _initialized(session: Session, federation: FederationRow, outcome: Outcome) -> None:
     config = reading.config_of(federation)
     for prototype in config.published:
         _add_prototype_model(
@@ -129,7 +127,7 @@ def _initialized(session: Session, federation: FederationRow, outcome: Outcome, 
     if config.recipe.discriminators is None:
         lifecycle.move(session, federation, "run")
     else:
-        jobs.enqueue(session, "generator", federation, max_attempts)
+        jobs.enqueue(session, "generator", federation)
 
 
 def _averaged(session: Session, federation: FederationRow) -> list[str]:

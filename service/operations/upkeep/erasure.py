@@ -26,7 +26,7 @@ from service.persistence.tables import (
 )
 
 
-def forget_client(session: Session, federation_id: str, client_id: str, max_attempts: int) -> wire.Forgotten:
+def forget_client(session: Session, federation_id: str, client_id: str) -> wire.Forgotten:
     """Revoke a client and delete what it sent: what is not fused yet does not count any more.
 
     Models that its updates are part of stay, and are named; documents of provenance keep its name.
@@ -56,7 +56,7 @@ def forget_client(session: Session, federation_id: str, client_id: str, max_atte
     row.label_counts, row.capabilities = None, {}
     session.flush()
     direct, later = _including(session, federation, updates, unfused)
-    clients.revoke(session, federation_id, client_id, max_attempts)
+    clients.revoke(session, federation_id, client_id)
     audit.record(session, "client.forget", client_id, federation=federation_id, name=row.name, models=len(direct))
     return wire.Forgotten(client_id=client_id, deleted=deleted, models=direct, descendants=later)
 

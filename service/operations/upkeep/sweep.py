@@ -26,7 +26,7 @@ _ABANDONED_SECONDS = 600.0  # a living upload writes far more often
 _UNNAMED_SECONDS = 3600.0
 
 
-def sweep(store: Store, max_attempts: int) -> None:
+def sweep(store: Store) -> None:
     """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
     with store.read() as session:
         worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
@@ -35,7 +35,7 @@ def sweep(store: Store, max_attempts: int) -> None:
     for job_id in worn:
         _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
     for id_ in due:
-        act = partial(federations.proceed, federation_id=id_, max_attempts=max_attempts)
+        act = partial(federations.proceed, federation_id=id_)
         _alone(store, f"federation {id_}", act)
     if unheard:
         _alone(store, "wake-ups", _wake)

@@ -129,13 +129,13 @@ def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, label
         )
 
 
-def start(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
+def start(session: Session, federation_id: str) -> FederationRow:
     """Begin: the first models are made, then rounds open as soon as enough clients are there."""
     row = reading.get_locked(session, federation_id)
     lifecycle.move(session, row, "start")
     row.started_at = now()
     audit.record(session, "federation.start", row.id, federation=row.id)
-    jobs.enqueue(session, "initialize", row, max_attempts)
+    jobs.enqueue(session, "initialize", row)
     return row
 
 
@@ -147,7 +147,7 @@ def pause(session: Session, federation_id: str) -> FederationRow:
     return row
 
 
-def resume(session: Session, federation_id: str, max_attempts: int) -> FederationRow:
+def resume(session: Session, federation_id: str) -> FederationRow:
     """Go on. After a failed round this gives the round up and opens the next one from the same models.
 
     Where groups ran ahead of the failed round, their round goes on, and the main model's clients start it from the
@@ -161,7 +161,7 @@ def resume(session: Session, federation_id: str, max_attempts: int) -> Federatio
     for round_ in reading.open_rounds(session, row):
         if round_.state == "failed":
             lifecycle.let_go(session, round_)
-    lifecycle.proceed(session, row, max_attempts)
+    lifecycle.proceed(session, row)
     return row
 
 
@@ -306,6 +306,6 @@ def due(session: Session) -> list[str]:
     return sorted({id_ for query in (rounds, silent, stages) for id_ in session.scalars(query)})
 
 
-def proceed(session: Session, federation_id: str, max_attempts: int) -> None:
+def proceed(session: Session, federation_id: str) -> None:
     """Let a federation do what has become due."""
-    lifecycle.proceed(session, reading.locked(session, federation_id), max_attempts)
+    lifecycle.proceed(session, reading.locked(session, federation_id))

@@ -22,7 +22,7 @@ def get(session: Session, round_id: str) -> RoundRow:
     return row
 
 
-def close(session: Session, round_id: str, force: bool, max_attempts: int) -> RoundRow:
+def close(session: Session, round_id: str, force: bool) -> RoundRow:
     """Fuse a round now with what has arrived; with `force` also one that failed because that was too little.
 
     Raises:
@@ -51,7 +51,7 @@ def close(session: Session, round_id: str, force: bool, max_attempts: int) -> Ro
         rollback.check_same_bases(session, federation, round_)
         lifecycle.move(session, federation, "resume")
         federation.error = federation.detail = None
-    lifecycle.close(session, federation, round_, max_attempts, "retry" if round_.state == "failed" and open_ else "")
+    lifecycle.close(session, federation, round_, "retry" if round_.state == "failed" and open_ else "")
     audit.record(session, "round.close", round_.id, federation=federation.id, index=round_.index, force=force)
     return round_
 

@@ -24,7 +24,7 @@ def publish(world: Any, fed: Any, spec: dict[str, Any], metrics: dict[str, Any])
     world.blobs.keep(path, digest)
     outcome = publishing.Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:
-        publishing.publish(session, job.id, job.fence, outcome, world.settings.kept, 5)
+        publishing.publish(session, job.id, job.fence, outcome, world.settings.kept)
     return world.round(fed, 1)
 
 

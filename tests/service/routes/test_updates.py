@@ -158,7 +158,7 @@ def test_a_round_that_closes_while_a_body_arrives_does_not_take_it(world: Any, m
     def admit_and_close(*args: Any) -> Any:
         ticket = admit(*args)
         with world.store.write() as session:
-            rounds.close(session, round_["id"], True, 5)
+            rounds.close(session, round_["id"], True)
         return ticket
 
     monkeypatch.setattr(updates, "admit", admit_and_close)

@@ -54,12 +54,12 @@ def test_what_expired_is_swept(world: Any, sender: Sender, monkeypatch: pytest.M
     url = sender.opened(6)
     sender.patch(url, 0, b"abc")
     assert world.files() != before
-    sweep(world.store, 5)
+    sweep(world.store)
     assert sender.offset(url) == 3
     later = clock.now() + timedelta(seconds=world.settings.upload_expiry_seconds + 1)
     monkeypatch.setattr(PATCHED, lambda: later)
     assert sender.ask("HEAD", url).status_code == 404
-    sweep(world.store, 5)
+    sweep(world.store)
     assert world.files() == before
 
 

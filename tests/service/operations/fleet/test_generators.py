@@ -137,7 +137,7 @@ def test_at_the_deadline_a_round_goes_on_with_enough_and_waits_for_them(world: A
     task = world.assignment(fed.devices["c"])
     give(world, fed, "a")
     move(61)
-    sweep.sweep(world.store, world.settings.max_attempts)
+    sweep.sweep(world.store)
     assert queued(world) == []  # one is fewer than min_clients
     give(world, fed, "b", seed=8)
     assert queued(world) == ["generator"]
@@ -150,11 +150,11 @@ def test_the_sweep_closes_a_round_whose_deadline_has_passed(world: Any, move: An
     fed = training(world, "a", "b", "c", deadline_seconds=60)
     give(world, fed, "a")
     give(world, fed, "b", seed=8)
-    sweep.sweep(world.store, world.settings.max_attempts)
+    sweep.sweep(world.store)
     assert queued(world) == []
     move(61)
     for _ in range(2):
-        sweep.sweep(world.store, world.settings.max_attempts)
+        sweep.sweep(world.store)
     assert queued(world) == ["generator"]
 
 

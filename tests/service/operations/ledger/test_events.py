@@ -88,7 +88,7 @@ def test_details_hold_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) 
     later = clock.now() + timedelta(seconds=31)
     for module in ("progress.lifecycle", "view.federations"):
         monkeypatch.setattr(f"service.operations.{module}.now", lambda: later)
-    sweep.sweep(world.store, 5)
+    sweep.sweep(world.store)
     items = world.ok("GET", f"/v1/federations/{fed.id}/events?format=json&limit=500")["items"]
     [skipped] = [item for item in items if item["kind"] == "round.skipped"]
     assert skipped["data"]["reason"] == "got 2 of 3 updates by the deadline"
@@ -117,11 +117,11 @@ def test_workers_come_go_and_are_missed(world: World) -> None:
     with world.store.write() as session:
         workers.heartbeat(session, "wrk_1", "host", 1, "cpu", None)
     for _ in range(2):
-        sweep.sweep(world.store, 5)
+        sweep.sweep(world.store)
     with world.store.database.write() as session:
         session.execute(update(WorkerRow).values(last_seen_at=clock.now() - timedelta(minutes=1)))
     for _ in range(2):
-        sweep.sweep(world.store, 5)
+        sweep.sweep(world.store)
     with world.store.write() as session:
         workers.heartbeat(session, "wrk_1", "host", 1, "cpu", None)
     with world.store.write() as session:

@@ -34,7 +34,7 @@ def fed(both: Any) -> str:
     """A federation that has been started; its first job is queued."""
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        return federations.start(session, row.id, 3).id
+        return federations.start(session, row.id).id
 
 
 def claim(both: Any, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
@@ -59,7 +59,7 @@ def test_a_claim_takes_the_oldest_and_counts_up(both: Any, fed: str) -> None:
 def test_jobs_come_in_the_order_in_which_they_were_made(both: Any, fed: str) -> None:
     with both.store.write() as session:
         row = session.get_one(FederationRow, fed)
-        later = [jobs.enqueue(session, "score", row, 3).id for _ in range(3)]
+        later = [jobs.enqueue(session, "score", row).id for _ in range(3)]
     claimed = [claim(both) for _ in range(4)]
     assert [job.id for job in claimed if job][1:] == later
 
@@ -80,7 +80,7 @@ def test_of_workers_that_claim_at_once_one_gets_the_job(both: Any, fed: str) -> 
 def test_workers_that_claim_at_once_get_different_jobs(both: Any, fed: str) -> None:
     with both.store.write() as session:
         for _ in range(3):
-            jobs.enqueue(session, "score", session.get_one(FederationRow, fed), 3)
+            jobs.enqueue(session, "score", session.get_one(FederationRow, fed))
     start = threading.Barrier(4)
 
     def take(number: int) -> list[str]:
@@ -108,7 +108,7 @@ def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Any, f
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, first.id, first.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False, 3)
+        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.held(session, first.id, first.fence)
     assert (only(both).state, only(both).worker_id) == ("running", "w2")
@@ -120,7 +120,7 @@ def test_a_result_that_lost_its_lease_changes_nothing(both: Any, fed: str, move:
     claim(both, "w2")
     assert first is not None
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False, 3)
+        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False)
     with both.store.read() as session:
         row = session.get_one(FederationRow, fed)
         assert row.state == "preparing"
@@ -142,11 +142,11 @@ def test_a_job_that_is_over_cannot_be_renewed(both: Any, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
-        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("x", 1)}), False, 3)
+        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("x", 1)}), False)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, job.id, job.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("y", 1)}), False, 3)
+        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("y", 1)}), False)
 
 
 def test_an_unknown_job_is_nobodys(both: Any, fed: str) -> None:
@@ -201,7 +201,7 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
         assert claim(both) is not None
     move(300)
     assert claim(both) is None  # no fourth attempt
-    sweep.sweep(both.store, 3)
+    sweep.sweep(both.store)
     row = only(both)
     assert (row.state, row.error) == ("failed", "worker_lost")
     assert "3 times" in (row.detail or "")
@@ -219,15 +219,15 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
 def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
     heard: list[str] = []
     store = type(both.store)(both.database, both.blobs, lambda queues: heard.append("wake"))
-    sweep.sweep(store, 3)
+    sweep.sweep(store)
     assert heard == []  # the first message has had no time to arrive
     move(3)
-    sweep.sweep(store, 3)
+    sweep.sweep(store)
     assert heard == ["wake"]
-    sweep.sweep(store, 3)
+    sweep.sweep(store)
     assert heard == ["wake"]  # hinted a moment ago
     move(14)
-    sweep.sweep(store, 3)
+    sweep.sweep(store)
     assert heard == ["wake", "wake"]
 
 
@@ -252,12 +252,12 @@ def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:
     )
     with pytest.raises(RuntimeError), store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id, 3)
+        federations.start(session, row.id)
         raise RuntimeError
     assert heard == []
     with store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id, 3)
+        federations.start(session, row.id)
         assert heard == []
     assert heard == ["wake", "changed"]
     with both.store.read() as session:
@@ -273,7 +273,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
 
     def publish() -> None:
         with both.store.write() as session:
-            publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": (DIGEST, 1)}), False, 3)
+            publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": (DIGEST, 1)}), False)
         done.set()
 
     thread = threading.Thread(target=publish)
@@ -303,7 +303,7 @@ def test_a_cancel_comes_before_a_result(both: Any, fed: str) -> None:
     _cancel(both)
     with both.store.write() as session:
         outcome = publishing.Outcome({"main": (DIGEST, 1)})
-        publishing.publish(session, job.id, job.fence, outcome, False, 3)
+        publishing.publish(session, job.id, job.fence, outcome, False)
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
     with both.store.read() as session:
         assert session.scalars(select(ModelRow)).all() == []
@@ -315,7 +315,7 @@ def test_a_cancelled_job_whose_worker_died_is_not_begun_again(both: Any, fed: st
     _cancel(both)
     move(31)
     assert claim(both, "w2") is None
-    sweep.sweep(both.store, 3)
+    sweep.sweep(both.store)
     assert only(both).state == "cancelled"
     assert claim(both, "w2") is None
 
@@ -325,7 +325,7 @@ def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, m
     assert poisoned is not None
     with both.store.write() as session:
         jobs.release(session, jobs.held(session, poisoned.id, poisoned.fence), "out_of_memory", "")
-        later = jobs.enqueue(session, "score", session.get_one(FederationRow, fed), 3).id
+        later = jobs.enqueue(session, "score", session.get_one(FederationRow, fed)).id
     move(60)
     following = claim(both)
     assert following is not None and following.id == later, "the younger one, which has not failed yet"
@@ -336,7 +336,7 @@ def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, m
 def test_a_worker_takes_the_jobs_of_its_queues_alone(both: Any, fed: str) -> None:
     with both.store.write() as session:
         row = session.get_one(FederationRow, fed)
-        network = jobs.enqueue(session, "score", row, 3)
+        network = jobs.enqueue(session, "score", row)
         assert [job.queue for job in session.scalars(select(JobRow).order_by(JobRow.id))] == ["cpu", "gpu"]
     with both.store.write() as session:
         assert jobs.any_due(session, ["gpu"]) and jobs.any_due(session, ["cpu"])
@@ -364,7 +364,7 @@ DISTILLED = {"recipe": {"name": "feddf", "options": {"distil": {"data": {"kind":
 def test_which_queue_a_job_waits_in(both: Any, kind: str, changes: dict[str, Any], queue: str) -> None:
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate({**BODY, **changes}))
-        assert jobs.enqueue(session, kind, row, 3).queue == queue
+        assert jobs.enqueue(session, kind, row).queue == queue
 
 
 def test_a_queue_that_nobody_serves_is_told(both: Any, fed: str) -> None:

@@ -15,7 +15,7 @@ from ...world import refused
 
 
 def sweep_now(world: Any) -> None:
-    sweep.sweep(world.store, world.settings.max_attempts)
+    sweep.sweep(world.store)
 
 
 def test_from_creation_to_the_end(world: Any) -> None:
@@ -365,7 +365,7 @@ def test_one_open_round_and_no_more_however_often_it_proceeds(world: Any) -> Non
     fed = world.running(["a", "b"])
     for _ in range(3):
         with world.store.write() as session:
-            federations.proceed(session, fed.id, 5)
+            federations.proceed(session, fed.id)
     with world.store.read() as session:
         assert len(list(session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)))) == 1
         assert len(list(session.scalars(select(JobRow)))) == 1

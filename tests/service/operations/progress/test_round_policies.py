@@ -37,7 +37,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def sweep_now(world: Any) -> None:
-    sweep.sweep(world.store, world.settings.max_attempts)
+    sweep.sweep(world.store)
 
 
 def beat(world: Any, fed: Any, name: str, **progress: int) -> Any:

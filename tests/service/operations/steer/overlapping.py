@@ -12,7 +12,7 @@ NAMES = ["a", "b", "c", "d"]
 
 
 def sweep_now(world: World) -> None:
-    sweep.sweep(world.store, world.settings.max_attempts)
+    sweep.sweep(world.store)
 
 
 def start(world: World, groups: dict[str, Any] | None = None, names: list[str] = NAMES, **changes: Any) -> Fed:
@@ -60,7 +60,7 @@ def hand_over(world: World, job: JobRow, files: dict[str, int]) -> None:
     stored = {name: world._stored(world.forge.arrays(seed)) for name, seed in files.items()}
     with world.store.write() as session:
         made = publishing.Outcome(stored)
-        overlap.publish_groups(session, job.id, job.fence, made, world.settings.max_attempts)
+        overlap.publish_groups(session, job.id, job.fence, made)
 
 
 def end(world: World, job: JobRow, files: dict[str, int], **figures: Any) -> None:

@@ -41,7 +41,7 @@ def beat(both: Any, worker: str = "wrk_1", pid: int = 7, job: str | None = None,
 def queue(both: Any) -> None:
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id, 3)
+        federations.start(session, row.id)
 
 
 def verdicts(both: Any) -> tuple[bool, bool, bool]:
