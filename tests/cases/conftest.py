@@ -3,7 +3,7 @@
 `live` is a service of real processes on a real socket; `world` (see tests/service) is one in this process.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,8 @@ import pytest
 from client_sdk import Client
 from contract.tensors import TensorFile, write_file
 from contract.wire.devices import Enrolment
-from contract.wire.federations import FederationCreate
+from contract.wire.federations import Federation, FederationCreate
+from contract.wire.rounds import RoundDetail
 from tests.cases.wire import Answer, put
 from tests.service.conftest import make_settings, settings, template, world  # noqa: F401 - fixtures of this folder, too
 from tools.deployment import Deployment, wait_for
@@ -48,16 +49,16 @@ class Party:
         """Return a device's client."""
         return Client(self.deployment.url, self.tokens[name])
 
-    def round(self, index: int = 0) -> Any:
+    def round(self, index: int = 0) -> RoundDetail:
         """Return a round in full: the newest, or the one of an index."""
         rounds = self.deployment.operator.rounds(self.id).items
         return self.deployment.operator.round(rounds[index - 1].id)
 
-    def url(self, round_: Any = None) -> str:
+    def url(self, round_: RoundDetail | None = None) -> str:
         """Return where updates of a round go."""
         return f"{self.deployment.url}/v1/rounds/{(round_ or self.round()).id}/update"
 
-    def body(self, arrays: Arrays | None = None, *, num_samples: int = 10, **metadata: str) -> bytes:
+    def body(self, arrays: Arrays | None = None, *, num_samples: int | str = 10, **metadata: str) -> bytes:
         """Return the bytes of an update of the newest round."""
         path = self.folder / "update.safetensors"
         base = self.round().base_models["main"]
@@ -68,9 +69,17 @@ class Party:
         """Upload an update of the newest round."""
         return put(self.url(), self.tokens[name], self.body(arrays, **metadata))
 
-    def state(self) -> Any:
+    def state(self) -> Federation:
         """Return the federation."""
         return self.deployment.operator.federation(self.id)
+
+    def reach(self, index: int) -> None:
+        """Wait for a round to be the newest."""
+        wait_for(lambda: self.round().index == index, why="no next round")
+
+    def finish(self) -> None:
+        """Wait for the federation's end."""
+        wait_for(lambda: self.state().state == "finished", why="the federation does not end")
 
     def model(self) -> Arrays:
         """Return the current global model's tensors."""
@@ -79,6 +88,10 @@ class Party:
             client.download(self.state().models["main"], path)
         with TensorFile(path) as file:
             return {name: np.array(file.read(name)) for name in file.names}
+
+
+Invite = Callable[..., Party]
+"""(names of devices, recipe, rounds) -> a federation whose first round is open."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +107,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def party(live: Deployment, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+def party(live: Deployment, tmp_path: Path, request: pytest.FixtureRequest) -> Invite:
     """Return a function that opens the first round of a federation with some devices."""
 
     numbers = count(1)

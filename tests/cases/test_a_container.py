@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -13,7 +12,7 @@ import torch
 
 from contract.nn.codec import save_state
 from contract.tensors import DTYPES, TensorFile, dtype_name
-from tests.cases.conftest import NETWORK, Party
+from tests.cases.conftest import NETWORK, Invite, Party
 from tests.cases.wire import Answer, put
 from tests.conformance import files
 from tests.conformance.grid import CASES
@@ -24,7 +23,7 @@ MAKERS = {case.name: case for case in CASES}
 
 
 @pytest.fixture
-def fed(party: Any) -> Party:
+def fed(party: Invite) -> Party:
     return party("a", "b")
 
 

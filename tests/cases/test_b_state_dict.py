@@ -10,13 +10,13 @@ import torch
 
 from contract.nn.codec import save_state, unwrap
 from contract.tensors import TensorFile
-from tests.cases.conftest import NETWORK, Party
+from tests.cases.conftest import NETWORK, Invite, Party
 from tests.cases.test_a_container import send
 from tools.deployment import ROOT, wait_for
 
 
 @pytest.fixture
-def fed(party: Any) -> Party:
+def fed(party: Invite) -> Party:
     return party("a", "b")
 
 
@@ -31,7 +31,8 @@ def test_b01_wrappers_prefixes(fed: Party, tmp_path: Path) -> None:
         assert answer.status == 422
         assert prefix in answer.problem["detail"] and "strip" in answer.problem["detail"]
     module = torch.nn.Linear(2, 3)
-    for wrapped in (torch.nn.DataParallel(module), torch.compile(module, backend="eager")):
+    compiled: Any = torch.compile(module, backend="eager")  # torch says it is a function
+    for wrapped in (torch.nn.DataParallel(module), compiled):
         save_state(unwrap(wrapped), tmp_path / "unwrapped.safetensors")
         with TensorFile(tmp_path / "unwrapped.safetensors") as file:
             assert sorted(file.names) == ["bias", "weight"]
@@ -57,12 +58,12 @@ def test_b03_partial_matches(fed: Party) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 50])
-def test_b05_counters_stay_counters(party: Any, count: int) -> None:
+def test_b05_counters_stay_counters(party: Invite, count: int) -> None:
     """After a round num_batches_tracked is still int64 of shape [], and the model loads strictly."""
     names = [f"d{number:02}" for number in range(count)]
     fed = party(*names)
     counter = NETWORK | {"bn.num_batches_tracked": np.array(7, np.int64)}
-    wrong = {
+    wrong: dict[str, np.ndarray] = {
         "shape [0]": np.zeros(0, np.int64),
         "shape [1]": np.zeros(1, np.int64),
         "float": np.array(7.5, np.float32),
@@ -76,7 +77,7 @@ def test_b05_counters_stay_counters(party: Any, count: int) -> None:
         assert fed.push(name, counter).status == 201
     published(fed, 1)
     model = fed.model()
-    assert (model["bn.num_batches_tracked"].dtype, model["bn.num_batches_tracked"].shape) == (np.int64, ())
+    assert (model["bn.num_batches_tracked"].dtype, model["bn.num_batches_tracked"].shape) == (np.dtype(np.int64), ())
     assert model["bn.num_batches_tracked"] == 7
     norm = torch.nn.BatchNorm2d(8)
     state = {
@@ -89,7 +90,7 @@ RECIPES: list[dict[str, Any]] = [{"name": "fedavg"}, {"name": "fedavgm"}, {"name
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["name"])
-def test_b06_buffers_are_averaged(party: Any, recipe: dict[str, Any]) -> None:
+def test_b06_buffers_are_averaged(party: Invite, recipe: dict[str, Any]) -> None:
     """Samples 1:3, means 0 and 4, variances 1 and 5: 3.0 and 4.0 exactly, in either order of arrival."""
     made = []
     for order in (("a", "b"), ("b", "a")):
@@ -108,12 +109,12 @@ def test_b06_buffers_are_averaged(party: Any, recipe: dict[str, Any]) -> None:
     assert all(made[0][name].tobytes() == made[1][name].tobytes() for name in made[0])
 
 
-def test_b08_variances_stay_positive(party: Any) -> None:
+def test_b08_variances_stay_positive(party: Invite) -> None:
     """Server momentum steps parameters, never variances: four rounds of 0.05 stay above zero, and NaN is nowhere."""
     recipe = {"name": "fedavgm", "options": {"fuse": {"beta": 0.9, "lr": 1.0}}}
     fed = party("a", recipe=recipe, total=4)
     for index in range(1, 5):
-        wait_for(lambda index=index: fed.round().index == index, why="no next round")
+        fed.reach(index)
         variances = NETWORK | {"bn.running_var": np.full(8, 0.05, np.float32)}
         assert fed.push("a", variances).status == 201
         published(fed, index)

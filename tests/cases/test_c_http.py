@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.cases.conftest import LIMIT, NETWORK
+from tests.cases.conftest import LIMIT, NETWORK, Invite
 from tests.cases.wire import Line, put
 from tools.deployment import Deployment, wait_for
 
@@ -25,10 +25,10 @@ def _temporary(live: Deployment) -> list[str]:
 
 
 def _memory(live: Deployment) -> int:
-    return psutil.Process(live.pid("api")).memory_info().rss
+    return int(psutil.Process(live.pid("api")).memory_info().rss)
 
 
-def test_c01_client_gone_during_upload(live: Deployment, party: Any) -> None:
+def test_c01_client_gone_during_upload(live: Deployment, party: Invite) -> None:
     """Fifty uploads that break off half-way: no traceback, no file, nothing counts, and a retry works."""
     fed = party("a", "b")
     url, body = fed.url(), fed.body()
@@ -43,7 +43,7 @@ def test_c01_client_gone_during_upload(live: Deployment, party: Any) -> None:
     assert put(url, fed.tokens["a"], body).status == 201
 
 
-def test_c02_no_way_round_the_size_limit(live: Deployment, party: Any) -> None:
+def test_c02_no_way_round_the_size_limit(live: Deployment, party: Invite) -> None:
     """Without Content-Length the limit holds while the body streams; 100 GB are refused before the first byte."""
     fed = party("a", "b")
     before, sent = _memory(live), 0
@@ -66,7 +66,7 @@ def test_c02_no_way_round_the_size_limit(live: Deployment, party: Any) -> None:
     assert not _temporary(live)
 
 
-def test_c02_a_sound_body_above_the_limit(live: Deployment, party: Any) -> None:
+def test_c02_a_sound_body_above_the_limit(live: Deployment, party: Invite) -> None:
     """What starts like a file that would fit in every other way ends at the limit, too."""
     fed = party("a", "b")
     header = json.dumps({"__metadata__": {"a": "b" * 100}}).encode().ljust(512)
@@ -77,7 +77,7 @@ def test_c02_a_sound_body_above_the_limit(live: Deployment, party: Any) -> None:
         assert line.answer().status == 413
 
 
-def test_c04_compressed_body(live: Deployment, party: Any) -> None:
+def test_c04_compressed_body(live: Deployment, party: Invite) -> None:
     """A Content-Encoding is refused by name, whatever would unfold from it; unannounced gzip is no safetensors."""
     fed = party("a", "b")
     bomb, before = gzip.compress(bytes(64 * MIB)), _memory(live)
@@ -90,7 +90,7 @@ def test_c04_compressed_body(live: Deployment, party: Any) -> None:
     assert put(fed.url(), fed.tokens["a"], fed.body(), Content_Encoding="identity").status == 201
 
 
-def test_c07_a_burst_of_uploads(live: Deployment, party: Any) -> None:
+def test_c07_a_burst_of_uploads(live: Deployment, party: Invite) -> None:
     """As many uploads at once as there are devices: each counts once or is told when to come back; health answers."""
     names = [f"d{number:02}" for number in range(48)]
     fed = party(*names)
@@ -122,7 +122,7 @@ def test_c07_a_burst_of_uploads(live: Deployment, party: Any) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["NaN", '"nan"', "Infinity", '"inf"', "1e999"])
-def test_c10_nan_in_a_metric(party: Any, live: Deployment, spelling: str) -> None:
+def test_c10_nan_in_a_metric(party: Invite, live: Deployment, spelling: str) -> None:
     """A metric that is no number is refused by name; what can be read stays readable."""
     fed = party("a", "b")
     answer = fed.push("a", metrics=f'{{"loss": {spelling}}}')
@@ -135,7 +135,7 @@ def test_c10_nan_in_a_metric(party: Any, live: Deployment, spelling: str) -> Non
     assert fed.push("a", metrics='{"loss": 0.5}').status == 201
 
 
-def test_c14_the_answer_got_lost(party: Any) -> None:
+def test_c14_the_answer_got_lost(party: Invite) -> None:
     """The same bytes again get the first answer; other bytes are refused; one contribution."""
     fed = party("a", "b")
     url, body, key = fed.url(), fed.body(), "0e8ed1c1"
@@ -168,7 +168,7 @@ PATHS = [
 ]
 
 
-def test_c19_names_are_no_paths(live: Deployment, party: Any) -> None:
+def test_c19_names_are_no_paths(live: Deployment, party: Invite) -> None:
     """A name that is a path is refused by its field; an id that is one names nothing; no file appears elsewhere."""
     fed = party("a", "b")
 

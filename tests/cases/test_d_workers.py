@@ -80,5 +80,5 @@ def test_d04_a_job_that_is_always_too_large(small: Deployment, tmp_path: Path) -
     job = next(job for job in small.operator.jobs(federation=poisoned.id).items if job.kind == "round")
     assert (job.state, job.error, job.attempt) == ("failed", "out_of_memory", 3)
     shown = small.operator.rounds(poisoned.id).items[0]
-    assert shown.state == "failed" and shown.reason.startswith("out_of_memory: "), shown
+    assert shown.state == "failed" and (shown.reason or "").startswith("out_of_memory: "), shown
     assert [job.attempt for job in small.operator.jobs(federation=made["good"].id).items] == [1, 1]

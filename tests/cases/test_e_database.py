@@ -1,16 +1,15 @@
 """E: the database under many writers."""
 
 import threading
-from typing import Any
 
 import httpx
 
-from tests.cases.conftest import NETWORK
+from tests.cases.conftest import NETWORK, Invite
 from tests.cases.wire import put
-from tools.deployment import Deployment, wait_for
+from tools.deployment import Deployment
 
 
-def test_e01_fifty_clients_at_the_same_moment(live: Deployment, party: Any) -> None:
+def test_e01_fifty_clients_at_the_same_moment(live: Deployment, party: Invite) -> None:
     """Fifty uploads meet at one barrier, while the worker and the sweeper write too: all are counted, none twice."""
     names = [f"d{number:02}" for number in range(50)]
     fed, other = party(*names, total=1), party("z", total=1)
@@ -30,7 +29,7 @@ def test_e01_fifty_clients_at_the_same_moment(live: Deployment, party: Any) -> N
         thread.join()
     assert [answer.status for answer in answers] == [201] * len(names), [a.body for a in answers if a.status != 201]
     for each in (fed, other):
-        wait_for(lambda each=each: each.state().state == "finished", why="the federation does not end")
+        each.finish()
     assert (fed.round().asked, fed.round().answered) == (50, 50)
     assert (fed.model()["fc.bias"] == 1).all()
     assert httpx.get(f"{live.url}/healthz").status_code == 200

@@ -13,7 +13,7 @@ import pytest
 from client_sdk import train_and_push
 from contract.tensors import check_file
 from service.infra.blobs import digest_of
-from tests.cases.conftest import NETWORK, Arrays
+from tests.cases.conftest import NETWORK, Arrays, Invite
 from tests.cases.wire import put
 from tools.deployment import Deployment, wait_for
 
@@ -29,7 +29,7 @@ def published(fed: Any, index: int) -> Any:
     return fed.round(index)
 
 
-def test_f01_weights_that_sum_to_zero(party: Any) -> None:
+def test_f01_weights_that_sum_to_zero(party: Invite) -> None:
     """No samples, no update: refused by name; a round of nothing else leaves the global model as it is."""
     fed = party("a", "b", min_updates=1)
     before = fed.state().models["main"].digest
@@ -43,7 +43,7 @@ def test_f01_weights_that_sum_to_zero(party: Any) -> None:
     assert (fed.model()["fc.bias"] == 5).all()
 
 
-def test_f03_one_nan_poisons_nobody(party: Any) -> None:
+def test_f03_one_nan_poisons_nobody(party: Invite) -> None:
     """The poisoner is refused, with tensor and index, and the other two make the round."""
     fed = party("a", "b", "mallory", min_updates=2, clients_per_round=2, over_selection=1.5)
     for poison, index in ((np.nan, [3, 2]), (np.inf, [0, 0]), (-np.inf, [9, 7])):
@@ -61,7 +61,7 @@ def test_f03_one_nan_poisons_nobody(party: Any) -> None:
     assert (fed.model()["fc.weight"] == 2).all()
 
 
-def test_f05_late_and_stale_updates(party: Any) -> None:
+def test_f05_late_and_stale_updates(party: Invite) -> None:
     """What was trained for another round is told which one is current, and counts in none."""
     fed = party("a", "b", total=4)
     old_url, old_body = fed.url(), fed.body(network(9))
@@ -69,7 +69,7 @@ def test_f05_late_and_stale_updates(party: Any) -> None:
         assert fed.push("a", network(value)).status == 201
         assert fed.push("b", network(value)).status == 201
         published(fed, value)
-        wait_for(lambda value=value: fed.round().index == value + 1, why="no next round")
+        fed.reach(value + 1)
     late = put(old_url, fed.tokens["a"], old_body)
     assert late.status == 409
     assert (late.problem["current_round_id"], late.problem["current_round"]) == (fed.round().id, 3), late.problem
@@ -82,7 +82,7 @@ def test_f05_late_and_stale_updates(party: Any) -> None:
     assert (fed.model()["fc.bias"] == 2).all()
 
 
-def test_f07_the_same_client_twice(party: Any) -> None:
+def test_f07_the_same_client_twice(party: Invite) -> None:
     """One client counts once: other bytes are refused, and two clients are not three."""
     fed = party("a", "b", "c", min_updates=2)
     assert fed.push("a", network(0)).status == 201
@@ -95,7 +95,7 @@ def test_f07_the_same_client_twice(party: Any) -> None:
     assert (fed.model()["fc.bias"] == 0.5).all()
 
 
-def test_f09_nobody_waits_for_ever(party: Any) -> None:
+def test_f09_nobody_waits_for_ever(party: Invite) -> None:
     """At the deadline a round with too few is skipped, and says how many came; a quorum of one is that update."""
     fed = party("a", "b", "c", min_updates=3, deadline_seconds=2, total=1)
     fed.push("a", network(1))
@@ -113,12 +113,12 @@ def test_f09_nobody_waits_for_ever(party: Any) -> None:
 
 
 @pytest.mark.slow
-def test_f11_a_crash_while_publishing(party: Any, live: Deployment) -> None:
+def test_f11_a_crash_while_publishing(party: Invite, live: Deployment) -> None:
     """API and worker die at odd moments between the last update and the published model: old or new, and whole."""
     random = np.random.default_rng(11)
     fed = party("a", "b", total=6)
     for index in range(1, 7):
-        wait_for(lambda index=index: fed.round().index == index, why="no next round")
+        fed.reach(index)
         before, url = fed.state().models["main"].digest, fed.url()
         bodies = {name: fed.body(network(index + number)) for number, name in enumerate(("a", "b"))}
         for name, body in bodies.items():
@@ -139,7 +139,7 @@ def test_f11_a_crash_while_publishing(party: Any, live: Deployment) -> None:
         check_file(path)
 
 
-def test_f15_label_spaces_that_differ(party: Any) -> None:
+def test_f15_label_spaces_that_differ(party: Invite) -> None:
     """A head for other classes is refused by its tensor."""
     fed = party("a", "b")
     other = NETWORK | {"fc.weight": np.ones((7, 8), np.float32), "fc.bias": np.zeros(7, np.float32)}
@@ -149,7 +149,7 @@ def test_f15_label_spaces_that_differ(party: Any) -> None:
     assert answer.problem["actual"] == {"dtype": "F32", "shape": [7, 8]}
 
 
-def test_f18_the_mean_of_those_who_came(party: Any) -> None:
+def test_f18_the_mean_of_those_who_came(party: Invite) -> None:
     """One sample of [0, 8], three of [4, 0], one absent: [3, 2], and the weights are shown and sum to one."""
     fed = party("a", "b", "absent", min_updates=2)
     first, second = network(0), network(0)
@@ -206,7 +206,7 @@ def test_f20_empty_and_tiny_data(live: Deployment, tmp_path: Path) -> None:
     assert {person.name: person.num_samples for person in shown.participants} == {"one": 1, "five": 5, "same": 9}
 
 
-def test_c12_work_promised_by_an_answer(live: Deployment, party: Any) -> None:
+def test_c12_work_promised_by_an_answer(live: Deployment, party: Invite) -> None:
     """The last update is acknowledged, and the API dies at once: the round goes on by itself."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         fed = party("a", "b", total=1)

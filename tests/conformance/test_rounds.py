@@ -53,7 +53,7 @@ def test_buffers_are_averaged_and_integers_stay_integers(adapter: Adapter) -> No
     model = published(session)
     assert model[mean].tolist() == [3.0] * model[mean].size
     assert model[var].tolist() == [4.0] * model[var].size
-    assert (model[count].dtype, model[count].shape) == (np.int64, ())
+    assert (model[count].dtype, model[count].shape) == (np.dtype(np.int64), ())
     assert 7 <= int(model[count]) <= 9
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from contract.tensors import write_file
 
+Write = Callable[..., bytes]
+"""(arrays, metadata) -> the bytes of a file."""
+
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., bytes]:
+def make(tmp_path: Path) -> Write:
     """Return a function that gives the bytes of a written file."""
 
     def write(arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:

@@ -13,6 +13,11 @@ from contract import lowbit
 from contract.errors import RuleError
 from contract.tensors import TensorFile, write_file
 
+
+def f32(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float32)
+
+
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
@@ -33,7 +38,7 @@ def test_what_arrives_is_what_was_binarised(shape: tuple[int, ...], seed: int, d
 
 
 def test_zero_is_positive() -> None:
-    assert lowbit.binarize(np.float32([[0.0, -0.0, -2.0]])).binary[0, :2].tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert lowbit.binarize(f32([[0.0, -0.0, -2.0]])).binary[0, :2].tolist() == pytest.approx([2 / 3, 2 / 3])
     zeros = lowbit.binarize(np.zeros((2, 3), np.float32))
     assert not zeros.binary.any() and (lowbit.pack(zeros.binary).tolist() == [63])
 
@@ -47,7 +52,7 @@ def test_a_weight_without_values_has_none(shape: tuple[int, ...]) -> None:
 
 def test_bits_by_hand() -> None:
     """+ - + + | - - - -, + : lowest bit first, the second byte's rest is 0."""
-    values = np.float32([1, -1, 1, 1, -1, -1, -1, -1, 1])
+    values = f32([1, -1, 1, 1, -1, -1, -1, -1, 1])
     assert lowbit.pack(values).tolist() == [0b1101, 0b1]
 
 
@@ -65,10 +70,10 @@ def test_error_feedback_makes_the_sum_of_what_is_sent_follow_the_weight() -> Non
 
 def test_a_binary_update_becomes_an_ordinary_one(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    base = {
+    base: dict[str, np.ndarray] = {
         "first": rng.normal(size=(2, 3)).astype(np.float32),
         "deep": rng.normal(size=(3, 2, 3)).astype(np.float32),
-        "steps": np.int64([4]),
+        "steps": np.array([4]),
     }
     write_file(tmp_path / "base", base, {"potstill.buffers": '["steps"]'})
     made = lowbit.binarize(base["deep"])
@@ -88,17 +93,17 @@ def test_a_binary_update_becomes_an_ordinary_one(tmp_path: Path) -> None:
     assert caught.value.code == "schema_mismatch"
 
 
-BITS, SCALE = np.uint8([0b101]), np.float32([1.0])
+BITS, SCALE = np.array([0b101], np.uint8), f32([1.0])
 
 
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda: lowbit.binarize(np.float32(3.0)), "schema_mismatch"),
+        (lambda: lowbit.binarize(f32(3.0)), "schema_mismatch"),
         (lambda: lowbit.binarize(np.zeros((2, 2)), np.zeros((2, 3))), "schema_mismatch"),
-        (lambda: lowbit.binarize(np.float32([[np.nan, 1.0]])), "non_finite"),
+        (lambda: lowbit.binarize(f32([[np.nan, 1.0]])), "non_finite"),
         (lambda: lowbit.binarize(np.zeros((1, 2)), np.array([[np.inf, 0.0]])), "non_finite"),
-        (lambda: lowbit.pack(np.float32([np.nan])), "non_finite"),
+        (lambda: lowbit.pack(f32([np.nan])), "non_finite"),
         (lambda: lowbit.unpack(BITS, SCALE, (1, 9)), "schema_mismatch"),
         (lambda: lowbit.unpack(BITS, SCALE, (3, 1)), "schema_mismatch"),
         (lambda: lowbit.unpack(BITS.astype(np.int64), SCALE, (1, 3)), "schema_mismatch"),

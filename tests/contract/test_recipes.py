@@ -26,6 +26,7 @@ def test_the_papers_numbers() -> None:
     assert feddf.recipe.distil.weigh.kind == "uniform"
     assert discriminator_link(fedgo.recipe) == "double_sigmoid"
     generator = fedgo.recipe.discriminators.generator
+    assert isinstance(generator, parts.GeneratorWganGp)
     assert (generator.steps, generator.critic_steps, generator.penalty) == (25_000, 5, 10.0)
     assert (fedgo.local.epochs, feddf.local.epochs, fedavg.local.epochs) == (30, 40, 5)
 
@@ -132,6 +133,7 @@ def test_networks_that_the_rows_name_are_in_the_catalogue() -> None:
     for row in PRESETS.values():
         if row.recipe.discriminators:
             generator, plan = row.recipe.discriminators.generator, row.recipe.discriminators.plan
+            assert isinstance(generator, parts.GeneratorWganGp | parts.GeneratorFedGan)
             for name, role, options in (
                 (generator.architecture, "generator", generator.options),
                 (generator.critic_architecture, "discriminator", generator.critic_options),

@@ -16,6 +16,7 @@ from contract.tensors import (
     header_length,
     parse_header,
 )
+from tests.contract.conftest import Write
 
 from .tensor_files import ARRAYS, feed, raw
 
@@ -128,7 +129,7 @@ def test_programs_are_told_whether_a_tensor_or_a_field_is_at_fault(header: bytes
     assert (caught.value.code, caught.value.members) == ("container", members)
 
 
-def test_a_header_of_any_order_and_with_spaces_is_sound(make: Any) -> None:
+def test_a_header_of_any_order_and_with_spaces_is_sound(make: Write) -> None:
     data = make({"a": ARRAYS["a"], "n": ARRAYS["n"]})
     tree = json.loads(data[8 : 8 + header_length(data)])
     body = data[8 + header_length(data) :]
@@ -136,7 +137,7 @@ def test_a_header_of_any_order_and_with_spaces_is_sound(make: Any) -> None:
     assert list(feed(turned).tensors) == ["a", "n"]  # by place in the file
 
 
-def test_more_than_the_header_does_no_harm(make: Any) -> None:
+def test_more_than_the_header_does_no_harm(make: Write) -> None:
     data = make({"a": ARRAYS["a"]})
     header = parse_header(data)
     assert header == parse_header(data[: 8 + header_length(data)])
@@ -147,12 +148,12 @@ def test_more_than_the_header_does_no_harm(make: Any) -> None:
     ("text", "names"),
     [('["a", "n"]', {"a", "n"}), ("[]", set()), ("{", set()), ('{"a": 1}', set()), ('["a", 3]', {"a"}), (None, set())],
 )
-def test_buffers_are_named_in_the_metadata(make: Any, text: str | None, names: set[str]) -> None:
+def test_buffers_are_named_in_the_metadata(make: Write, text: str | None, names: set[str]) -> None:
     data = make({"a": ARRAYS["a"]}, {} if text is None else {"potstill.buffers": text})
     assert parse_header(data).buffers == names
 
 
-def test_batch_norms_buffers_are_known_by_their_names(make: Any) -> None:
+def test_batch_norms_buffers_are_known_by_their_names(make: Write) -> None:
     """A file that somebody else wrote does not say which tensors are buffers."""
     value = ARRAYS["a"]
     names = {"bn.running_mean": value, "running_var": value, "a.b.num_batches_tracked": np.array(3), "mean": value}

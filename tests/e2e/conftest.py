@@ -4,12 +4,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.bucket_server import BucketServer, serve
 from tests.databases import databases
+from tests.e2e.composed import Composed, empty_redis
 from tools.deployment import ROOT, Deployment
 
 
@@ -52,10 +52,8 @@ def bucket_server() -> Iterator[BucketServer]:
 @pytest.fixture
 def composed(
     tmp_path: Path, secrets: Path, bucket_server: BucketServer, database: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Any]:
+) -> Iterator[Composed]:
     """The compose file's installation with its database migrated and its replicas up; presigned addresses are on."""
-    from .composed import Composed, empty_redis
-
     empty_redis()
     more = {"POTSTILL_PRESIGN": "true", "POTSTILL_S3_TIMEOUT_SECONDS": "5"}
     made = Composed(tmp_path / "home", secrets, bucket_server.url, database, **more)

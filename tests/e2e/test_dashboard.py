@@ -77,7 +77,11 @@ class Screen:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("dialog", self._dialog)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog {dialog.message}")
+        dialog.dismiss()
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning"):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tusclient.client import TusClient
-from tusclient.uploader import Uploader
+from tusclient.uploader.uploader import Uploader
 
 from client_sdk import Client
 from contract.tensors import write_file
@@ -84,8 +84,9 @@ def tuspy(service: Deployment, url: str, file: Path, **options: Any) -> Uploader
     return client.uploader(file_stream=stream, retries=30, retry_delay=0.1, metadata={"filename": "data"}, **options)
 
 
-def delivered(service: Deployment, url: str, file: Path) -> None:
+def delivered(service: Deployment, url: str | None, file: Path) -> None:
     """Deliver a finished upload as a data set; the service has the very bytes."""
+    assert url is not None
     digest, size = digest_of(file)
     params = {"name": digest[-40:], "upload": url.rpartition("/")[2]}
     made = service.operator._transport.request("POST", "/v1/datasets", params=params).json()
@@ -211,6 +212,7 @@ def test_a_link_that_dies_silently_is_taken_over(service: Deployment, file: Path
         wait_for(lambda: sum(part.stat().st_size for part in uploads.iterdir()) > MIB, why="what came is not kept")
         uploader.retries = 0
         again = tuspy(service, service.url, file)
+        assert uploader.url is not None
         again.set_url(f"{service.url}/v1/uploads/{uploader.url.rpartition('/')[2]}")
         again.offset = again.get_offset()
         assert MIB < again.offset <= 2 * MIB + 65_536

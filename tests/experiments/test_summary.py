@@ -51,7 +51,7 @@ def test_an_expectation_that_is_met_is_not_listed(monkeypatch: pytest.MonkeyPatc
     below = Shortfall(
         "FedDF over FedAvg", Cell("feddf", "FedDF", "mean"), Cell("feddf", "FedAvg", "mean"), "{one}, {other}"
     )
-    above = replace(below, one=below.other, other=below.one)
+    above = replace(below, one=Cell("feddf", "FedAvg", "mean"), other=below.one)
     monkeypatch.setattr(summary, "SHORTFALLS", (below, above, replace(below, one=Cell("feddf", "gain"), other=0.0)))
     assert summary.missing(FED) == [
         "- FedDF over FedAvg: 61.4, 63.7.",

@@ -33,7 +33,8 @@ def inputs_of(vector: str, **changes: Any) -> dict[str, Any]:
 
 
 def run(vector: str, **changes: Any) -> dict[str, Any]:
-    return adapter.evaluate(vector.split(".")[0], inputs_of(vector, **changes))
+    result: dict[str, Any] = adapter.evaluate(vector.split(".")[0], inputs_of(vector, **changes))
+    return result
 
 
 LOGITS = [[["nan", 1.0]], [[2.0, 0.0]]]

@@ -24,7 +24,8 @@ adapter = _load_adapter()
 
 
 def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+    vector: dict[str, Any] = json.loads(path.read_text())
+    return vector
 
 
 def numbers(value: Any) -> Any:

@@ -10,7 +10,8 @@ import pytest
 from contract.wire.federations import Federation
 from contract.wire.rounds import JobProgress
 from experiments.evidence.bars import PAIRS, judge
-from experiments.evidence.digits import averaged, verdict_table, write_page
+from experiments.evidence.digits import averaged, write_page
+from experiments.evidence.page import verdict_table
 from potstill.demo import report
 from potstill.demo.experiment import Outcome
 from potstill.demo.methods import METHODS, request

@@ -40,7 +40,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 def gone(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
@@ -233,7 +233,12 @@ def test_a_child_that_lives_and_does_nothing_is_started_again(monkeypatch: pytes
     try:
         child.start()
         first = child.pid
-        until(lambda: child.tend() or (child.pid is not None and child.pid != first), "another start")
+
+        def started_anew() -> bool:
+            child.tend()
+            return child.pid is not None and child.pid != first
+
+        until(started_anew, "another start")
         assert asked.count(asked[0]) == 5, "well, deaf, well, deaf, deaf"
         assert "deaf for 70 s: killing it" in stream.getvalue()
     finally:

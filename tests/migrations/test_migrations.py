@@ -51,7 +51,7 @@ def fill(engine: Engine) -> dict[str, list[Any]]:
     ids: dict[str, str] = {table.name: f"{table.name}_1" for table in Base.metadata.sorted_tables}
     with engine.begin() as connection:
         for table in Base.metadata.sorted_tables:
-            row = {}
+            row: dict[str, Any] = {}
             for column in table.columns:
                 if column.foreign_keys:
                     row[column.name] = ids[next(iter(column.foreign_keys)).column.table.name]

@@ -174,11 +174,12 @@ def test_asked_for_options_win_over_short_lengths() -> None:
     experiment = make(recipes=[{"name": "fedgo", "options": {"generator": {"steps": 7}}}])
     body = settings.federation(experiment, experiment.recipes[0], IMAGES, 0)
     options = body.recipe.options  # type: ignore[union-attr]
-    from contract.recipes import presets
+    from contract.recipes import parts, presets
 
     recipe = presets.build("fedgo", options)
     assert recipe.discriminators is not None and recipe.distil is not None
-    assert recipe.discriminators.generator.steps == 7  # type: ignore[union-attr]
+    generator = recipe.discriminators.generator
+    assert isinstance(generator, parts.GeneratorWganGp) and generator.steps == 7
     assert recipe.distil.schedule.epochs == 10 and recipe.distil.schedule.steps is None
     assert body.local is not None and body.local.epochs == 10
 

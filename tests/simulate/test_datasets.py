@@ -17,7 +17,10 @@ def write_sheets(path: Path, images: np.ndarray, labels: np.ndarray, columns: in
     """Pack images [N, C, H, W] the way that the reader documents."""
     pillow = pytest.importorskip("PIL.Image")
     count, channels, height, width = images.shape
-    tensors = {"labels": labels.astype(np.uint8), "official_index": np.arange(count, dtype=np.uint16)}
+    tensors: dict[str, np.ndarray] = {
+        "labels": labels.astype(np.uint8),
+        "official_index": np.arange(count, dtype=np.uint16),
+    }
     for number, start in enumerate(range(0, count, each)):
         rows = -(-min(each, count - start) // columns)
         sheet = np.zeros((rows * height, columns * width, channels), np.uint8)
@@ -27,8 +30,14 @@ def write_sheets(path: Path, images: np.ndarray, labels: np.ndarray, columns: in
         packed = io.BytesIO()
         pillow.fromarray(sheet[..., 0] if channels == 1 else sheet).save(packed, "WEBP", lossless=True, exact=True)
         tensors[f"sheet_{number:04}"] = np.frombuffer(packed.getvalue(), np.uint8).copy()
-    meta = {"format": "webp-sheets/1", "n": count, "channels": channels, "height": height, "width": width}
-    meta |= {"cols": columns, "per_sheet": each}
+    meta: dict[str, object] = {
+        "format": "webp-sheets/1",
+        "n": count,
+        "channels": channels,
+        "height": height,
+        "width": width,
+    }
+    meta |= {"height": height, "width": width, "cols": columns, "per_sheet": each}
     save_file(tensors, path, metadata={key: str(value) for key, value in meta.items()})
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -155,7 +156,7 @@ def test_logits_are_the_head_of_the_features(case: Case) -> None:
         assert not hasattr(case.module, "features")
         return
     with torch.no_grad():
-        module = case.module.eval()
+        module: Any = case.module.eval()
         features = module.features(case.inputs)
         assert features.ndim == 2
         assert torch.equal(module(case.inputs), module.head(features))
@@ -176,7 +177,7 @@ def test_the_common_head_has_the_same_tensors_everywhere(name: str) -> None:
     """Algorithms A9: adapter to 128, head = Linear(128, 128), ReLU, Linear(128, C), prefix `head.`."""
     task = task_for(name)
     with torch.device("meta"):
-        module = registry.build(name, {"common_head": True}, task=task)
+        module: Any = registry.build(name, {"common_head": True}, task=task)
         inputs = sample(name, module, task).to("meta") if not is_text(name) else None
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items() if key.startswith("head.")}
     assert shapes == {

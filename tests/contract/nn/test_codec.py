@@ -1,6 +1,7 @@
 """Modules through files and back, bit for bit."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -78,7 +79,8 @@ def test_tied_parameters_load(tmp_path: Path) -> None:
 
 def test_wrappers_are_taken_off(tmp_path: Path) -> None:
     module = registry.build("mlp", {}, task=TASK)
-    wrapped = nn.DataParallel(torch.compile(module, backend="eager"))
+    compiled: Any = torch.compile(module, backend="eager")  # torch says it is a function
+    wrapped = nn.DataParallel(compiled)
     assert codec.unwrap(wrapped) is module
     codec.save_state(wrapped, tmp_path / "a")
     with TensorFile(tmp_path / "a") as file:
