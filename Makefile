@@ -11,7 +11,7 @@ TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate digests house clean test-distributed
+.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate digests house pages clean test-distributed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -66,6 +66,9 @@ fuzzapi: $(TESTS) ## generated requests against every operation of the API (ARGS
 
 load: $(TESTS) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak (ARGS='polls')
 	$(BIN)/python -m tools.load $(ARGS)
+
+pages: $(TESTS) ## make the tables of docs/ anew from the code (ARGS=--check)
+	$(BIN)/python -m tools.pages $(ARGS)
 
 digests: $(TESTS) ## digests of all that every recipe and choice makes (ARGS='--output before.json', '--compare before.json')
 	$(BIN)/python -m tools.digests $(ARGS)

@@ -18,15 +18,17 @@ from pydantic_core import CoreSchema
 
 from contract.updates import SEND
 
-Need = Literal[
-    "label_counts",  # every client says how many samples it has of each class
-    "scores",  # every client trains a discriminator, and the scores that it gives the server's samples are read
-    "unlabeled",  # the server has unlabelled data
-    "generator",  # a generator is made before the first round
-    "features",  # the network names its features and its head
-    "networks",  # the worker trains a network where nothing else of the recipe needs one
-]
-"""What a choice cannot do without. Who creates a federation is told what is missing."""
+Need = Literal["label_counts", "scores", "unlabeled", "generator", "features", "networks"]
+"""What a choice cannot do without; `NEEDS` says it in words."""
+
+NEEDS: dict[Need, str] = {
+    "unlabeled": "unlabelled data on the server",
+    "scores": "a discriminator of every client",
+    "generator": "a generator",
+    "label_counts": "clients that share their label counts",
+    "features": "a network with named features",
+    "networks": "a worker that runs networks",
+}
 
 Follows = Literal["steps", "model", "round", "devices"]
 """Whom a carried file follows when models change otherwise than by a published round.

@@ -124,7 +124,7 @@ ROWS = (
             ),
         ),
         _FEDSDD_LOCAL,
-        "Kwon et al. (FedSDD), Algorithm 1, eq. 4 and 5, section 4.1",
+        "Kwan & Song (FedSDD), Algorithm 1, eq. 4 and 5, section 4.1",
         "K global models are averaged in random groups; the main one learns from all of them.",
         (
             "KL from teacher to student, although eq. 4 prints the student first.",
