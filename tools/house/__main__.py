@@ -85,9 +85,11 @@ def _reached(house: House) -> list[Measure]:
 def _touched(house: House) -> list[Measure]:
     found = touch.choices(house)
     counts = [len(each.files) for each in found] or [0]
+    rules = [len(each.files) for each in found if touch.RULE.match(each.name)] or [0]
     seen = [f"{len(each.files)} {each.name} ({each.kind}): {', '.join(each.files)}" for each in found]
     return [
-        Measure("product files that know a choice, median", median(counts), 2),
+        Measure("product files that know a rule of rounds or devices, median", median(rules), 2, len(rules)),
+        Measure("product files that know a choice, median", median(counts), 3, len(counts)),
         Measure("product files that know a choice, largest", max(counts), 6, seen=seen),
     ]
 

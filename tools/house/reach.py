@@ -1,8 +1,9 @@
 """Which definitions of the numerical rules no round reaches: those that nothing but tests, or nothing at all, names.
 
 Names decide, not types, and doubt counts as reached: an attribute of something unknown reaches every method of that
-name. All product code outside the measured packages is a root; so is what runs on import, and what a decorator of the
-product's own is put over, since that is how a choice is registered.
+name. All product code outside the measured packages is a root; so is what runs on import, what a decorator of the
+product's own is put over, and what is derived from a class of our own that notes its subclasses: choices are registered
+so.
 """
 
 import ast
@@ -28,6 +29,7 @@ class Definition:
     lines: int
     owner: "Definition | None" = None
     methods: list["Definition"] = field(default_factory=list)
+    bases: list[ast.expr] = field(default_factory=list)
     is_root: bool = False
 
     def __str__(self) -> str:
@@ -68,6 +70,7 @@ class _Graph:
         self._modules = {module.name: module for module in house.product}
         self._defined = {m.name: {each.name: each for each in _definitions(m)} for m in house.product}
         self._imported = {module.name: _imported(module) for module in house.product}
+        self._starred = {module.name: _starred(module) for module in house.product}
         self._measured = {module.name for package in MEASURED for module in house.below(package)}
         self._by_method: dict[str, list[Definition]] = {}
         for module in house.product:
@@ -113,9 +116,18 @@ class _Graph:
         return reached
 
     def _registers(self, each: Definition) -> bool:
-        """Whether a decorator of our own is over it."""
+        """Whether a decorator of our own is over it, or one of its bases is told of each subclass."""
         decorators = (d.func if isinstance(d, ast.Call) else d for d in _decorators(each))
-        return any(self._resolve(each.module, d) is not None for d in decorators)
+        return any(self._resolve(each.module, d) is not None for d in decorators) or self._is_noted(each)
+
+    def _is_noted(self, each: Definition) -> bool:
+        for base in each.bases:
+            found = self._resolve(each.module, base)
+            if isinstance(found, Definition):
+                told = any(method.name in _TOLD for method in found.methods)
+                if told or self._is_noted(found):
+                    return True
+        return False
 
     def _references(self, module: Module, node: _Statement, enter: "Callable[[Definition], None]") -> Iterator[str]:
         """Enter what a statement names, and yield the attributes of what is not known."""
@@ -149,6 +161,10 @@ class _Graph:
                     return f"{origin}.{name}"
                 module = origin
                 continue
+            starred = [origin for origin in self._starred.get(module, ()) if self._named(origin, name) is not None]
+            if starred:
+                module = starred[0]
+                continue
             return f"{module}.{name}" if f"{module}.{name}" in self._modules else None
         return None
 
@@ -167,6 +183,12 @@ def _imported(module: Module) -> dict[str, tuple[str, str]]:
             for each in node.names:
                 found[each.asname or each.name] = (module.absolute(node), each.name)
     return found
+
+
+def _starred(module: Module) -> list[str]:
+    """Return the modules of which a module takes all names."""
+    stars = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+    return [module.absolute(node) for node in stars]
 
 
 def _run_on_import(module: Module) -> Iterator[_Statement]:
@@ -199,7 +221,7 @@ def _class(module: Module, node: ast.ClassDef) -> Definition:
     """Return a class: its methods are reached by name, its special and its decorated ones with it."""
     methods = [each for each in node.body if isinstance(each, Function)]
     rest = [each for each in node.body if not isinstance(each, Function)]
-    own = Definition(module, node.name, [*node.bases, *node.decorator_list, *rest], 0)
+    own = Definition(module, node.name, [*node.bases, *node.decorator_list, *rest], 0, bases=node.bases)
     for each in methods:
         called = each.name.startswith("__") or not _PLAIN.issuperset(map(ast.unparse, each.decorator_list))
         own.methods.append(Definition(module, each.name, [each], _lines(each), own, is_root=called))
@@ -210,6 +232,7 @@ def _class(module: Module, node: ast.ClassDef) -> Definition:
     return own
 
 
+_TOLD = ("__init_subclass__", "__pydantic_init_subclass__")
 _PLAIN = frozenset({"property", "cached_property", "functools.cached_property", "staticmethod", "classmethod"})
 
 

@@ -4,6 +4,7 @@ That is how many a new one of its sort would touch.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,10 @@ from tools.house.source import House, Module
 DECLARED_IN = ("contract.recipes", "contract.local")
 PRESETS = ("contract/recipes/rows/", "contract/recipes/presets.py")
 """A recipe uses choices as its operator does; a new choice needs none."""
+
+
+RULE = re.compile(r"(Fuse|Weigh|Members)[A-Z]|(?!Objective).*Objective$")
+"""What is added most often: fuse rules, weightings, members rules, clients' objectives."""
 
 
 @dataclass(frozen=True)
