@@ -127,7 +127,8 @@ class BaseClient:
 
     def _upload(self, path: str, file: str | Path, answer: type[Answer], **params: str | None) -> Answer:
         """POST a file, of which something is made."""
-        return _parse(Delivery(self._transport, "POST", path, Path(file), params=params).send(), TypeAdapter(answer))
+        delivery = Delivery(self._transport, "POST", path, Path(file), params=params, direct=False)
+        return _parse(delivery.send(), TypeAdapter(answer))
 
     def _call(
         self, method: str, path: str, answer: type[Answer], *, retry: bool = True, **options: Unpack[RequestOptions]

@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     timeout: float
     retries: int | None
     resumable_bytes: int
+    direct: bool
     sleep: Callable[[float], None]
     jitter: Callable[[], float]
     on_retry: Callable[[str], None] | None
@@ -49,6 +50,8 @@ class Connection:
         retries: tries after the first one; None for 6, and for 10 in `train_and_push`.
         resumable_bytes: files of this size or more are uploaded in pieces by the tus protocol; smaller ones when an
             upload broke off.
+        direct: put what a device delivers straight into the service's bucket, where it offers that (POTSTILL_PRESIGN);
+            elsewhere it goes the usual way.
         sleep, jitter: replaced in tests.
         on_retry: told in a line why a request is tried again.
     """
@@ -63,6 +66,7 @@ class Connection:
     timeout: float = 60.0
     retries: int | None = None
     resumable_bytes: int = RESUMABLE_BYTES
+    direct: bool = False
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
     on_retry: Callable[[str], None] | None = None

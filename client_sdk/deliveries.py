@@ -21,14 +21,10 @@ TRIES = 3  # for bytes that suffered on the way
 
 
 class Deliveries:
-    """Delivers what is pending in a device's folder, be it an update, a generator or a discriminator.
+    """Delivers what is pending in a device's folder, be it an update, a generator or a discriminator."""
 
-    Args:
-        direct: put files straight into the service's bucket, where it offers that.
-    """
-
-    def __init__(self, client: Client, folder: StateFolder, progress: Progress, *, direct: bool = False):
-        self._client, self._folder, self._progress, self._direct = client, folder, progress, direct
+    def __init__(self, client: Client, folder: StateFolder, progress: Progress):
+        self._client, self._folder, self._progress = client, folder, progress
         self._refusals: Counter[tuple[str, str, str]] = Counter()
 
     def deliver(self, pending: Pending, url: str) -> str | None:
@@ -63,12 +59,7 @@ class Deliveries:
         for last in range(TRIES, 0, -1):
             try:
                 self._client.deliver(
-                    pending.kind,
-                    url,
-                    self._folder.pending_file,
-                    direct=self._direct,
-                    memory=self._folder,
-                    on_bytes=on_bytes,
+                    pending.kind, url, self._folder.pending_file, memory=self._folder, on_bytes=on_bytes
                 )
                 return
             except (IncompleteBody, DigestMismatch):

@@ -53,6 +53,9 @@ class Application:
         label_counts: samples per class [C], where they may be told.
         classes: names of the classes in the order of the labels; told where the federation names its own.
         prototype, capabilities: what it wants to train, or what it has.
+
+    Raises:
+        UsageError: the federation is no id, or the counts do not sum to the samples.
     """
 
     federation: str
@@ -63,6 +66,18 @@ class Application:
     classes: Sequence[str] | None = None
     prototype: str | None = None
     capabilities: Mapping[str, Capability] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.federation.startswith("fed_"):
+            raise UsageError(
+                f"federation: expected an id such as fed_01…, got {self.federation!r}; the operator knows it"
+            )
+        counts = self.label_counts
+        if counts is not None and (min(counts, default=-1) < 0 or sum(counts) != self.num_samples):
+            raise UsageError(
+                f"label_counts: expected one count per class that sum to the {self.num_samples} samples, such as "
+                "numpy.bincount(y, minlength=C)"
+            )
 
     def enrolment(self, identity: Identity) -> Enrolment:
         """Return what is told to the service; the same again for the same identity."""

@@ -55,39 +55,28 @@ def train_and_push(
     classes: Sequence[str] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
-    direct: bool = False,
     **options: Unpack[Options],
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
 
-    Runs again where it was stopped: the same `state_dir` is the same device, and an update that was trained but not
+    The same `state_dir` is the same device: it goes on where it was stopped, and an update that was trained but not
     delivered is sent, not trained again. ``POTSTILL_TORCH_THREADS`` sets torch's threads; else they stay as they are.
 
     Args:
         service: its address, or a `Connection`.
-        dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz with x, y; .safetensors with inputs,
-            labels). Inputs have the task's shape and type; labels are whole numbers in [0, num_classes).
-        federation: its id, ``fed_…``.
-        join_token: the federation's join token; needed the first time only.
+        dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz, .safetensors); see `client_sdk.data`.
+        federation, join_token: its id, ``fed_…``, and its join token, which is needed the first time only.
         token: a device token, instead of enrolling.
         name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
         rounds: stop after so many delivered rounds; None for until the federation is done.
         device: a torch device, or ``auto``.
         state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
-        progress: show bars and lines on stderr.
-        on_round: called after each round.
-        model: your own module, or a function that makes it; its tensors must be the federation's. On return it has
-            the final model's weights.
-        label_counts: samples per class [C], to be told to the service when enrolling; only for federations that weigh
-            clients by their labels (FedDisco). They say something about your data, so nothing is told by default.
-        classes: names of the classes in the order of your labels, where the federation names its own; compared before
-            anything is trained. Default: the `classes` of a torch data set.
-        prototype: which of the federation's networks to train; by default the first one whose requirements are met.
-        capabilities: what this device has, such as ``{"memory_mb": 2048}``; held against those requirements.
-        direct: put files straight into the service's bucket, where it offers that (POTSTILL_PRESIGN); elsewhere they
-            go the usual way.
-        options: of the connection, such as `http_client`, `ca_file`, `insecure_http`, `resumable_bytes`; see
-            `Connection`.
+        progress, on_round: whether bars and lines are shown on stderr; what is called after each round.
+        model: your own module, or a function that makes it, with the federation's tensors; gets the final weights.
+        label_counts: samples per class [C], told when enrolling; only for federations that weigh by labels (FedDisco).
+        classes: names of the classes in the order of your labels; by default those that a torch data set knows.
+        prototype, capabilities: which network to train, or what this device has, such as ``{"memory_mb": 2048}``.
+        options: of the connection, such as `ca_file`, `direct` or `resumable_bytes`; see `Connection`.
 
     Raises:
         DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
@@ -95,39 +84,21 @@ def train_and_push(
         PotstillError: anything else; see `client_sdk.errors`.
     """
     samples = data.load(dataset, classes)
-    _check_arguments(federation, rounds, label_counts, len(samples))
-    _set_threads()
-    shown = Progress(progress)
-    connection = Connection.to(service, token, **options).filled(retries=RETRIES, on_retry=shown.say)
-    folder = StateFolder(Path(state_dir) if state_dir is not None else default_folder(connection.url, federation, name))
     application = identity.Application(
-        federation=federation,
-        num_samples=len(samples),
-        join_token=join_token,
-        name=name,
-        label_counts=label_counts,
-        classes=samples.classes,
-        prototype=prototype,
-        capabilities=capabilities,
+        federation, len(samples), join_token, name, label_counts, samples.classes, prototype, capabilities
     )
-    with Client(connection) as client, folder.locked():
-        who = identity.establish(client, folder, application, samples.check)
-        chosen = choose_device(device)
-        shown.say(f"{who.name}: {len(samples)} samples, {chosen}; asks {client.url} for work")
-        resources = Resources(client, folder, samples, chosen)
-        return DeviceRun(resources, shown, model, on_round, direct=direct).run(rounds, who.client_id)
+    _check_rounds(rounds)
+    _set_threads()
+    connection, shown = Connection.to(service, token, **options), Progress(progress)
+    folder = StateFolder(Path(state_dir or default_folder(connection.url, federation, name)))
+    with Client(connection.filled(retries=RETRIES, on_retry=shown.say)) as client, folder.locked():
+        resources = Resources(client, folder, samples, choose_device(device))
+        return DeviceRun(resources, shown, model, on_round).take_part(application, rounds)
 
 
-def _check_arguments(federation: str, rounds: int | None, label_counts: Sequence[int] | None, num_samples: int) -> None:
-    if not federation.startswith("fed_"):
-        raise UsageError(f"federation: expected an id such as fed_01…, got {federation!r}; the operator knows it")
+def _check_rounds(rounds: int | None) -> None:
     if rounds is not None and rounds < 1:
         raise UsageError(f"rounds: expected at least 1, or None for all of them, got {rounds}")
-    if label_counts is not None and (min(label_counts, default=-1) < 0 or sum(label_counts) != num_samples):
-        raise UsageError(
-            f"label_counts: expected one count per class that sum to the {num_samples} samples, such as "
-            "numpy.bincount(y, minlength=C)"
-        )
 
 
 def _set_threads() -> None:
@@ -144,7 +115,6 @@ class DeviceRun:
     Args:
         model: the user's own network, or a function that makes it.
         on_round: called after each round.
-        direct: put files straight into the service's bucket, where it offers that.
     """
 
     def __init__(
@@ -154,18 +124,25 @@ class DeviceRun:
         model: models.UserModel | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         *,
-        direct: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.resources, self.progress, self.model, self.on_round = resources, progress, model, on_round
         self.client, self.folder, self.samples = resources.client, resources.folder, resources.samples
         self.reports: list[RoundReport] = []
-        self._deliveries = Deliveries(self.client, self.folder, progress, direct=direct)
+        self._deliveries = Deliveries(self.client, self.folder, progress)
         self._sleep = sleep
         self._module: nn.Module | None = None
         self._network: tuple[str, str] | None = None
         self._quick_waits = 0
         self._patience = 0.0  # the first question is answered at once, so that a person sees what is waited for
+
+    def take_part(self, application: identity.Application, rounds: int | None) -> RunReport:
+        """Be the device that the folder remembers, or enrol; then work as `run` does."""
+        who = identity.establish(self.client, self.folder, application, self.samples.check)
+        self.progress.say(
+            f"{who.name}: {len(self.samples)} samples, {self.resources.device}; asks {self.client.url} for work"
+        )
+        return self.run(rounds, who.client_id)
 
     def run(self, rounds: int | None, client_id: str | None) -> RunReport:
         """Work until the federation is done, or `rounds` updates were taken."""

@@ -105,7 +105,8 @@ class DeliveryOptions(TypedDict, total=False):
     """How a file may travel.
 
     Keys:
-        direct: put it into the service's bucket and deliver it by name, where the service offers that.
+        direct: put it into the service's bucket and deliver it by name, where the service offers that; default: as the
+            connection says.
         memory: remembers a resumable upload, so that another process can go on with it.
         on_bytes: told how many bytes of how many the service has, in a resumable upload.
     """
@@ -140,7 +141,7 @@ class Delivery:
         self._transport, self._method, self._path, self._params = transport, method, path, params or {}
         self._body, self._size = FileBody(file), file.stat().st_size
         self._key = self._body.digest if method == "PUT" else uuid.uuid4().hex
-        self._direct = options.get("direct", False)
+        self._direct = options.get("direct", transport.connection.direct)
         self._memory = options.get("memory") or InProcess()
         self._on_bytes = options.get("on_bytes", unwatched)
 

@@ -17,6 +17,28 @@ app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Be a device on this machine; for operators: the devices of a federation."
 )
 DeviceRef = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's id or name.")]
+JoinToken = Annotated[str | None, typer.Option(envvar="POTSTILL_JOIN_TOKEN", help="Needed the first time only.")]
+DeviceToken = Annotated[
+    str | None, typer.Option(envvar="POTSTILL_DEVICE_TOKEN", help="A token given anew (client reissue); needed once.")
+]
+LabelCounts = Annotated[
+    str | None, typer.Option(help="Samples per class, such as 30,0,12; only for federations that weigh by labels.")
+]
+CaFile = Annotated[Path | None, typer.Option(envvar="POTSTILL_CA_FILE", help="PEM file of the certificates to trust.")]
+InsecureHttp = Annotated[
+    bool, typer.Option("--insecure-http", help="Allow plain HTTP to another machine: the token can be read.")
+]
+Direct = Annotated[
+    bool, typer.Option("--direct", help="Upload straight into the service's bucket, where it offers that.")
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(help="Your classes in the order of your labels, such as cat,dog,fox; if the task has names."),
+]
+Capability = Annotated[
+    list[str] | None,
+    typer.Option(help="What the device has, key=value such as memory_mb=2048; decides between several networks."),
+]
 
 
 @app.command()
@@ -24,37 +46,18 @@ def run(
     federation: Annotated[str, typer.Option(help="Id of the federation.")],
     data: Annotated[Path, typer.Option(help=".npz or .safetensors with 'inputs' and 'labels'.")],
     name: Annotated[str | None, typer.Option(help="This device's name; default: the host's name.")] = None,
-    join_token: Annotated[
-        str | None, typer.Option(envvar="POTSTILL_JOIN_TOKEN", help="Needed the first time only.")
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="POTSTILL_DEVICE_TOKEN", help="A token given anew (client reissue); needed once."),
-    ] = None,
+    join_token: JoinToken = None,
+    token: DeviceToken = None,
     state_dir: Annotated[Path | None, typer.Option(help="Where the device keeps its token and its work.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
     rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds.")] = None,
-    label_counts: Annotated[
-        str | None, typer.Option(help="Samples per class, such as 30,0,12; only for federations that weigh by labels.")
-    ] = None,
-    ca_file: Annotated[
-        Path | None, typer.Option(envvar="POTSTILL_CA_FILE", help="PEM file of the certificates to trust.")
-    ] = None,
-    insecure_http: Annotated[
-        bool, typer.Option("--insecure-http", help="Allow plain HTTP to another machine: the token can be read.")
-    ] = False,
-    direct: Annotated[
-        bool, typer.Option("--direct", help="Upload straight into the service's bucket, where it offers that.")
-    ] = False,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Your classes in the order of your labels, such as cat,dog,fox; if the task has names."),
-    ] = None,
+    label_counts: LabelCounts = None,
+    ca_file: CaFile = None,
+    insecure_http: InsecureHttp = False,
+    direct: Direct = False,
+    classes: Classes = None,
     prototype: Annotated[str | None, typer.Option(help="Which of several networks to train.")] = None,
-    capability: Annotated[
-        list[str] | None,
-        typer.Option(help="What the device has, key=value such as memory_mb=2048; decides between several networks."),
-    ] = None,
+    capability: Capability = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -68,23 +71,19 @@ def run(
         import torch  # noqa: F401  # only to say what to install
     except ModuleNotFoundError as error:
         raise CliError("a device needs PyTorch: pip install '.[client]' in the clone") from error
-    from client_sdk import train_and_push
+    from client_sdk import Connection, train_and_push
 
     report = train_and_push(
-        address,
+        Connection(address, token, ca_file=ca_file, insecure_http=insecure_http or None, direct=direct),
         data,
         federation=federation,
         join_token=join_token,
-        token=token,
         name=name,
         rounds=rounds,
         device=device,
         state_dir=state_dir,
         progress=not as_json,
         label_counts=_counts(label_counts),
-        direct=direct,
-        ca_file=ca_file,
-        insecure_http=insecure_http or None,
         classes=None if classes is None else [name.strip() for name in classes.split(",")],
         prototype=prototype,
         capabilities=parse_options(capability or [], "--capability"),

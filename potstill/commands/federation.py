@@ -43,6 +43,14 @@ _FLAGS = {
     "task.input.shape": "--input-shape",
 }
 Ref = Annotated[str, typer.Argument(metavar="FEDERATION", help="A federation's id or name.")]
+BodyFile = Annotated[
+    Path | None, typer.Option(help="JSON body of POST /v1/federations; other options are laid over it.")
+]
+ClientsPerRound = Annotated[str | None, typer.Option(help="Devices asked per round: a count or a fraction.")]
+RoundOptions = Annotated[
+    list[str] | None,
+    typer.Option(help="Any other field of rounds key=value, such as on_deadline=extend or gate.max_drop=0.02."),
+]
 
 
 def resolve(client: "OperatorClient", ref: str) -> str:
@@ -144,9 +152,7 @@ def _created(client: "OperatorClient", spec: FederationCreate) -> FederationCrea
 @app.command()
 def create(
     name: Annotated[str | None, typer.Option(help="Name, unique on the service.")] = None,
-    file: Annotated[
-        Path | None, typer.Option(help="JSON body of POST /v1/federations; other options are laid over it.")
-    ] = None,
+    file: BodyFile = None,
     recipe: Annotated[str | None, typer.Option(help="fedavg, feddf, fedgo, ...")] = None,
     option: Annotated[list[str] | None, typer.Option(help="Recipe option key=value, such as link=sigmoid.")] = None,
     architecture: Annotated[str | None, typer.Option(help="Network that devices train, such as cnn-digits.")] = None,
@@ -156,16 +162,11 @@ def create(
     dtype: Annotated[str | None, typer.Option(help="float32, or int64 for token ids.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
-    clients_per_round: Annotated[
-        str | None, typer.Option(help="Devices asked per round: a count or a fraction.")
-    ] = None,
+    clients_per_round: ClientsPerRound = None,
     min_updates: Annotated[int | None, typer.Option(help="Fewer at the deadline: the round is skipped.")] = None,
     min_clients: Annotated[int | None, typer.Option(help="Devices enrolled before the first round.")] = None,
     deadline: Annotated[int | None, typer.Option(help="Seconds a round may take.")] = None,
-    round_option: Annotated[
-        list[str] | None,
-        typer.Option(help="Any other field of rounds key=value, such as on_deadline=extend or gate.max_drop=0.02."),
-    ] = None,
+    round_option: RoundOptions = None,
     target_accuracy: Annotated[float | None, typer.Option(help="Finish early at this test accuracy.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     unlabeled: Annotated[str | None, typer.Option(help="Server data set to distil on: id or name.")] = None,
@@ -198,13 +199,8 @@ def create(
         },
         "datasets": {"unlabeled": unlabeled, "validation": validation, "test": test},
     }
-    prototype = {
-        "architecture": architecture,
-        "options": parse_options(architecture_option or [], "--architecture-option"),
-        "initial_model": initial_model,
-    }
     spec = merge(_read(file) if file else {}, _drop_empty(given))
-    if prototype := _drop_empty(prototype):
+    if prototype := _prototype(architecture, architecture_option, initial_model):
         spec["prototypes"] = [prototype]
     with operator(url, token) as client:
         made = _created(client, body(spec))
@@ -212,6 +208,12 @@ def create(
             begun = client.start_federation(made.id)
             made = made.model_copy(update={name: getattr(begun, name) for name in type(begun).model_fields})
     show_one(made, as_json, lambda made: _welcome(made, find_url(url), start))
+
+
+def _prototype(architecture: str | None, options: list[str] | None, initial_model: str | None) -> dict[str, Any]:
+    """Return what was said of the network that devices train; empty for nothing."""
+    given = parse_options(options or [], "--architecture-option")
+    return _drop_empty({"architecture": architecture, "options": given, "initial_model": initial_model})
 
 
 def _welcome(made: FederationCreated, url: str, started: bool) -> None:

@@ -9,36 +9,39 @@ import typer
 from contract.recipes.recipe import merge
 from potstill.console import CliError, nest, parse_options
 
+Recipes = Annotated[list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")]
+Data = Annotated[
+    str | None, typer.Option(help="digits, mnist, fashion-mnist, cifar10, sst2, agnews, or a .npz or .safetensors.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not digits.")
+]
+ClientsPerRound = Annotated[float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")]
+RecipeOptions = Annotated[
+    list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
+]
+Lengths = Annotated[
+    str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
+]
+
 
 def simulate(
-    recipe: Annotated[
-        list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="digits, mnist, fashion-mnist, cifar10, sst2, agnews, or a .npz or .safetensors.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not digits.")
-    ] = None,
+    recipe: Recipes = None,
+    data: Data = None,
+    data_dir: DataDir = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Devices. [default: 20]")] = None,
     partition: Annotated[str | None, typer.Option(help="dirichlet, step or iid. [default: dirichlet]")] = None,
     alpha: Annotated[float | None, typer.Option(help="Of Dirichlet; small is skewed. [default: 0.1]")] = None,
     balanced: Annotated[str | None, typer.Option(help="feddf: even sizes, as FedDF's code.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 10]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each recipe. [default: 3]")] = None,
-    clients_per_round: Annotated[
-        float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")
-    ] = None,
+    clients_per_round: ClientsPerRound = None,
     architecture: Annotated[str | None, typer.Option(help="Network; default: one that suits the data.")] = None,
     architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
-    ] = None,
-    lengths: Annotated[
-        str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
-    ] = None,
+    option: RecipeOptions = None,
+    lengths: Lengths = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Samples of all clients together; default all.")] = None,
     server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
     validation_samples: Annotated[int | None, typer.Option(min=0, help="For early stopping. [default: 0]")] = None,

@@ -1,14 +1,13 @@
 """Heartbeats of a device that trains: from a thread beside it, sparing, and never in the way."""
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from client_sdk import Client, train_and_push
+from client_sdk import Client
 from client_sdk.data import load
 from client_sdk.errors import RoundClosed
 from client_sdk.heartbeat import Heartbeats
@@ -127,27 +126,17 @@ def test_the_client_raises_what_the_service_says() -> None:
         Ear(problem("round-closed", 409)).client.heartbeat("rnd_1", Heartbeat())
 
 
-def test_a_device_beats_while_it_trains(service: Any, tmp_path: Path) -> None:
+def test_a_device_beats_while_it_trains(service: Any, take_part: Any) -> None:
     service.heartbeat_seconds = 30
     random = np.random.default_rng(1)
     data = (random.normal(size=(16, 2)).astype(np.float32), np.arange(16, dtype=np.int64) % 2)
-    report = train_and_push(
-        "http://potstill.test",
-        data,
-        federation="fed_1",
-        join_token="pst_join_1",
-        name="a",
-        state_dir=tmp_path / "state",
-        device="cpu",
-        progress=False,
-        http_client=service.client(),
-    )
+    report = take_part(data)
     assert report.rounds_trained == 2
     assert len(service.beats) == 2  # one a round: training takes less than thirty seconds
     assert {beat["of"] for beat in service.beats} == {4}
 
 
-def test_a_round_may_begin_again_more_than_once(service: Any, tmp_path: Path) -> None:
+def test_a_round_may_begin_again_more_than_once(service: Any, take_part: Any) -> None:
     """The operator changes the models twice while this device trains: two refusals, and it goes on."""
     fresh = iter(["mdl_a", "mdl_b"])
 
@@ -160,15 +149,5 @@ def test_a_round_may_begin_again_more_than_once(service: Any, tmp_path: Path) ->
     for _ in range(2):
         service.fault("PUT", "/v1/rounds/rnd_1/update", restarted)
     data = (np.zeros((16, 2), np.float32), np.arange(16, dtype=np.int64) % 2)
-    report = train_and_push(
-        "http://potstill.test",
-        data,
-        federation="fed_1",
-        join_token="pst_join_1",
-        name="a",
-        state_dir=tmp_path / "state",
-        device="cpu",
-        progress=False,
-        http_client=service.client(),
-    )
+    report = take_part(data)
     assert [round_.uploaded for round_ in report.rounds] == [False, False, True, True]

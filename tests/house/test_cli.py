@@ -9,7 +9,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from client_sdk import RoundReport, RunReport
+from client_sdk import Connection, RoundReport, RunReport
 from contract.wire.federations import FederationCreate
 from potstill import connection
 from potstill.cli import app
@@ -315,17 +315,19 @@ def test_spec_prints_a_body_that_create_takes(service: Service) -> None:
 def test_a_device_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     heard: dict[str, Any] = {}
 
-    def run(url: str, data: Path, **options: Any) -> RunReport:
-        heard.update(options, url=url, data=data)
+    def run(connection: Connection, data: Path, **options: Any) -> RunReport:
+        heard.update(options, connection=connection, data=data)
         return RunReport("finished", "cli_1", "ward-7", "fed_1", 120)
 
     monkeypatch.setattr("client_sdk.train_and_push", run, raising=False)
     monkeypatch.setenv("POTSTILL_DEVICE_TOKEN", "pst_dev_1")
     (tmp_path / "mine.npz").touch()
     arguments = "--federation fed_1 --data mine.npz --prototype large --capability memory_mb=2048 --capability gpu=true"
+    arguments += " --direct --insecure-http"
     result = call("client", "run", "--url", "http://127.0.0.1:1", *arguments.split())
     assert result.exit_code == 0 and "loading PyTorch" in result.stderr and "ward-7" in result.stdout
-    assert (heard["token"], heard["prototype"]) == ("pst_dev_1", "large")
+    wanted = Connection("http://127.0.0.1:1", "pst_dev_1", insecure_http=True, direct=True)
+    assert (heard["connection"], heard["prototype"]) == (wanted, "large")
     assert heard["capabilities"] == {"memory_mb": 2048, "gpu": True}
 
 
