@@ -14,7 +14,7 @@ from experiments.evidence.verdicts import Verdict
 from potstill.console import out, print_table
 from potstill.demo import report as reports
 from potstill.demo.experiment import ENV, Outcome, run_methods
-from potstill.demo.methods import METHODS
+from potstill.demo.methods import METHODS, Setting
 from potstill.demo.service import LocalService
 
 TEXT = """\
@@ -101,9 +101,8 @@ def run(seeds: Sequence[int], rounds: int, report: Path, page: Path, methods: Se
             for seed in seeds:
                 console.print(f"seed {seed}", style="bold")
                 logs = report / "logs" / f"seed-{seed}"
-                outcomes += run_methods(
-                    service, methods, rounds=rounds, seed=seed, folder=folder / str(seed), logs=logs, suffix=f"-{seed}"
-                )
+                setting = Setting(rounds, seed, suffix=f"-{seed}")
+                outcomes += run_methods(service, methods, setting, folder=folder / str(seed), logs=logs)
                 raw = json.dumps([outcome.as_dict() for outcome in outcomes], indent=2)
                 (report / "results.json").write_text(raw + "\n")
     verdicts = judge(outcomes)

@@ -1,6 +1,6 @@
 """D1 through the real service: data sets, federations, device processes, results. The demo and the evidence use it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from contract.wire.federations import FederationCreated
 from potstill.demo.data import Split, split
 from potstill.demo.device import Membership
 from potstill.demo.devices import Devices
-from potstill.demo.methods import METHODS, request
+from potstill.demo.methods import METHODS, Setting, request
 from potstill.demo.service import LocalService
 from potstill.demo.watch import Watched, watch
 
@@ -48,25 +48,20 @@ class Outcome:
         return {**asdict(self), "mean": self.mean, "last_three": self.last_three}
 
 
-def register(client: OperatorClient, data: Split, folder: Path, suffix: str = "") -> tuple[str, str]:
-    """Upload the server's unlabelled images and the test set; return their ids."""
+def register(client: OperatorClient, data: Split, folder: Path, suffix: str = "") -> dict[str, str]:
+    """Upload the server's unlabelled images and the test set; return their ids by role."""
     unlabeled = client.add_dataset(f"digits-server{suffix}", data.server.save(folder / "server.safetensors", False))
     test = client.add_dataset(f"digits-test{suffix}", data.test.save(folder / "test.safetensors"))
-    return unlabeled.id, test.id
+    return {"unlabeled": unlabeled.id, "test": test.id}
 
 
 def create(
-    client: OperatorClient, methods: Sequence[str], *, rounds: int, seed: int, clients: int, asked: int,
-    unlabeled: str, test: str, suffix: str = "",
-) -> list[FederationCreated]:  # fmt: skip
+    client: OperatorClient, methods: Sequence[str], setting: Setting, datasets: Mapping[str, str]
+) -> list[FederationCreated]:
     """Create and start a federation a method; they prepare at once and wait for their devices."""
     made = []
     for key in methods:
-        body = request(
-            METHODS[key], f"{key}{suffix}", rounds=rounds, seed=seed, clients=clients, asked=asked,
-            unlabeled=unlabeled, test=test,
-        )  # fmt: skip
-        made.append(client.create_federation(body))
+        made.append(client.create_federation(request(METHODS[key], setting, **datasets)))
         client.start_federation(made[-1].id)
     return made
 
@@ -77,36 +72,21 @@ def _rounds(client: OperatorClient, federation: str) -> list[dict[str, Any]]:
 
 
 def run_methods(
-    service: LocalService,
-    methods: Sequence[str],
-    *,
-    rounds: int,
-    seed: int,
-    folder: Path,
-    logs: Path,
-    clients: int = 10,
-    asked: int = 4,
-    suffix: str = "",
+    service: LocalService, methods: Sequence[str], setting: Setting, *, folder: Path, logs: Path
 ) -> list[Outcome]:
-    """Run D1 for some methods, one after the other, with the same split, initial weights and participation.
+    """Run D1 for some methods, one after the other.
 
     Args:
         service: a running service.
         folder: for the devices' data and state.
-        clients: number of devices; `asked` of them train in a round.
-        suffix: of the names of data sets and federations, when a service sees several runs.
 
     Raises:
         CliError: a process ended, or a federation did not finish.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    data = split(seed, clients)
+    data = split(setting.seed, setting.clients)
     with service.operator() as client:
-        unlabeled, test = register(client, data, folder, suffix)
-        made = create(
-            client, methods, rounds=rounds, seed=seed, clients=clients, asked=asked,
-            unlabeled=unlabeled, test=test, suffix=suffix,
-        )  # fmt: skip
+        made = create(client, methods, setting, register(client, data, folder, setting.suffix))
         memberships = [Membership(federation=item.id, join_token=item.join_token) for item in made]
         items = [Watched(METHODS[key].label, item.id) for key, item in zip(methods, made, strict=True)]
         with Devices(service.url, data.clients, memberships, folder, logs) as devices:
@@ -118,8 +98,12 @@ def run_methods(
             done = watch(client, items, check)
         return [
             Outcome(
-                key, METHODS[key].label, seed, [a for _, a in federation.accuracies], item.seconds,
-                _rounds(client, federation.id),
+                method=key,
+                label=METHODS[key].label,
+                seed=setting.seed,
+                accuracies=[accuracy for _, accuracy in federation.accuracies],
+                seconds=item.seconds,
+                rounds=_rounds(client, federation.id),
             )
             for key, item, federation in zip(methods, items, done, strict=True)
-        ]  # fmt: skip
+        ]

@@ -58,24 +58,38 @@ METHODS = {row.key: row for row in _ROWS}
 DEMO = ("fedavg", "feddf", "fedgo-sigmoid", "fedgo-double")
 
 
-def request(
-    method: Method, name: str, *, rounds: int, seed: int, clients: int, asked: int, unlabeled: str, test: str
-) -> FederationCreate:
-    """Return the body that creates D1's federation: `asked` of `clients` devices a round, and all must answer."""
+@dataclass(frozen=True)
+class Setting:
+    """What the methods of a run share: the same split, initial weights and participation.
+
+    Attributes:
+        clients: number of devices; `asked` of them train in a round, and all must answer.
+        suffix: of the names of data sets and federations, when a service sees several runs.
+    """
+
+    rounds: int
+    seed: int
+    clients: int = 10
+    asked: int = 4
+    suffix: str = ""
+
+
+def request(method: Method, setting: Setting, *, unlabeled: str, test: str) -> FederationCreate:
+    """Return the body that creates D1's federation; `unlabeled` and `test` are data sets of the service."""
     body = {
-        "name": name,
+        "name": f"{method.key}{setting.suffix}",
         "task": {"num_classes": CLASSES, "input": {"shape": list(SHAPE)}},
         "prototypes": [{"architecture": "cnn-digits"}],
         "recipe": {"name": method.recipe, "options": method.options},
         "local": LOCAL,
         "rounds": {
-            "total": rounds,
-            "clients_per_round": asked,
-            "min_updates": asked,
-            "min_clients": clients,
+            "total": setting.rounds,
+            "clients_per_round": setting.asked,
+            "min_updates": setting.asked,
+            "min_clients": setting.clients,
             "deadline_seconds": DEADLINE,
         },
         "datasets": {"unlabeled": unlabeled, "test": test},
-        "seed": seed,
+        "seed": setting.seed,
     }
     return FederationCreate.model_validate(body)

@@ -9,7 +9,7 @@ from pathlib import Path
 from potstill.console import CliError, out, print_table
 from potstill.demo import report
 from potstill.demo.experiment import ENV, Outcome, run_methods
-from potstill.demo.methods import DEMO
+from potstill.demo.methods import DEMO, Setting
 from potstill.demo.service import LocalService
 
 TITLE = "Digits, ten devices, Dirichlet(0.1), four devices a round"
@@ -60,8 +60,7 @@ def run(options: DemoOptions) -> int:
             outcomes = run_methods(
                 service,
                 DEMO,
-                rounds=options.rounds,
-                seed=options.seed,
+                Setting(options.rounds, options.seed),
                 folder=Path(temporary) / "devices",
                 logs=folder / "logs",
             )

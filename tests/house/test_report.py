@@ -14,7 +14,7 @@ from experiments.evidence.digits import averaged, write_page
 from experiments.evidence.page import verdict_table
 from potstill.demo import report
 from potstill.demo.experiment import Outcome
-from potstill.demo.methods import METHODS, request
+from potstill.demo.methods import METHODS, Setting, request
 from potstill.demo.watch import Lines, Watched, table
 
 
@@ -91,7 +91,7 @@ def test_evidence_page(tmp_path: Path) -> None:
 def test_every_method_is_a_recipe_that_can_be_built(key: str) -> None:
     from contract.recipes.presets import build
 
-    body = request(METHODS[key], "x", rounds=10, seed=0, clients=10, asked=4, unlabeled="u", test="t")
+    body = request(METHODS[key], Setting(rounds=10, seed=0), unlabeled="u", test="t")
     recipe = build(METHODS[key].recipe, METHODS[key].options)
     assert body.rounds.min_updates == body.rounds.clients_per_round == 4
     if recipe.distil:
