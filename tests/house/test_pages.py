@@ -1,12 +1,14 @@
 """Tables of the docs that are made from the code are what the code makes now."""
 
+from pathlib import Path
+
 import pytest
 
 from tools import pages
 
 
 @pytest.mark.parametrize("path", sorted((pages.ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
-def test_a_page_is_as_it_would_be_made_now(path: pages.Path) -> None:
+def test_a_page_is_as_it_would_be_made_now(path: Path) -> None:
     text = path.read_text()
     assert pages.rewritten(text) == text, "make pages"
 
