@@ -64,6 +64,8 @@ def train_round(
         extras=extras,
         memory=memory,
         first=folder.is_new(),
+        round_index=assignment.round.index,
+        prototype=assignment.prototype,
         on_epoch=on_epoch,
         on_step=on_step,
     )

@@ -1,6 +1,6 @@
 """Local training of one round: a module, samples and a `LocalPlan` in, trained weights and figures out."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from contract.nn import codec
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
 from contract.tensors import Header, TensorError, TensorFile
+from contract.wire.federations import Prototype
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def train_local(
     extras: Mapping[str, Path] | None = None,
     memory: Mapping[str, Tensor] | None = None,
     first: bool = True,
+    round_index: int = 1,
+    prototype: Prototype | None = None,
     on_epoch: Callable[[int, float], None] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> LocalResult:
@@ -93,6 +96,8 @@ def train_local(
         extras: files that the objective reads, by what they are.
         memory: what earlier rounds of this device left (`LocalResult.memory`).
         first: this device has not taken part before; with no memory it has then lost none.
+        round_index: 1 for the federation's first round.
+        prototype: what the network is, where it is one of the catalogue.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
         on_step: called after each step with their number so far.
 
@@ -107,15 +112,18 @@ def train_local(
     if not parameters:
         raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
     base, memory = base or codec.manifest(module), memory or {}
-    work = Work(module, parameters, samples, plan, base, extras or {}, memory, first, seed, device)
+    work = Work(
+        module, parameters, samples, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
+    )
     names = _layout(work, samples.task.num_classes)
     if plan.precision is not None:
         work.binary = Binary(plan.precision, module, base, memory)
     try:
         with seeded(seed, device) as order:
             method = methods.build(work)
-            method.before(order)
-            loss, accuracy, steps, spent = _train(work, method, order, on_epoch, on_step)
+            with _frozen(work, method.frozen()):
+                method.before(order)
+                loss, accuracy, steps, spent = _train(work, method, order, on_epoch, on_step)
             outcome = method.after(steps)
         tensors, kept = _tensors(work, outcome)
     except RuleError as error:
@@ -130,6 +138,22 @@ def train_local(
         control_reset=outcome.control_reset,
         spent=spent,
     )
+
+
+@contextmanager
+def _frozen(work: Work, names: Collection[str]) -> Iterator[None]:
+    """Train all but some of the parameters; which ones the user's module trains is as before afterwards."""
+    parameters = work.parameters
+    work.parameters = {name: value for name, value in parameters.items() if name not in names}
+    stay = [value for name, value in parameters.items() if name in names]
+    try:
+        for value in stay:
+            value.requires_grad_(False)
+        yield
+    finally:
+        work.parameters = parameters
+        for value in stay:
+            value.requires_grad_(True)
 
 
 def _layout(work: Work, classes: int) -> list[str]:

@@ -241,6 +241,27 @@ class DsFlObjective(ClientObjective):
             raise ValueError("precision: DS-FL sends predictions, no weights that could be sent as bits; leave it out")
 
 
+class FedMaObjective(ClientObjective):
+    """Cross-entropy, with the layers that were fused already as they were sent; one layer more each round.
+
+    In round t of a network of L layers, layers 1 to (t - 1) mod L stay.
+    """
+
+    declares = Declares(
+        source="FedMA, Alg. 1",
+        partner=Partner(
+            "matched_mean", "the objective 'fedma' leaves matched layers as they are; set fuse to 'matched_mean'"
+        ),
+    )
+
+    kind: Literal["fedma"] = "fedma"
+
+    def check(self, plan: "LocalPlan") -> None:
+        """Refuse low precision and differential privacy, which are of all weights."""
+        if plan.precision is not None:
+            raise ValueError("precision: FedMA compares weights by their values, not by one bit each; leave it out")
+
+
 Objective = Annotated[ClientObjective, ONE_OF]
 
 

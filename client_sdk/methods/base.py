@@ -1,6 +1,6 @@
 """What every local method is given, and the hooks it may override."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from contract.choices import Implementations
 from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
 from contract.tensors import Header, TensorError, TensorFile
+from contract.wire.federations import Prototype
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Work:
         extras: files that came with the assignment, by what they are.
         memory: what the method kept of this device's earlier rounds, by the method's own names.
         first: this device has not taken part before.
+        round_index: 1 for the federation's first round.
+        prototype: what the network is, where it is one of the catalogue.
         binary: the module's low precision, if any.
     """
 
@@ -43,6 +46,8 @@ class Work:
     first: bool
     seed: int
     device: torch.device
+    round_index: int = 1
+    prototype: Prototype | None = None
     binary: Binary | None = None
 
     @contextmanager
@@ -118,6 +123,10 @@ class Method:
         self.options, self.work = options, work
         if self.needs_features:
             require_features(work)
+
+    def frozen(self) -> Collection[str]:
+        """Return the names of parameters that stay as they were sent; at least one is trained."""
+        return ()
 
     def before(self, order: torch.Generator) -> None:
         """Do what comes before the first step on the device's own data; `order` is for orders of samples."""

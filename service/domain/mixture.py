@@ -33,6 +33,17 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_gate(rounds, sets)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
+    _check_fusable(config)
+
+
+def _check_fusable(config: FederationConfig) -> None:
+    """Refuse networks that the recipe's rule cannot fuse."""
+    for number, prototype in enumerate(config.prototypes):
+        shape, classes = config.task.input.shape, config.task.num_classes
+        try:
+            config.recipe.fuse.check_network(prototype.architecture, prototype.options, shape, classes)
+        except ValueError as error:
+            raise invalid_field(f"prototypes.{number}.architecture", str(error)) from None
 
 
 def _check_recipe(config: FederationConfig, sets: Set[str]) -> None:

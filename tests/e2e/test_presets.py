@@ -48,6 +48,8 @@ def test_two_rounds_of_every_preset(deployment: Deployment, tmp_path: Path) -> N
                 "architecture": "cnn-digits",
                 "options": {"common_head": True, "widths": [24, 48]},
             }
+        if name == "fedma":
+            request["prototypes"][0] |= {"architecture": "mlp", "options": {"hidden": [16]}}
         federation, reports = run_federation(deployment, tmp_path / name, request)
         assert federation.state == "finished", f"{name}: {federation.error}: {federation.detail}"
         rounds = deployment.operator.rounds(federation.id).items

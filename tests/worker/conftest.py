@@ -73,7 +73,7 @@ class Federation:
     ):
         self.root, self.recipe, self.local = root, recipe, local or LocalPlan()
         self.names = [f"ward-{number}" for number in range(1, clients + 1)]
-        networks = prototypes or {"main": {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}}
+        networks = prototypes or {"main": self._network()}
         count = recipe.groups.count if isinstance(recipe.groups, parts.GroupsRandom) else 1
         self.networks = {copy: networks[name] for name in networks for copy in groups.copies(name, count)}
         self.server = server
@@ -82,6 +82,15 @@ class Federation:
         self.datasets = self._data()
         first = self._initialise()
         self.models, self.state = dict(first.models), dict(first.state or {})
+
+    def _network(self) -> Network:
+        """Return a small network with BatchNorm, or one without where the recipe cannot fuse that."""
+        network: Network = {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}
+        try:
+            self.recipe.fuse.check_network(**network, shape=self.task.input.shape, classes=self.task.num_classes)
+        except ValueError:
+            return {"architecture": "mlp", "options": {"hidden": [5, 4]}}
+        return network
 
     def _data(self) -> Datasets:
         rng = np.random.default_rng(5)

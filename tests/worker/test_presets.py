@@ -17,7 +17,7 @@ from worker.pipeline import tgp
 HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
 AVERAGING = {
     "fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad", "scaffold", "feddisco", "fedgkd", "moon",
-    "feduv", "fedtgp",
+    "feduv", "fedtgp", "fedma",
 }  # fmt: skip
 SENDS = {
     "scaffold": {"send.control.main"},

@@ -68,6 +68,8 @@ def _local_of(name: str) -> dict[str, Any]:
 def _preset(name: str, **more: Any) -> Case:
     options = _short(name) | more.pop("options", {})
     local = more.pop("local", None) or _local_of(name)
+    if name == "fedma":
+        more = {"prototypes": [MLP]} | more
     if name == "fedet":
         more = {"prototypes": HEADED, "server_model": HEADS} | more
     return Case(name, options, local, **more)

@@ -4,8 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from contract.chains import chain
 from contract.choices import Carried
 from contract.groups import copies, original
+from contract.local import FedMaObjective
 from contract.recipes import parts
 from contract.tensors import Header
 from contract.updates import CONTROL
@@ -86,10 +90,7 @@ def _uniform_mean(job: Round, prototype: str, _: parts.FuseUniformMean, target: 
 def _disco(job: Round, prototype: str, choice: parts.FuseDisco, target: Path) -> dict[str, float]:
     """FedDisco counts all tensors by its weights, buffers too, as the authors' code does."""
     updates = job.updates[prototype]
-    silent = [each.client for each in updates if each.label_counts is None]
-    if silent:
-        raise JobFailure("bad_option", f"FedDisco reads label counts; {silent[0]!r} has none, enrol it with them")
-    counts = [each.label_counts or [] for each in updates]
+    counts = [_counts(each) for each in updates]
     num_samples = [each.num_samples for each in updates]
     found = disco.weights(num_samples, counts, metric=choice.metric, a=choice.a, b=choice.b)
     discrepancies = job.metrics.setdefault("discrepancy", {})
@@ -148,6 +149,38 @@ def _scaffold(job: Round, prototype: str, choice: parts.FuseScaffold, target: Pa
     for model in group_of(job.spec, prototype):
         job.state[parts.SENT_CONTROL.named(model)] = sent
     return _counted(sources if choice.n_weighted else [Source(each.name, each.path, 1) for each in sources])
+
+
+@implements(parts.FuseMatchedMean)
+def _matched_mean(job: Round, prototype: str, choice: parts.FuseMatchedMean, target: Path) -> dict[str, float]:
+    """FedMA: layers that the clients left as they were sent are alike, and stay."""
+    from worker.parts import fedma  # SciPy, which no other rule needs
+
+    network, task, updates = job.prototype(prototype).network, job.spec.task, job.updates[prototype]
+    try:
+        layers = chain(network.architecture, network.options, task.input.shape, task.num_classes)
+    except ValueError as error:
+        raise JobFailure("bad_option", str(error)) from error
+    by_rounds = isinstance(job.spec.local.objective, FedMaObjective)
+    sources = _sources(updates, None if choice.count == "samples" else {each.client: 1 for each in updates})
+    fedma.fuse_files(
+        sources,
+        target,
+        layers,
+        header_of(job.base(prototype)),
+        prior=fedma.Prior(choice.sigma, choice.sigma0, choice.gamma),
+        sweeps=choice.sweeps,
+        frozen=layers.fused_in(job.spec.round_index - 1) if by_rounds else 0,
+        label_counts={each.client: np.asarray(_counts(each)) for each in updates} if choice.by_class else None,
+        on_source=job.phases.alive,
+    )
+    return _counted(sources)
+
+
+def _counts(update: Update) -> list[int]:
+    if update.label_counts is None:
+        raise JobFailure("bad_option", f"the rule reads label counts; {update.client!r} has none, enrol it with them")
+    return update.label_counts
 
 
 # --------------------------------------------------------------------------------------------------------------- robust

@@ -1,10 +1,12 @@
 """Choices in the space of weights: who is averaged with whom, how, and who is left out."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner
+from contract.chains import chain
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner
 from contract.local import LocalPlan
 from contract.updates import CONTROL_EXTRA
 
@@ -65,6 +67,19 @@ class FuseChoice(Choice):
 
     def check_local(self, local: LocalPlan) -> None:
         """Refuse what devices run where this rule cannot use it.
+
+        Raises:
+            ValueError: says why, and what to do.
+        """
+
+    def check_network(self, architecture: str, options: Mapping[str, Any], shape: Sequence[int], classes: int) -> None:
+        """Refuse a network that this rule cannot fuse.
+
+        Args:
+            architecture: its name.
+            options: its own.
+            shape: of one sample.
+            classes: C.
 
         Raises:
             ValueError: says why, and what to do.
@@ -203,6 +218,41 @@ class FuseClippedMean(FuseChoice):
 
     kind: Literal["clipped_mean"] = "clipped_mean"
     max_norm: float = Field(10.0, gt=0)
+
+
+class FuseMatchedMean(FuseChoice):
+    """Mean of units that do the same thing: layer by layer, clients' units are matched before they are averaged.
+
+    For chains of layers without BatchNorm and residuals: MLPs, plain convolutions, VGGs with norm=none, LSTMs.
+    Each layer keeps its width. With the objective `fedma` a round fuses one layer more than the round before, and
+    those before it stay; with any other, every round matches all layers.
+    """
+
+    declares = Declares(source="FedMA, Wang et al. 2020, Alg. 1")
+
+    kind: Literal["matched_mean"] = "matched_mean"
+    count: Literal["clients", "samples"] = Field("clients", description="what a client counts: 1, or its samples")
+    by_class: bool = Field(
+        False, description="in the last layer each class counts by the clients' samples of it, which they must share"
+    )
+    sigma: float = Field(1.0, gt=0, le=1e6, description="deviation of a client's unit from the global one")
+    sigma0: float = Field(1.0, gt=0, le=1e6, description="deviation of global units from 0")
+    gamma: float = Field(7.0, gt=0, le=1e6, description="the larger, the sooner a unit is a new one")
+    sweeps: int = Field(5, ge=0, le=100, description="times that every client is assigned anew")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Label counts, where classes count by them."""
+        return frozenset({"label_counts"} if self.by_class else ())
+
+    def check_local(self, local: LocalPlan) -> None:
+        """Refuse weights that are sent as bits."""
+        if local.precision is not None:
+            raise ValueError("matched_mean compares weights by their values; leave local.precision out")
+
+    def check_network(self, architecture: str, options: Mapping[str, Any], shape: Sequence[int], classes: int) -> None:
+        """Refuse what is no chain of layers."""
+        chain(architecture, options, shape, classes)
 
 
 class FusePredictions(FuseChoice):

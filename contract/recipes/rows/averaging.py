@@ -1,6 +1,6 @@
 """Presets that only average: FedAvg, its server optimisers, FedProx, SCAFFOLD, FedDisco."""
 
-from contract.local import FedProxObjective, LocalPlan, ScaffoldObjective, Sgd
+from contract.local import FedMaObjective, FedProxObjective, LocalPlan, ScaffoldObjective, Sgd
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.recipes.rows.row import Preset
@@ -71,6 +71,18 @@ ROWS = (
             "Clients count alike, as in the paper; n_weighted counts samples, as two public codes do.",
             "Control variates stay on the device; one that was lost starts at zero and is left out of c that round.",
             "Option 2 needs plain SGD.",
+        ),
+    ),
+    Preset(
+        Recipe(name="fedma", fuse=parts.FuseMatchedMean(by_class=True)),
+        LocalPlan(objective=FedMaObjective(), optimizer=Sgd(lr=0.01), epochs=20, batch_size=64),
+        "Wang et al. 2020 (FedMA), Algorithm 1; the authors' code",
+        "Clients' units are matched before they are averaged, one layer more each round.",
+        (
+            "Layers keep the width of the architecture; units that are all zero count as not there.",
+            "After its last layer a network begins again with its first: FedMA with communication.",
+            "Layers that are not frozen yet are matched and averaged as well, so devices always get a whole model.",
+            "In the last layer classes count by label counts, which clients share; by_class=false does without.",
         ),
     ),
     Preset(

@@ -223,3 +223,27 @@ def test_a_configuration_from_before_the_option_runs_ahead_too() -> None:
     tree = build("fedsdd").model_dump(mode="json")
     del tree["groups"]["overlap"]
     assert rules.resolve_recipe(Recipe.model_validate(tree), True) == build("fedsdd")
+
+
+@pytest.mark.parametrize(
+    ("prototype", "said"),
+    [
+        ({"architecture": "cnn-digits"}, "BatchNorm"),
+        ({"architecture": "resnet-8"}, "residual"),
+        ({"architecture": "vgg-9", "options": {"norm": "bn"}}, "norm=none"),
+        ({"architecture": "custom", "initial_model": "mdl_1"}, "does not|knows its tensors"),
+    ],
+)
+def test_a_network_that_cannot_be_matched_is_refused_with_the_reason(prototype: dict[str, Any], said: str) -> None:
+    config = FederationConfig(
+        task={"num_classes": 3, "input": {"shape": [1, 32, 32]}},  # type: ignore[arg-type]
+        prototypes=[{"architecture": "mlp"}, {"name": "b", **prototype}],  # type: ignore[list-item]
+        recipe=PRESETS["fedma"].recipe,
+        local=PRESETS["fedma"].local,
+        rounds={},  # type: ignore[arg-type]
+        datasets={},  # type: ignore[arg-type]
+    )
+    with pytest.raises(DomainError, match=said) as caught:
+        mixture.check_mixture(config, set())
+    assert caught.value.members["field"] == "prototypes.1.architecture"
+    mixture.check_mixture(config.model_copy(update={"prototypes": config.prototypes[:1]}), set())
