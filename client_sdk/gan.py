@@ -9,14 +9,14 @@ from client_sdk.data import Samples
 from client_sdk.training import check_finite, seeded
 from contract.nn.scaling import to_signed_unit
 from contract.nn.wgan import Training
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.seeds import derive_seed
 
 
 def train_gan(
     both: nn.ModuleDict,
     samples: Samples,
-    plan: GeneratorFedGan,
+    plan: GeneratorFederated,
     *,
     seed: int,
     device: torch.device,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from contract.local import Adam
 from contract.nn import registry
 from contract.nn.optim import make_optimizer
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.wire.federations import Task
 
 GENERATOR, CRITIC = "generator.", "critic."
@@ -93,7 +93,7 @@ def pair(generator: nn.Module, critic: nn.Module) -> nn.ModuleDict:
     return nn.ModuleDict({GENERATOR.rstrip("."): generator, CRITIC.rstrip("."): critic})
 
 
-def build_pair(plan: GeneratorFedGan, task: Task) -> nn.ModuleDict:
+def build_pair(plan: GeneratorFederated, task: Task) -> nn.ModuleDict:
     """Return both networks of a federated generator, to load what the service sent into."""
     generator = registry.build(plan.architecture, plan.options, task=task)
     return pair(generator, registry.build(plan.critic_architecture, plan.critic_options, task=task))

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.choices import ONE_OF
 from contract.local import DiscriminatorPlan, Link, LocalPlan
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
 
@@ -158,7 +159,7 @@ class TrainGanAssignment(_Assignment):
 
     action: Literal["train_gan"] = "train_gan"
     model: ModelRef = Field(description="tensors generator.* and critic.*")
-    plan: GeneratorFedGan
+    plan: Annotated[GeneratorFederated, ONE_OF]
     gan_round: int = Field(ge=1, description="of plan.rounds")
     deadline_at: Timestamp
     upload_url: str

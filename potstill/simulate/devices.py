@@ -17,7 +17,7 @@ from client_sdk.runner import DeviceRun
 from client_sdk.state import Identity, StateFolder
 from client_sdk.training import choose_device
 from contract.federation import FederationConfig
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
 from contract.tensors import TensorFile
 from contract.updates import extras
@@ -139,7 +139,7 @@ class Device:
             self._work(assignment, [round_.models[copy], *beside.values()], target, rounds=1)
         return _participation(self.name, copy, target)
 
-    def train_gan(self, plan: GeneratorFedGan, gan_round: int, gan: Path, target: Path) -> Path:
+    def train_gan(self, plan: GeneratorFederated, gan_round: int, gan: Path, target: Path) -> Path:
         """Train the federated generator and its critic for a round, as they were sent; return the file."""
         if not target.exists():
             assignment = TrainGanAssignment(

@@ -54,7 +54,21 @@ class GeneratorImported(GeneratorChoice):
     input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
 
 
-class GeneratorFedGan(GeneratorTrained):
+class GeneratorFederated(GeneratorTrained):
+    """A generator that the clients train together, in rounds of its own before those of the federation."""
+
+    if TYPE_CHECKING:
+        rounds: int
+        epochs: int
+        critic_steps: int
+        penalty: float
+        optimizer: Adam
+        batch_size: int
+        input_range: tuple[float, float]
+        deadline_seconds: int
+
+
+class GeneratorFedGan(GeneratorFederated):
     """G3: clients train generator and discriminator over some rounds, averaged by n_k."""
 
     declares = Declares(source="FedGAN; FedGO E.2")

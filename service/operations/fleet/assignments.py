@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
 from contract.updates import extras
 from contract.wire import devices as wire
@@ -75,7 +75,7 @@ def _gan(
 ) -> wire.Assignment:
     assert config.recipe.discriminators is not None
     plan, index = config.recipe.discriminators.generator, federation.gan_round
-    assert isinstance(plan, GeneratorFedGan)
+    assert isinstance(plan, GeneratorFederated)
     deadline = federation.collect_deadline_at
     if deadline is None:
         return wire.WaitAssignment(**common, reason=f"the service averages the generators of round {index}")

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.wire.devices import GanReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
@@ -52,7 +52,7 @@ def admit(session: Session, federation_id: str, principal: Principal) -> Ticket:
     federation = reading.get(session, federation_id)
     config = reading.config_of(federation)
     stage = config.recipe.discriminators
-    if stage is None or not isinstance(stage.generator, GeneratorFedGan):
+    if stage is None or not isinstance(stage.generator, GeneratorFederated):
         raise DomainError("invalid-transition", "this federation's clients train no generator")
     current = reading.current_models(session, federation.id).get(reading.GAN)
     if current is None:

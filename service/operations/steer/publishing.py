@@ -8,7 +8,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.recipes.parts import GeneratorFedGan
+from contract.recipes.parts import GeneratorFederated
 from contract.wire.federations import TERMINAL_STATES, Prototype
 from contract.wire.retention import Retention
 from service.domain import kept
@@ -142,7 +142,7 @@ def _generated(session: Session, federation: FederationRow, outcome: Outcome) ->
     assert discriminators is not None
     generator, plan = discriminators.generator, discriminators.plan
     parents: list[str] = []
-    if isinstance(generator, GeneratorFedGan):
+    if isinstance(generator, GeneratorFederated):
         parents = _averaged(session, federation)
         if reading.GAN in outcome.files:
             key, upcoming = reading.GAN, federation.gan_round
