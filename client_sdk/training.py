@@ -125,19 +125,10 @@ def train_local(
                 method.before(order)
                 loss, accuracy, steps, spent = _train(work, method, order, on_epoch, on_step)
             outcome = method.after(steps)
-        tensors, kept = _tensors(work, outcome)
+        sent, kept = _tensors(work, outcome, names)
     except RuleError as error:
         raise TrainingError(f"{error.detail}; nothing was uploaded") from error
-    return LocalResult(
-        loss,
-        accuracy,
-        steps,
-        len(samples),
-        tensors={name: tensors[name].detach().to("cpu") for name in names},
-        memory={name: value.detach().to("cpu") for name, value in kept.items()},
-        control_reset=outcome.control_reset,
-        spent=spent,
-    )
+    return LocalResult(loss, accuracy, steps, len(samples), sent, kept, outcome.control_reset, spent)
 
 
 @contextmanager
@@ -171,13 +162,15 @@ def _header(path: Path) -> Header:
         return file.header
 
 
-def _tensors(work: Work, outcome: Outcome) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return everything that can be sent, by name, and everything that is kept."""
+def _tensors(work: Work, outcome: Outcome, names: list[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return what is sent, in the order of its names, and what is kept; all of it on the CPU."""
     tensors: dict[str, Tensor] = {**codec.unwrap(work.module).state_dict(), **outcome.tensors}
-    if work.binary is None:
-        return tensors, outcome.memory
-    low, kept = work.binary.after()
-    return tensors | low, outcome.memory | kept
+    kept = outcome.memory
+    if work.binary is not None:
+        low, lost = work.binary.after()
+        tensors, kept = tensors | low, kept | lost
+    sent = {name: tensors[name].detach().to("cpu") for name in names}
+    return sent, {name: value.detach().to("cpu") for name, value in kept.items()}
 
 
 def _train(

@@ -21,7 +21,7 @@ from contract.wire.problems import Problem
 from contract.wire.rounds import Job
 from service import config
 from service.api import problems
-from service.api.intake import Gone
+from service.api.bodies import Gone
 from service.api.middleware import Frame
 from service.api.routes import (
     catalogue,

@@ -1,6 +1,5 @@
 """How a safetensors body gets from the socket to the disk: hashed and checked on the way, gone again when refused."""
 
-import asyncio
 import base64
 import binascii
 import contextlib
@@ -20,6 +19,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from contract.tensors import Header, StreamCheck, TensorError
+from service.api.bodies import BATCH, Gone, Patience, batches, too_large
 from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.services import Services
@@ -31,7 +31,6 @@ from service.operations.store import reservations, uploads
 from service.operations.store.uploads import Held
 
 log = logging.getLogger("service.intake")
-_BATCH = 1 << 19
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 _TYPES = ("application/octet-stream", "application/x-safetensors", "application/vnd.safetensors", "")
 _KINDS = {"container": "invalid-container", "tensors": "invalid-tensors", "values": "invalid-values"}
@@ -59,10 +58,6 @@ REFUSALS = documented(
     "upload-locked",
     "storage-full",
 )
-
-
-class Gone(Exception):
-    """The client hung up; nobody is there to be answered."""
 
 
 @dataclass(frozen=True)
@@ -140,100 +135,8 @@ def _announced(request: Request, limit: int) -> int | None:
     if length < 0:
         raise DomainError("invalid-request", "Content-Length must be a whole number")
     if length > limit:
-        raise _too_large(limit, length)
+        raise too_large(limit, length)
     return length
-
-
-def _too_large(limit: int, actual: int) -> DomainError:
-    return DomainError("too-large", f"the body may have {limit} bytes", expected=limit, actual=actual)
-
-
-class Patience:
-    """How long a sender may be silent. Somebody else may end the waiting sooner (`end`), with a reason.
-
-    Args:
-        seconds: of silence.
-    """
-
-    def __init__(self, seconds: float):
-        self.seconds = seconds
-        self._reason: DomainError | None = None
-        self._waiting: asyncio.Timeout | None = None
-
-    def end(self, reason: DomainError) -> None:
-        """Let nobody wait any longer."""
-        self._reason = reason
-        if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
-
-    async def next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        """Return the next chunk, or None at the end.
-
-        Raises:
-            DomainError: incomplete-body, or the reason that was given.
-            Gone: the client hung up.
-        """
-        if self._reason is not None:
-            raise self._reason
-        try:
-            async with asyncio.timeout(self.seconds) as self._waiting:
-                return await anext(chunks)
-        except StopAsyncIteration:
-            return None
-        except TimeoutError:
-            detail = f"nothing came for {self.seconds:g} seconds; send the upload again"
-            raise self._reason or DomainError("incomplete-body", detail) from None
-        finally:
-            self._waiting = None
-
-
-async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives.
-
-    Raises:
-        Gone: the client hung up.
-    """
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] != "http.request":
-            raise Gone
-        more = bool(message.get("more_body"))
-        if message.get("body"):
-            yield message["body"]
-
-
-async def batches(request: Request, limit: int, patience: Patience, *, tail: bool = False) -> AsyncIterator[memoryview]:
-    """Yield the body in pieces of half a mebibyte, all in one buffer: a piece is valid until the next one is asked for.
-
-    A client may be slow, but not silent. With `tail`, what came before the body broke off is yielded before the error.
-    """
-    buffer = memoryview(bytearray(_BATCH))
-    filled = seen = 0
-    chunks = _chunks(request)
-    while True:
-        try:
-            data = await patience.next(chunks)
-        except (Gone, DomainError):
-            if filled and tail:
-                yield buffer[:filled]
-            raise
-        if data is None:
-            request.scope[UNREAD] = False  # nothing is left to linger over, whatever the last piece turns out to be
-            break
-        chunk = memoryview(data)
-        seen += len(chunk)
-        if seen > limit:
-            raise _too_large(limit, seen)
-        while chunk:
-            take = min(len(chunk), _BATCH - filled)
-            buffer[filled : filled + take] = chunk[:take]
-            filled, chunk = filled + take, chunk[take:]
-            if filled == _BATCH:
-                yield buffer
-                filled = 0
-    if filled:
-        yield buffer[:filled]
 
 
 @contextlib.asynccontextmanager
@@ -338,7 +241,7 @@ def _fetched(
     """Bring a staged file to `path` with the same checks as a body."""
     settings, length = services.settings, staging.size(owner, name)
     if length > settings.max_upload_bytes:  # signed for less: the store did not look
-        raise _too_large(settings.max_upload_bytes, length)
+        raise too_large(settings.max_upload_bytes, length)
     if _room(services) < settings.min_free_bytes + length:
         raise full()
     check = StreamCheck(manifest(), length)
@@ -385,7 +288,7 @@ def _assembled(
         raise lost(services, held) from None
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        while piece := file.read(_BATCH):
+        while piece := file.read(BATCH):
             if check.feed(piece):
                 assert check.header is not None
                 on_header(check.header)

@@ -12,7 +12,8 @@ from typing import Any
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from service.api.intake import Gone, Patience, batches, lost
+from service.api.bodies import Gone, Patience, batches
+from service.api.intake import lost
 from service.api.lease import holding
 from service.api.problems import UNREAD
 from service.api.services import Services

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tools.house.source import Function, House, Module
 
-MEASURED = {"worker.parts": 0, "client_sdk.objectives": 0, "contract": 50}
+MEASURED = {"worker.parts": 0, "client_sdk.objectives": 0, "contract": 70}
 """Where rules are, and how many of their lines tests alone may reach: in the contract, the list of kinds of events."""
 
 _Statement = ast.stmt | ast.expr

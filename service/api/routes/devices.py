@@ -20,8 +20,9 @@ from contract.wire.devices import (
     UpdateReceipt,
 )
 from service.api import guard
+from service.api.bodies import Gone
 from service.api.deps import Device, Services
-from service.api.intake import BODY, REFUSALS, Gone, Received, receive
+from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.refusals import told
 from service.api.services import Services as Parts

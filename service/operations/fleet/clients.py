@@ -5,6 +5,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.wire import devices as wire
 from service.config import Settings
@@ -48,9 +49,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
     if request.num_samples > config.rounds.max_samples_per_client:
         limit = config.rounds.max_samples_per_client
         raise invalid_field("num_samples", f"{request.num_samples} is above this federation's {limit}")
-    _check_label_counts(config.task.num_classes, request)
-    if "label_counts" in config.recipe.needs and request.label_counts is None:
-        raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
+    _check_label_counts(config, request)
     taken = select(ClientRow.id).where(
         ClientRow.federation_id == federation_id, ClientRow.name == request.name, ClientRow.revoked_at.is_(None)
     )
@@ -116,11 +115,13 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
     return row, token
 
 
-def _check_label_counts(num_classes: int, request: wire.Enrolment) -> None:
-    """Hold the counts per class against the task and against each other: rules weigh by both numbers."""
-    counts = request.label_counts
+def _check_label_counts(config: FederationConfig, request: wire.Enrolment) -> None:
+    """Ask for the counts per class where a rule reads them, and hold them against the task and the samples."""
+    counts, num_classes = request.label_counts, config.task.num_classes
     if counts is None:
-        return
+        if "label_counts" not in config.recipe.needs:
+            return
+        raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
     if len(counts) != num_classes:
         raise invalid_field("label_counts", f"has {len(counts)} entries, the task {num_classes} classes")
     if sum(counts) != request.num_samples:
