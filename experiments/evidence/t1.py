@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.local import Link
+from contract.recipes import parts
 from contract.tensors import TensorFile
 from experiments.evidence import gaussians, plots
 from experiments.evidence.gaussians import APART, CLIENTS, EDGE, METHODS, SHARED, World, world
 from experiments.evidence.verdicts import Section, Setting, Verdict, ahead, exactly, level
-from worker.parts import weigh
+from worker.parts.arrays import Float
+from worker.parts.weigh import log_weights, normalise
 
 Array = NDArray[Any]
 Runs = dict[str, list[float]]
@@ -154,7 +157,15 @@ def _largest_share_of_a_liar(made: World) -> float:
             rows.append(file.read("test"))
     scores = np.stack(rows).astype(np.float64)
     scores[0] = 60.0
-    return float(weigh.odds([300] * 4, scores, "double_sigmoid")[0].max())
+    return float(_weights([300] * 4, scores, "double_sigmoid")[0].max())
+
+
+def _weights(counts: Sequence[int], scores: Float, link: Link) -> Float:
+    """Return FedGO's weights [m, B] from n_k [m] and scores [m, B]."""
+    odds = parts.WeighOdds(link=link)
+    return normalise(
+        [log_weights(odds, n, np.zeros((len(row), 1)), row) for n, row in zip(counts, scores, strict=True)]
+    )
 
 
 def _exact(liars: Sequence[float]) -> list[Verdict]:
@@ -163,7 +174,7 @@ def _exact(liars: Sequence[float]) -> list[Verdict]:
     real = gaussians.densities(points, SHARED.shared)
     generated = 1 / (2 * EDGE) ** 2
     counts = [300, 300, 150, 50]
-    ours = weigh.odds(counts, real / (real + generated), "prob")
+    ours = _weights(counts, real / (real + generated), "prob")
     wanted = np.asarray(counts)[:, None] * real
     gap = float(np.abs(ours - wanted / wanted.sum(0)).max())
     bound = math.e / (math.e + 3)

@@ -4,7 +4,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ import ml_dtypes
 import numpy as np
 import torch
 from pydantic import ValidationError
-from torch import nn
 
 from client_sdk.objectives import checks, feduv, moon, scaffold
-from client_sdk.objectives.fedprox import fedprox
+from client_sdk.objectives.fedprox import proximal
 from contract import grouping, lowbit
 from contract.errors import RuleError
 from contract.local import FedProxObjective
@@ -40,6 +39,7 @@ from worker.parts import (
 )
 from worker.parts import scaffold as scaffold_server_part
 from worker.parts.blocks import Source, header_of, narrow
+from worker.registry import implements
 
 Inputs = dict[str, Any]
 Rule = Callable[[Inputs], dict[str, Any]]
@@ -205,8 +205,68 @@ def by_model(
     return result
 
 
-def _scores(inputs: Inputs) -> Any:
-    return floats(inputs["D"] if inputs["link"] == "prob" or "a" not in inputs else inputs["a"])
+# ------------------------------------------------------------------------------------ teachers, one after another
+def outputs(inputs: Inputs) -> Any:
+    """Return the teachers' logits [m, B, C], or those whose softmax is their `probs`, as predictions are read.
+
+    Raises:
+        RuleError: no_participants, schema_mismatch, non_finite, out_of_range.
+    """
+    name = "logits" if inputs.get("logits") is not None else "probs"
+    found = shaped(name, arrays.stacked(name, floats(inputs[name])), 3)
+    return found if name == "logits" else combine.log_probabilities(found)
+
+
+def shaped(name: str, values: Any, axes: int) -> Any:
+    """Return an array that has so many axes, the last of them not empty where it is the classes'.
+
+    Raises:
+        RuleError: schema_mismatch.
+    """
+    found = arrays.floats(name, values, axes)
+    if axes == 3 and not found.shape[2]:
+        raise RuleError("schema_mismatch", f"{name}: there are no classes")
+    return found
+
+
+def weighed(choice: Any, logits: Any, counts: Sequence[float] | None = None, scores: Any = None) -> list[Any]:
+    """Return each teacher's log weights [B]; who has no samples is no teacher."""
+    given = [1.0] * len(logits) if counts is None else counts
+    fuse.contributors(given)
+    rows = [None] * len(logits) if scores is None else scores
+    return [weigh.log_weights(choice, *each) for each in zip(given, logits, rows, strict=True)]
+
+
+def combined(choice: Any, logits: Any, rows: Sequence[Any] | None = None) -> Any:
+    """Return the pseudo-labels' logits [B, C] that a combiner makes; rows: log weights [B], all alike by default."""
+    given = [np.zeros(logits.shape[1])] * len(logits) if rows is None else rows
+    with ExitStack() as stack:
+        scratch = stack.enter_context(folder()) / "outputs"
+        combiner = implements.of(choice)(choice, *logits.shape[1:], scratch, stack)
+        for each, row in zip(logits, given, strict=True):
+            combiner.add(0, each, row)
+        return combiner.result(weigh.normalise(given)).logits
+
+
+def softened(logits: Any, temperature: float) -> Any:
+    """Return softmax(logits / T), as students read their targets."""
+    return objectives.log_softened(torch.from_numpy(logits), temperature).exp()
+
+
+def odds(inputs: Inputs) -> tuple[parts.WeighOdds, list[float], Any]:
+    """Return FedGO's weighting, n_k and the scores [m, B].
+
+    Raises:
+        RuleError: no_participants, schema_mismatch.
+    """
+    scores = inputs["D"] if inputs["link"] == "prob" or "a" not in inputs else inputs["a"]
+    counts, found = (arrays.floats(name, floats(each)) for name, each in (("n", inputs["n"]), ("scores", scores)))
+    if (0,) in (counts.shape[:1], found.shape[:1]):
+        raise RuleError("no_participants", "there is no teacher")
+    fuse.contributors(counts)
+    if shaped("scores", found, 2).shape[:1] != counts.shape:
+        raise RuleError("schema_mismatch", f"{len(counts)} numbers of samples but {len(found)} rows of scores")
+    return parts.WeighOdds(link=inputs["link"]), list(counts), found
 
 
 # ------------------------------------------------------------------------------------------------------ fuse, schedules
@@ -241,100 +301,113 @@ def early_stop(inputs: Inputs) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- weightings
 @register
 def weights_uniform(inputs: Inputs) -> dict[str, Any]:
-    return {"weights": weigh.uniform(inputs["K"], inputs["B"])}
+    logits = np.zeros((max(inputs["K"], 0), max(inputs["B"], 0), 1))
+    return {"weights": weigh.normalise([weigh.log_weights(parts.WeighUniform(), 1, each, None) for each in logits])}
 
 
 @register
 def weights_variance(inputs: Inputs) -> dict[str, Any]:
-    return {"weights": weigh.variance(floats(inputs["logits"]), inputs.get("space", "probs"))}
+    choice = parts.WeighVariance(space=inputs.get("space", "probs"))
+    return {"weights": weigh.normalise(weighed(choice, outputs(inputs)))}
 
 
 @register
 def weights_entropy(inputs: Inputs) -> dict[str, Any]:
-    logits = floats(inputs["logits"])
-    return {"weights": weigh.entropy_softmax(logits, number(inputs, "tau", 1.0)), "entropy": weigh.entropy(logits)}
+    logits, choice = outputs(inputs), parts.WeighEntropy(tau=number(inputs, "tau", 1.0))
+    return {"weights": weigh.normalise(weighed(choice, logits)), "entropy": weigh.entropy(logits)}
 
 
 @register
 def weights_dafkd(inputs: Inputs) -> dict[str, Any]:
-    return {"weights": weigh.dafkd(floats(inputs["D"]))}
+    given = shaped("D", arrays.stacked("D", floats(inputs["D"])), 2)
+    return {"weights": weigh.normalise([weigh.log_probability(row, "prob") for row in given])}
 
 
 @register
 def weights_fedgo(inputs: Inputs) -> dict[str, Any]:
-    scores, counts = _scores(inputs), floats(inputs["n"])
-    return {"weights": weigh.odds(counts, scores, inputs["link"]), "odds": weigh.odds_of(scores, inputs["link"])}
+    choice, counts, scores = odds(inputs)
+    rows = weighed(choice, np.zeros((*scores.shape, 1)), counts, scores)
+    return {"weights": weigh.normalise(rows), "odds": np.exp(weigh.log_odds(scores, choice.link))}
 
 
 # --------------------------------------------------------------------------------------------------------- combinations
 @register
 def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
-    return {"target": combine.average_logits(floats(inputs["logits"]), None, number(inputs, "temperature", 1.0))}
+    made = combined(parts.CombineLogits(), outputs(inputs))
+    return {"target": softened(made, number(inputs, "temperature", 1.0))}
 
 
 @register
 def weighted_pseudo_label(inputs: Inputs) -> dict[str, Any]:
-    logits, weights = floats(inputs["logits"]), floats(inputs["weights"])
-    return {"target": combine.average_logits(logits, weights, number(inputs, "temperature", 1.0))}
+    """Weights that are given; what a combiner takes are their logarithms."""
+    logits, weights = (array(inputs[name]) for name in ("logits", "weights"))
+    if logits.shape[:1] == (0,):
+        raise RuleError("no_participants", "there is no teacher")
+    if shaped("logits", logits, 3).shape[:2] != weights.shape:
+        raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with weights {weights.shape}")
+    for sample in weights.T:
+        fuse.contributors(sample)
+    with np.errstate(divide="ignore"):
+        rows = list(np.log(weights))
+    return {"target": softened(combined(parts.CombineLogits(), logits, rows), number(inputs, "temperature", 1.0))}
 
 
 @register
 def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
-    weights = weigh.odds(floats(inputs["n"]), _scores(inputs), inputs["link"])
-    target = combine.average_logits(floats(inputs["logits"]), weights, number(inputs, "temperature", 1.0))
-    return {"weights": weights, "target": target}
+    choice, counts, scores = odds(inputs)
+    logits = shaped("logits", array(inputs["logits"]), 3)
+    if logits.shape[:2] != scores.shape:
+        raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with scores {scores.shape}")
+    rows = weighed(choice, logits, counts, scores)
+    made = combined(parts.CombineLogits(), logits, rows)
+    return {"weights": weigh.normalise(rows), "target": softened(made, number(inputs, "temperature", 1.0))}
 
 
 @register
 def avg_probs(inputs: Inputs) -> dict[str, Any]:
-    return {"target": combine.average_probs(floats(inputs["logits"]))}
+    return {"target": weigh.softmax(combined(parts.CombineProbs(), outputs(inputs)))}
 
 
 @register
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
-    mean = combine.average_probs(floats(inputs["logits"]))
-    return {"mean": mean, "target": combine.sharpen(mean, number(inputs, "sharpen_power", 2.0))}
+    logits, sharpened = outputs(inputs), parts.CombineProbs(sharpen=number(inputs, "sharpen_power", 2.0))
+    mean, target = (weigh.softmax(combined(choice, logits)) for choice in (parts.CombineProbs(), sharpened))
+    return {"mean": mean, "target": target}
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
 @register
 def kd_kl(inputs: Inputs) -> dict[str, Any]:
-    student = tensor(inputs["student_logits"]).requires_grad_(True)
-    objectives.require_finite(student, tensor(inputs["teacher_logits"]))
+    """The teacher's logits, or its probabilities as predictions are read: logits whose softmax they are."""
+    student = torch.from_numpy(arrays.finite("student", array(inputs["student_logits"]))).requires_grad_(True)
+    if inputs.get("teacher_logits") is not None:
+        teacher = arrays.finite("teacher", array(inputs["teacher_logits"]))
+    else:
+        given = next(inputs[name] for name in ("teacher_probs", "probs", "target") if inputs.get(name) is not None)
+        teacher = combine.log_probabilities(array(given))
     options = {"scale_t2": inputs["scale_t2"]} if "scale_t2" in inputs else {}
-    loss = objectives.kl(student, tensor(inputs["teacher_logits"]), number(inputs, "temperature", 1.0), **options)
+    loss = objectives.kl(student, torch.from_numpy(teacher), number(inputs, "temperature", 1.0), **options)
     loss.backward()
     return {"loss": loss, "grad": student.grad}
 
 
 @register
 def soft_cross_entropy(inputs: Inputs) -> dict[str, Any]:
-    student, target = tensor(inputs["student_logits"]), tensor(inputs["target"])
-    objectives.require_finite(student)
-    objectives.require_probabilities(target)
-    return {"loss": objectives.soft_cross_entropy(student, target)}
-
-
-class _OneParameter(nn.Module):
-    def __init__(self, values: Any):
-        super().__init__()
-        self.w = nn.Parameter(tensor(values))
+    student = arrays.finite("student", array(inputs["student_logits"]))
+    target = arrays.probabilities("target", array(inputs["target"]), slack=1e-6)
+    return {"loss": objectives.soft_cross_entropy(torch.from_numpy(student), torch.from_numpy(target))}
 
 
 @register
 def fedprox_term(inputs: Inputs) -> dict[str, Any]:
-    """The task's loss is that of a single class, which is 0; its gradient is the one given, to which mu's is added."""
-    given = [tensor(inputs[name]) for name in ("w", "w0", "grad")]
-    checks.same_shape("w, w0 and gradient", *given)
-    checks.finite("w, w0 and gradient", *given)
-    module = _OneParameter(inputs["w0"])
-    loss_of = fedprox(FedProxObjective(mu=floats(inputs["mu"])), module)
-    with torch.no_grad():
-        module.w.copy_(tensor(inputs["w"]))
-    module.w.grad = tensor(inputs["grad"])
-    penalty = loss_of(module, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64))
+    """The penalty's gradient joins the one that is given, as it joins that of the data's loss."""
+    w, w0, gradient = (tensor(inputs[name]) for name in ("w", "w0", "grad"))
+    checks.same_shape("w, w0 and gradient", w, w0, gradient)
+    checks.finite("w, w0 and gradient", w, w0, gradient)
+    w.requires_grad_(True).grad = gradient
+    penalty = proximal([w], [w0], FedProxObjective(mu=floats(inputs["mu"])).mu)
     penalty.backward()
-    return {"penalty": penalty, "grad": module.w.grad}
+    return {"penalty": penalty, "grad": w.grad}
 
 
 # -------------------------------------------------------------------------------------------------- server optimisation
@@ -474,13 +547,15 @@ def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedet_targets(inputs: Inputs) -> dict[str, Any]:
-    targets = fedet.targets(floats(inputs["logits"]))
+    logits, choice = outputs(inputs), parts.WeighVariance(space=inputs.get("space", "probs"))
+    alpha = weigh.normalise(weighed(choice, logits))
+    targets = fedet.targets(logits, alpha)
     server, label, diverse = tensor(inputs["server_logits"]), torch.from_numpy(targets.label), targets.div_target
-    options = {"diversity": floats(inputs["lam"])} if "lam" in inputs else {}
-    loss = fedet.loss(server, label, torch.from_numpy(diverse), **options)
+    objective = parts.ObjectiveFedEt(diversity=number(inputs, "lam", 0.05))
+    loss = fedet.loss(server, label, torch.from_numpy(diverse), objective.diversity)
     cross_entropy, divergence = fedet.terms(server, label, torch.from_numpy(diverse))
     return {
-        "alpha": targets.alpha,
+        "alpha": alpha,
         "consensus": targets.consensus,
         "label": targets.label,
         "div_mask": targets.div_mask.astype(np.int64),
@@ -509,19 +584,20 @@ def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
-    result = combine.ring_ensemble(floats(inputs["logits"]), number(inputs, "temperature", 4.0))
-    return {"target": result.target, "members": result.members}
+    """Every model of every round is a teacher."""
+    rounds = [arrays.floats("logits of a round", floats(each), 3) for each in inputs["logits"]]
+    logits = outputs({"logits": [model.tolist() for of_a_round in rounds for model in of_a_round]})
+    made = combined(parts.CombineLogits(), logits)
+    return {"target": softened(made, number(inputs, "temperature", 4.0)), "members": len(logits)}
 
 
 # ------------------------------------------------------------------------------------------------------ other baselines
 @register
 def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
-    temperature = number(inputs, "temperature", 0.1)
-    if inputs.get("probs") is not None:
-        result = combine.ds_fl_target(floats(inputs["probs"]), temperature)
-    else:
-        result = combine.reduce_entropy(combine.average_probs(floats(inputs["logits"])), temperature)
-    return {"mean": result.mean, "target": result.target}
+    given = outputs({"probs": inputs["probs"]} if inputs.get("probs") is not None else inputs)
+    era = parts.CombineEra(temperature=number(inputs, "temperature", 0.1))
+    mean, target = (weigh.softmax(combined(choice, given)) for choice in (parts.CombineProbs(), era))
+    return {"mean": mean, "target": target}
 
 
 @register

@@ -254,3 +254,33 @@ def test_tensors_of_16_bits() -> None:
         assert got["state"] == {"w": [1.5]}
         step = {"prev": {"w": [3.0]}, "avg": {"w": [1.0]}, "velocity": None, "beta": 0.9, "meta": meta}
         assert adapter.evaluate("fedavgm_step", step)["state"] == {"w": [1.0]}
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_a_teacher_may_be_given_by_its_probabilities(temperature: float) -> None:
+    teacher = inputs_of("kd_kl.t1")["teacher_logits"]
+    probs = [[math.exp(z) / sum(map(math.exp, row)) for z in row] for row in teacher]
+    got = run("kd_kl.t1", teacher_logits="remove", teacher_probs=probs, temperature=temperature)
+    expected = run("kd_kl.t1", temperature=temperature)
+    assert got["loss"] == pytest.approx(expected["loss"])
+    for mine, theirs in zip(got["grad"], expected["grad"], strict=True):
+        assert mine == pytest.approx(theirs)
+    assert run("kd_kl.t1", teacher_logits="remove", teacher_probs=[[1.5, 0, 0, 0, 0]] * 4) == {"error": "out_of_range"}
+
+
+def test_fed_et_weighs_by_the_variance_of_logits_where_told() -> None:
+    logits = inputs_of("fedet_targets.basic")["logits"]
+    got = {space: run("fedet_targets.basic", space=space)["alpha"] for space in ("probs", "logits")}
+    assert got["probs"] != got["logits"]
+    assert got["logits"] == run("weights_variance.logits", logits=logits, space="logits")["weights"]
+    assert run("fedet_targets.basic", space="cube") == {"error": "bad_option"}
+
+
+def test_who_has_no_samples_is_not_looked_at() -> None:
+    nothing, moves = ["nan", "nan"], [2.0, 4.0]
+    given = {"x": [1.0, 1.0], "c": [0.0, 0.0], "delta_y": [moves, nothing], "delta_c": [[1.0, 1.0], nothing]}
+    got = run("scaffold_server.sample_weighted", **given, n=[3, 0], num_clients_total=4, server_lr=1.0)
+    assert got == {"x": [3.0, 5.0], "c": [0.25, 0.25]}
+    odds = run("fedgo_pseudo_label.one_client", logits=[[nothing], [[1.0, 1.0]]], n=[0, 2], a=[["nan"], [0.0]])
+    assert odds["weights"] == [[0.0], [1.0]]
+    assert odds["target"] == [pytest.approx([0.5, 0.5])]

@@ -15,7 +15,7 @@ from contract.recipes import presets
 from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile, write_file
 from contract.wire.federations import Task
-from worker.parts import combine, weigh
+from tests.reference import ensembles as slow
 from worker.pipeline import run
 from worker.specs import (
     Datasets,
@@ -194,7 +194,7 @@ def reference_logits(world: World, updates: list[UpdateSpec], inputs: torch.Tens
 
 @pytest.mark.parametrize("name", ["feddf", "fedgo", "fedgo-sigmoid", "variance", "entropy-probs", "soft-ce", "dafkd"])
 def test_streamed_labels_equal_the_slow_reference(world: World, name: str) -> None:
-    """All teachers at once through the functions of weigh and combine give the figures of the streaming pass."""
+    """One sample after another through the papers' formulas gives the figures of the streaming pass."""
     updates, recipe = three(world), RECIPES[name]
     result = run(world.spec(recipe, f"ref-{name}", updates), ignore)
     with TensorFile(world.root / "unlabeled") as file:
@@ -206,21 +206,22 @@ def test_streamed_labels_equal_the_slow_reference(world: World, name: str) -> No
         with TensorFile(world.root / f"scores-{client}") as file:
             score_rows.append(file.read("unlabeled").astype(np.float64))
     scores = np.stack(score_rows)
-    weights = {
-        "feddf": lambda: weigh.uniform(3, 21),
-        "soft-ce": lambda: weigh.samples(counts, 21),
-        "variance": lambda: weigh.variance(logits),
-        "entropy-probs": lambda: weigh.entropy_softmax(logits),
-        "dafkd": lambda: weigh.dafkd(1 / (1 + np.exp(-scores))),
-        "fedgo": lambda: weigh.odds(counts, scores, "double_sigmoid"),
-        "fedgo-sigmoid": lambda: weigh.odds(counts, scores, "sigmoid"),
+    shares = {
+        "feddf": lambda: slow.uniform(3, 21),
+        "soft-ce": lambda: slow.by_samples(counts, 21),
+        "variance": lambda: slow.by_variance(logits),
+        "entropy-probs": lambda: slow.by_entropy(logits),
+        "dafkd": lambda: slow.dafkd(1 / (1 + np.exp(-scores))),
+        "fedgo": lambda: slow.odds(counts, scores, "double_sigmoid"),
+        "fedgo-sigmoid": lambda: slow.odds(counts, scores, "sigmoid"),
     }[name]()
+    weights = np.asarray(shares)
     means = dict(zip(clients, weights.mean(axis=1), strict=True))
     assert result.metrics["teacher_weights"] == pytest.approx(means, rel=1e-5)
     if recipe.distil is not None and recipe.distil.combine.kind == "probs":
-        target = combine.average_probs(logits, weights)
+        target = np.asarray(slow.average_probs(logits, weights))
     else:
-        target = combine.average_logits(logits, weights)
+        target = np.asarray(slow.average_logits(logits, weights))
     entropy = -(target * np.log(target)).sum(axis=1).mean()
     assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy, rel=1e-5)
     effective = (1 / (weights**2).sum(axis=0)).min()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from contract.recipes import parts, presets
-from worker.parts import combine, fedet, weigh
+from tests.reference import ensembles as slow
 from worker.pipeline import run, teachers
 from worker.pipeline.data import Augmenter, server_set
 from worker.pipeline.networks import build_network, recalibrate
@@ -38,7 +38,7 @@ def outputs(world: Any, updates: list[UpdateSpec], inputs: np.ndarray) -> np.nda
     return np.stack(rows)
 
 
-def entropy(target: np.ndarray) -> float:
+def entropy(target: Any) -> float:
     return float(-(target * np.log(np.maximum(target, 1e-300))).sum(axis=1).mean())
 
 
@@ -46,8 +46,8 @@ def entropy(target: np.ndarray) -> float:
 @pytest.mark.parametrize(
     ("options", "target"),
     [
-        ({"kind": "probs", "sharpen": 3.0}, lambda logits: combine.sharpen(combine.average_probs(logits), 3.0)),
-        ({"kind": "era", "temperature": 0.2}, lambda logits: weigh.softmax(combine.average_probs(logits) / 0.2)),
+        ({"kind": "probs", "sharpen": 3.0}, lambda logits: slow.sharpened(slow.average_probs(logits), 3.0)),
+        ({"kind": "era", "temperature": 0.2}, lambda logits: slow.era(slow.average_probs(logits), 0.2)),
     ],
     ids=["sharpen", "era"],
 )
@@ -66,7 +66,8 @@ def test_a_product_is_the_normalised_product_of_its_factors(tmp_path: Path, fede
     logits = outputs(world, world.updates(), tensors(tmp_path / "unlabeled")["inputs"])
     scores = np.stack([tensors(tmp_path / f"scores-{name}")["unlabeled"] for name in world.names])
     counts = [world.samples_of(name) for name in world.names]
-    product = weigh.odds(counts, scores, "sigmoid") * weigh.variance(logits) * weigh.entropy_softmax(logits, 0.5)
+    given = slow.odds(counts, scores, "sigmoid"), slow.by_variance(logits), slow.by_entropy(logits, 0.5)
+    product = np.prod(np.asarray(given), axis=0)
     expected = (product / product.sum(axis=0)).mean(axis=1)
     weights = world.round().metrics["teacher_weights"]
     assert weights == pytest.approx(dict(zip(world.names, expected, strict=True)), rel=1e-4)
@@ -120,7 +121,7 @@ def test_the_ensemble_of_groups_holds_models_before_distillation(
         for name in world.networks
     ]
     logits = outputs(world, means, tensors(tmp_path / "unlabeled")["inputs"])
-    assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy(combine.average_logits(logits)), rel=1e-4)
+    assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy(slow.average_logits(logits)), rel=1e-4)
 
 
 def test_codistillation_warms_up_and_then_teaches_every_model(tmp_path: Path, federation: Any) -> None:
@@ -138,7 +139,8 @@ def test_an_ensemble_without_students_is_measured_and_labels_nothing(
 ) -> None:
     world = federation(tmp_path, presets.build("one-shot-ensemble"), prototypes={"main": MLP})
     data = tensors(tmp_path / "test")
-    right = combine.average_probs(outputs(world, world.updates(), data["inputs"])).argmax(axis=1) == data["labels"]
+    probs = np.asarray(slow.average_probs(outputs(world, world.updates(), data["inputs"])))
+    right = probs.argmax(axis=1) == data["labels"]
     result = world.round(datasets=Datasets(test=tmp_path / "test"))
     assert result.metrics["accuracy"] == pytest.approx(right.mean()) == result.metrics["ensemble"]["accuracy"]
     assert result.metrics["teacher_forwards"] == 0
@@ -258,14 +260,16 @@ def test_fed_et_trains_the_server_and_gives_its_head_to_everybody(
 def test_fed_ets_labels_equal_the_slow_reference(tmp_path: Path, federation: Any, tensors: Read) -> None:
     world = fedet_world(tmp_path, federation, diversity=0.5)
     updates = world.updates()
-    found = fedet.targets(outputs(world, updates, tensors(tmp_path / "unlabeled")["inputs"]))
+    logits = outputs(world, updates, tensors(tmp_path / "unlabeled")["inputs"])
+    alpha = slow.by_variance(logits)
+    mean, _, diverse = slow.consensus(logits, alpha)
     result = world.round(updates)
-    assert result.metrics["ensemble"]["dissent"] == pytest.approx(found.div_mass.mean(), rel=1e-4)
+    assert result.metrics["ensemble"]["dissent"] == pytest.approx(np.sum(diverse, axis=1).mean(), rel=1e-4)
     assert result.metrics["ensemble"]["dissent"] > 0
-    assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy(found.consensus), rel=1e-4)
+    assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy(mean), rel=1e-4)
     names = [update.client for update in updates]
     assert result.metrics["teacher_weights"] == pytest.approx(
-        dict(zip(names, found.alpha.mean(axis=1), strict=True)), rel=1e-4
+        dict(zip(names, np.mean(alpha, axis=1), strict=True)), rel=1e-4
     )
     assert not list((tmp_path / "round-1").glob("outputs-*"))
 
@@ -274,11 +278,12 @@ def test_a_consensus_of_other_weights_is_theirs(tmp_path: Path, federation: Any,
     world = fedet_world(tmp_path, federation, weigh={"kind": "samples"})
     updates = world.updates()
     logits = outputs(world, updates, tensors(tmp_path / "unlabeled")["inputs"])
-    found = fedet.targets(logits, weigh.samples([update.num_samples for update in updates], 21))
+    mean, _, diverse = slow.consensus(logits, slow.by_samples([update.num_samples for update in updates], 21))
+    of_variance = slow.consensus(logits, slow.by_variance(logits))[2]
     ensemble = world.round(updates).metrics["ensemble"]
-    assert ensemble["dissent"] == pytest.approx(found.div_mass.mean(), rel=1e-4)
-    assert ensemble["dissent"] != pytest.approx(fedet.targets(logits).div_mass.mean(), rel=1e-3)
-    assert ensemble["entropy"] == pytest.approx(entropy(found.consensus), rel=1e-4)
+    assert ensemble["dissent"] == pytest.approx(np.sum(diverse, axis=1).mean(), rel=1e-4)
+    assert ensemble["dissent"] != pytest.approx(np.sum(of_variance, axis=1).mean(), rel=1e-3)
+    assert ensemble["entropy"] == pytest.approx(entropy(mean), rel=1e-4)
 
 
 def test_heads_that_differ_are_refused_with_the_remedy(tmp_path: Path, federation: Any) -> None:

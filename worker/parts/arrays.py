@@ -41,6 +41,17 @@ def finite(name: str, array: Float) -> Float:
     return array
 
 
+def probabilities(name: str, array: Float, slack: float = 0.0) -> Float:
+    """Return the array, of any shape, of numbers in [0, 1]; they may be `slack` above 1.
+
+    Raises:
+        PartError: non_finite, out_of_range.
+    """
+    if ((finite(name, array) < 0) | (array > 1 + slack)).any():
+        raise PartError("out_of_range", f"a {name} is outside [0, 1]")
+    return array
+
+
 def stacked(name: str, rows: Sequence[ArrayLike]) -> Float:
     """Return one finite array [m, ...] of the clients' arrays.
 

@@ -1,211 +1,118 @@
 """Combine: teachers' outputs and their weights -> one soft pseudo-label per sample. float64.
 
-Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B] (None: 1/m each), result [B, C].
+Shapes: m teachers, B samples of a batch, S of the whole set, C classes. Teachers come one after another; each combiner
+is made from its options, and gives logits [S, C] whose softmax is the pseudo-label.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
+from contract.recipes import parts
 from contract.tensors import Array
-from worker.parts.arrays import finite, floats
+from worker.parts import fedet
+from worker.parts.arrays import Float, probabilities
 from worker.parts.errors import PartError
-from worker.parts.weigh import Float, softmax, uniform
+from worker.parts.weigh import softmax
+from worker.registry import implements
 
-
-def _checked(logits: ArrayLike, weights: ArrayLike | None) -> tuple[Float, Float]:
-    outputs = floats("logits", logits)
-    if outputs.shape[:1] == (0,):
-        raise PartError("no_participants", "there is no teacher; at least one is needed")
-    if outputs.ndim != 3 or outputs.shape[2] == 0:
-        raise PartError("schema_mismatch", f"logits {outputs.shape}: teachers, samples and classes are needed")
-    shares = uniform(*outputs.shape[:2]) if weights is None else floats("weights", weights)
-    if outputs.shape[:2] != shares.shape:
-        raise PartError("schema_mismatch", f"logits {outputs.shape} do not go with weights {shares.shape}")
-    if not np.isfinite(shares).all() or (shares < 0).any():
-        raise PartError("bad_weight", "a weight is negative or not finite")
-    if (shares.sum(axis=0) <= 0).any():
-        raise PartError("no_positive_weight", "a sample has no teacher with a positive weight")
-    used = shares > 0
-    if not np.isfinite(outputs[used]).all():
-        raise PartError("non_finite", "a teacher with a positive weight has NaN or infinity among its logits")
-    return np.where(used[:, :, None], outputs, 0.0), shares  # skipped, not multiplied: 0 * NaN is NaN
-
-
-def weighted_logits(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
-    """Return sum_k w_k (f_k - max f_k) [B, C]: the weighted mean of logits up to a constant per sample.
-
-    Taking each teacher's own maximum off leaves the softmax as it is and keeps logits of +-1e4 precise.
-
-    Raises:
-        PartError: schema_mismatch, no_participants, bad_weight, no_positive_weight, non_finite.
-    """
-    outputs, shares = _checked(logits, weights)
-    return np.asarray((shares[:, :, None] * (outputs - outputs.max(axis=2, keepdims=True))).sum(axis=0))
-
-
-def average_logits(logits: ArrayLike, weights: ArrayLike | None = None, temperature: float = 1.0) -> Float:
-    """Return softmax(sum_k w_k f_k / T) [B, C] (FedDF AVGLOGITS; FedGO Alg. 1 line 10).
-
-    Raises:
-        PartError: as `weighted_logits`; bad_option when the temperature is not positive.
-    """
-    return soften(weighted_logits(logits, weights), temperature)
-
-
-def soften(values: Float, temperature: float) -> Float:
-    """Return softmax(values [..., C] / T) over the last axis; a T near 0 gives one-hot rows, in which ties stay ties.
-
-    Raises:
-        PartError: bad_option (T not positive).
-    """
-    checked_temperature(temperature)
-    with np.errstate(over="ignore"):  # far below the maximum, which is 0: the share is 0
-        return softmax((values - values.max(axis=-1, keepdims=True)) / temperature)
+_ROWS = 256
+"""Samples of which all teachers' outputs are in memory at once."""
 
 
 @dataclass(frozen=True)
-class Ensemble:
-    """A pseudo-label [B, C] and the number of teachers behind it."""
+class Labels:
+    """What the teachers say together.
 
-    target: Float
-    members: int
+    Attributes:
+        logits: [S, C]; their softmax is the pseudo-label.
+        labels: the consensus's hard label, int64 [S] (Fed-ET).
+        diversity: what those say who disagree [S, C] (Fed-ET).
+    """
+
+    logits: Float
+    labels: NDArray[np.int64] | None = None
+    diversity: Float | None = None
 
 
-def ring_ensemble(logits: Sequence[ArrayLike], temperature: float = 4.0) -> Ensemble:
-    """Return softmax(mean over rounds and groups of f / T) (FedSDD eq. 5; T = 4 in section 4.1).
+class Combiner(Protocol):
+    """Takes teachers' outputs one after another."""
 
-    Args:
-        logits: one array [K, B, C] for each of the R rounds that are there.
-        temperature: T.
+    def add(self, start: int, logits: Float, log_weight: Float) -> None:
+        """Take a teacher's logits [B, C] and log weights [B] for the samples from `start` on."""
+
+    def result(self, weights: Float) -> Labels:
+        """Return the labels, given all teachers' weights [m, S]."""
+
+    def state(self) -> dict[str, Array]:
+        """Return what was taken so far."""
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from what `state` gave."""
+
+
+MakeCombiner = Callable[[Any, int, int, Path, ExitStack], Combiner]
+"""(choice, S, C, file for what does not fit into memory, what ends with the combiner) -> the combiner."""
+
+
+def centred(logits: Float) -> Float:
+    """Return logits [..., C] less their own maximum: their softmax is the same, and +-1e4 stay precise in a sum."""
+    return np.asarray(logits - logits.max(axis=-1, keepdims=True))
+
+
+def log_probabilities(probs: Float) -> Float:
+    """Return logits whose softmax is probabilities of any shape; those of 0 become the least that float32 has.
 
     Raises:
-        PartError: as `average_logits`.
+        PartError: non_finite, out_of_range (outside [0, 1], by more than rounding above 1).
     """
-    rounds = [floats("logits of a round", values, 3) for values in logits]
-    if any(values.shape[1:] != rounds[0].shape[1:] for values in rounds):
-        raise PartError("schema_mismatch", "the rounds' logits differ in samples or classes")
-    members = sum(len(values) for values in rounds)
-    if members == 0:
-        raise PartError("no_participants", "there is no teacher; at least one is needed")
-    return Ensemble(average_logits(np.concatenate(rounds), None, temperature), members)
+    checked = probabilities("probability", probs, slack=1e-3)
+    return np.asarray(np.log(np.maximum(checked, np.finfo(np.float32).tiny)))
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """DS-FL's mean of probabilities [B, C] and the target [B, C] that is made of it."""
-
-    mean: Float
-    target: Float
-
-
-def reduce_entropy(mean: ArrayLike, temperature: float = 0.1) -> Reduced:
-    """Return softmax(p / T) of mean probabilities p [B, C]: a softmax of probabilities, sharp for small T (DS-FL).
-
-    Raises:
-        PartError: bad_option (T not positive), out_of_range (a probability outside [0, 1]), non_finite.
-    """
-    probs = finite("probabilities", floats("probabilities", mean, 2))
-    if ((probs < 0) | (probs > 1 + 1e-6)).any():
-        raise PartError("out_of_range", "a probability is outside [0, 1]")
-    return Reduced(probs, soften(probs, temperature))
-
-
-def ds_fl_target(probs: ArrayLike, temperature: float = 0.1) -> Reduced:
-    """Return the mean over clients of probabilities [m, B, C], and its target (Itahara et al. 2021, eq. 5 and 12: ERA).
-
-    Raises:
-        PartError: as `reduce_entropy`; no_participants, schema_mismatch.
-    """
-    values = floats("probabilities", probs)
-    if values.shape[:1] == (0,):
-        raise PartError("no_participants", "there is nobody whose probabilities to average")
-    if values.ndim != 3 or values.shape[2] == 0:
-        raise PartError("schema_mismatch", f"probabilities {values.shape}: clients, samples and classes are needed")
-    if ((finite("probabilities", values) < 0) | (values > 1 + 1e-6)).any():
-        raise PartError("out_of_range", "a probability is outside [0, 1]")
-    return reduce_entropy(values.mean(axis=0), temperature)
-
-
-def average_probs(logits: ArrayLike, weights: ArrayLike | None = None) -> Float:
-    """Return sum_k w_k softmax(f_k) [B, C] (FedBE eq. 4).
-
-    Raises:
-        PartError: as `weighted_logits`.
-    """
-    outputs, shares = _checked(logits, weights)
-    return np.asarray((shares[:, :, None] * softmax(outputs)).sum(axis=0))
-
-
-def sharpen(probs: ArrayLike, power: float = 2.0) -> Float:
-    """Return p^power / sum p^power over the last axis of p [..., C] (FedBE section 5.1: power 2); ties stay ties.
-
-    Raises:
-        PartError: bad_option (power not positive), out_of_range (a negative probability), non_finite,
-            no_positive_weight (a row of zeros).
-    """
-    values = floats("probabilities", probs)
-    if not (power > 0 and np.isfinite(power)):
-        raise PartError("bad_option", f"the power of sharpening is {power}; it must be positive and finite")
-    if not np.isfinite(values).all():
-        raise PartError("non_finite", "probabilities: NaN or infinity")
-    if (values < 0).any():
-        raise PartError("out_of_range", "a probability is negative")
-    peak = values.max(axis=-1, keepdims=True)
-    if not (peak > 0).all():
-        raise PartError("no_positive_weight", "a row of probabilities is all 0")
-    with np.errstate(divide="ignore", over="ignore", under="ignore"):  # powers of what is far below the largest: 0
-        return softmax(power * np.log(values / peak))
-
-
-def checked_temperature(temperature: float) -> float:
-    """Return a temperature that is positive and finite.
-
-    Raises:
-        PartError: bad_option.
-    """
-    if not (temperature > 0 and np.isfinite(temperature)):
-        raise PartError("bad_option", f"the temperature is {temperature}; it must be positive and finite")
-    return temperature
-
-
-class Stream:
-    """The same combination with one teacher in memory at a time: an online softmax over the teachers.
+class Mean:
+    """The weighted mean of something of the teachers' logits, one teacher in memory at a time.
 
     Log weights may depend on the teacher's own outputs (variance, entropy), so the normaliser is known only after the
-    last teacher. A running maximum per sample keeps every exponential at most 1. Memory: [B, C] and two [B].
+    last teacher. A running maximum per sample keeps every exponential at most 1. Memory: [S, C] and two [S].
 
     Args:
-        samples: B.
+        samples: S.
         classes: C.
-        kind: 'logits' (as `weighted_logits`) or 'probs' (as `average_probs`).
+        of: logits [B, C] -> what is averaged [B, C].
     """
 
-    def __init__(self, samples: int, classes: int, kind: str = "logits"):
-        if kind not in ("logits", "probs"):
-            raise PartError("bad_option", f"combine {kind!r} is not known; use 'logits' or 'probs'")
-        self._kind = kind
+    def __init__(self, samples: int, classes: int, of: Callable[[Float], Float]):
+        self._of = of
         self._sum = np.zeros((samples, classes))
         self._weight = np.zeros(samples)
         self._peak = np.full(samples, -np.inf)
 
     def add(self, start: int, logits: Float, log_weight: Float) -> None:
-        """Take one teacher's logits [b, C] for the samples from `start` on, with its log weights [b] (-inf: weight 0).
+        """Take one teacher's logits [B, C] for the samples from `start` on, with its log weights [B] (-inf: weight 0).
+
+        A teacher of weight 0 is skipped, not multiplied, where its logits are NaN or infinity.
 
         Raises:
-            PartError: non_finite.
+            PartError: schema_mismatch, non_finite.
         """
-        if not np.isfinite(logits).all() or np.isnan(log_weight).any() or np.isposinf(log_weight).any():
-            raise PartError("non_finite", "logits or weights have NaN or infinity")
         rows = slice(start, start + len(logits))
-        values = softmax(logits) if self._kind == "probs" else logits - logits.max(axis=1, keepdims=True)
+        if logits.shape != self._sum[rows].shape or log_weight.shape != logits.shape[:1]:
+            raise PartError("schema_mismatch", f"logits {logits.shape} do not go with weights {log_weight.shape}")
+        sound = np.asarray(np.isfinite(logits).all(axis=1))
+        if np.isnan(log_weight).any() or np.isposinf(log_weight).any() or np.isfinite(log_weight[~sound]).any():
+            raise PartError("non_finite", "logits or weights have NaN or infinity")
+        values = self._of(logits if sound.all() else np.where(sound[:, None], logits, 0.0))
         peak = np.maximum(self._peak[rows], log_weight)
         nobody = np.isneginf(peak)  # so far every weight is 0: count all alike, until one is positive
-        with np.errstate(invalid="ignore"):  # -inf - -inf, replaced by the next line's 1
+        with np.errstate(invalid="ignore"):  # -inf - -inf, replaced by what stands before it
             keep = np.where(nobody, 1.0, np.exp(self._peak[rows] - peak))
-            share = np.where(nobody, 1.0, np.exp(log_weight - peak))
+            share = np.where(nobody, sound, np.exp(log_weight - peak))
         self._sum[rows] = self._sum[rows] * keep[:, None] + values * share[:, None]
         self._weight[rows] = self._weight[rows] * keep + share
         self._peak[rows] = peak
@@ -219,8 +126,8 @@ class Stream:
         for name, held in self.state().items():
             held[...] = state[name]
 
-    def result(self) -> Float:
-        """Return [B, C]: the mean logits up to a constant per sample, or the mean probabilities.
+    def mean(self) -> Float:
+        """Return [S, C].
 
         Raises:
             PartError: no_participants when no teacher was added for some sample.
@@ -229,14 +136,91 @@ class Stream:
             raise PartError("no_participants", "a sample was seen by no teacher")
         return np.asarray(self._sum / self._weight[:, None])
 
-    def logits(self) -> Float:
-        """Return teacher logits [B, C] whose softmax is the pseudo-label, for either kind."""
-        mean = self.result()
-        if self._kind == "logits":
-            return mean
-        return np.log(np.maximum(mean, np.finfo(np.float32).tiny))
+
+# ------------------------------------------------------------------------------------------------------- the combiners
+@implements(parts.CombineLogits)
+class Logits(Mean):
+    """Softmax of the weighted mean of logits, sum_k w_k f_k (FedDF AVGLOGITS; FedGO Alg. 1 line 10)."""
+
+    def __init__(self, choice: parts.CombineLogits, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        super().__init__(samples, classes, centred)
+
+    def result(self, weights: Float) -> Labels:
+        """Return the mean logits, up to a constant per sample."""
+        return Labels(self.mean())
+
+
+@implements(parts.CombineProbs)
+class Probs(Mean):
+    """Weighted mean of probabilities p, sharpened by p^s / sum p^s (FedBE eq. 4, section 5.1)."""
+
+    def __init__(self, choice: parts.CombineProbs, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        super().__init__(samples, classes, softmax)
+        self._power = 1.0 if choice.sharpen is None else choice.sharpen
+
+    def result(self, weights: Float) -> Labels:
+        """Return s times the logarithm of the mean."""
+        return Labels(self._power * log_probabilities(self.mean()))
+
+
+@implements(parts.CombineEra)
+class Era(Mean):
+    """Softmax of mean probabilities at a low temperature, softmax(p / T) (DS-FL: Itahara et al. 2021, eq. 5 and 12)."""
+
+    def __init__(self, choice: parts.CombineEra, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        super().__init__(samples, classes, softmax)
+        self._temperature = choice.temperature
+
+    def result(self, weights: Float) -> Labels:
+        """Return the mean over T."""
+        return Labels(self.mean() / self._temperature)
+
+
+@implements(parts.CombineConsensus)
+class Consensus:
+    """Fed-ET's hard label and diversity target.
+
+    Who disagrees is known only after the last teacher, so all outputs wait in a file: on disk [m, S, C] float32, in
+    memory a block of samples at a time.
+    """
+
+    def __init__(self, choice: parts.CombineConsensus, samples: int, classes: int, scratch: Path, stack: ExitStack):
+        self._samples, self._classes = samples, classes
+        stack.callback(scratch.unlink, missing_ok=True)
+        self._file: BinaryIO = stack.enter_context(scratch.open("w+b"))
+
+    def add(self, start: int, logits: Float, log_weight: Float) -> None:
+        """Append the outputs; they come teacher by teacher, sample by sample, and were float32 in the network."""
+        self._file.write(logits.astype(np.float32).tobytes())
+
+    def result(self, weights: Float) -> Labels:
+        """Return the logarithm of the consensus, its hard label and the diversity target."""
+        means, labels, diverse = [], [], []
+        for start in range(0, self._samples, _ROWS):
+            found = fedet.targets(self._block(len(weights), start), weights[:, start : start + _ROWS])
+            means.append(log_probabilities(found.consensus))
+            labels.append(found.label)
+            diverse.append(found.div_target)
+        return Labels(np.concatenate(means), np.concatenate(labels), np.concatenate(diverse))
+
+    def state(self) -> dict[str, Array]:
+        """Return all outputs so far, [values] float32."""
+        self._file.seek(0)
+        return {"outputs": np.frombuffer(self._file.read(), np.float32)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Put them back into the file."""
+        self._file.write(state["outputs"].tobytes())
+
+    def _block(self, teachers: int, start: int) -> Float:
+        count = min(_ROWS, self._samples - start) * self._classes
+        block = np.empty((teachers, count))
+        for index in range(teachers):
+            self._file.seek(4 * self._classes * (index * self._samples + start))
+            block[index] = np.frombuffer(self._file.read(4 * count), np.float32)
+        return block.reshape(teachers, -1, self._classes)
 
 
 def effective_teachers(weights: Float) -> Float:
-    """Return 1 / sum_k w_k^2 [B] for weights [m, B] that sum to 1: m when all count alike, 1 when one rules."""
+    """Return 1 / sum_k w_k^2 [S] for weights [m, S] that sum to 1: m when all count alike, 1 when one rules."""
     return np.asarray(1.0 / (weights**2).sum(axis=0))

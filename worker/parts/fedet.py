@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from worker.parts import weigh
-from worker.parts.arrays import Float, finite, floats, option
+from worker.parts.arrays import Float, finite, option
 from worker.parts.errors import PartError
+from worker.parts.weigh import softmax
 
 TIE = 1e-12
 """Shares of the consensus that are this near are a tie, which the lowest class wins: not the last bit of a sum."""
@@ -24,7 +24,6 @@ class Targets:
     """What the server's model learns from.
 
     Attributes:
-        alpha: weights [m, B], Var_c(s_k) / sum Var (eq. 3).
         consensus: sum_k alpha_k s_k [B, C].
         label: its argmax [B], int64 (eq. 4); ties go to the lowest class.
         div_mask: whether client k's own argmax differs from the label [m, B], bool (eq. 7).
@@ -32,7 +31,6 @@ class Targets:
         div_mass: its sum over classes [B], below 1.
     """
 
-    alpha: Float
     consensus: Float
     label: NDArray[np.int64]
     div_mask: NDArray[np.bool_]
@@ -40,29 +38,25 @@ class Targets:
     div_mass: Float
 
 
-def targets(logits: ArrayLike, weights: ArrayLike | None = None) -> Targets:
-    """Return consensus label and diversity target of clients' logits [m, B, C].
+def targets(logits: Float, weights: Float) -> Targets:
+    """Return consensus label and diversity target of clients' logits.
 
     Args:
-        logits: of every client.
-        weights: alpha [m, B] of another weighting than eq. 3.
+        logits: [m, B, C].
+        weights: alpha [m, B], Var_c(s_k) / sum Var (eq. 3) or those of another weighting.
 
     Raises:
-        PartError: no_participants, schema_mismatch, non_finite.
+        PartError: schema_mismatch, non_finite.
     """
-    outputs = floats("logits", logits)
-    if len(outputs) == 0:
-        raise PartError("no_participants", "there is no teacher; at least one is needed")
-    if outputs.ndim != 3 or outputs.shape[2] == 0:
-        raise PartError("schema_mismatch", f"logits {outputs.shape}: clients, samples and classes are needed")
-    probs = weigh.softmax(finite("logits", outputs))
-    alpha = weigh.variance(outputs) if weights is None else finite("weights", floats("weights", weights, 2))
-    parts = alpha[:, :, None] * probs
+    if logits.ndim != 3 or logits.shape[:2] != weights.shape or logits.shape[2] == 0:
+        raise PartError("schema_mismatch", f"logits {logits.shape} do not go with weights {weights.shape}")
+    probs = softmax(finite("logits", logits))
+    parts = finite("weights", weights)[:, :, None] * probs
     consensus = parts.sum(axis=0)
     label = (consensus >= consensus.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
     mask = probs.argmax(axis=2) != label
     diverse = (parts * mask[:, :, None]).sum(axis=0)
-    return Targets(alpha, consensus, label, mask, diverse, diverse.sum(axis=1))
+    return Targets(consensus, label, mask, diverse, diverse.sum(axis=1))
 
 
 def terms(server_logits: Tensor, label: Tensor, div_target: Tensor) -> tuple[Tensor, Tensor]:

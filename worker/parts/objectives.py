@@ -2,11 +2,21 @@
 
 import math
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from worker.parts.errors import PartError
+
+
+def log_softened(logits: Tensor, temperature: float) -> Tensor:
+    """Return ln softmax(logits / T) [B, C] of logits [B, C].
+
+    Raises:
+        PartError: bad_option (T not positive).
+    """
+    if not 0 < temperature < math.inf:
+        raise PartError("bad_option", f"the temperature is {temperature}; it must be positive and finite")
+    return F.log_softmax(logits / temperature, dim=1)
 
 
 def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, scale_t2: bool = True) -> Tensor:
@@ -24,10 +34,7 @@ def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0,
         PartError: bad_option (T not positive), schema_mismatch (shapes differ).
     """
     _same_shape(student_logits, teacher_logits)
-    if not 0 < temperature < math.inf:
-        raise PartError("bad_option", f"the temperature is {temperature}; it must be positive and finite")
-    log_p = F.log_softmax(teacher_logits / temperature, dim=1)
-    log_q = F.log_softmax(student_logits / temperature, dim=1)
+    log_p, log_q = log_softened(teacher_logits, temperature), log_softened(student_logits, temperature)
     loss = F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
     return loss * temperature * temperature if scale_t2 else loss
 
@@ -44,27 +51,6 @@ def soft_cross_entropy(student_logits: Tensor, target: Tensor) -> Tensor:
     """
     _same_shape(student_logits, target)
     return -(target * F.log_softmax(student_logits, dim=1)).sum(dim=1).mean()
-
-
-def require_finite(*values: Tensor) -> None:
-    """Refuse NaN and infinity; for data, not for every step: on a GPU the look costs a wait.
-
-    Raises:
-        PartError: non_finite.
-    """
-    if not all(bool(torch.isfinite(value).all()) for value in values):
-        raise PartError("non_finite", "logits or targets: NaN or infinity")
-
-
-def require_probabilities(target: Tensor) -> None:
-    """Refuse targets [B, C] outside [0, 1].
-
-    Raises:
-        PartError: non_finite, out_of_range.
-    """
-    require_finite(target)
-    if bool(((target < 0) | (target > 1 + 1e-6)).any()):
-        raise PartError("out_of_range", "a target probability is outside [0, 1]")
 
 
 def _same_shape(student: Tensor, other: Tensor) -> None:

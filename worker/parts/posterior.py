@@ -46,7 +46,8 @@ def weighted_mean(parts: Float, values: Float) -> Float:
 
     Equal values give exactly their value.
     """
-    return np.asarray(values[0] + np.tensordot(parts, values - values[0], axes=1))
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever writes the result finds what overflows
+        return np.asarray(values[0] + np.tensordot(parts, values - values[0], axes=1))
 
 
 def weighted_variance(parts: Float, values: Float, mean: Float) -> Float:
@@ -54,7 +55,8 @@ def weighted_variance(parts: Float, values: Float, mean: Float) -> Float:
 
     E[w^2] - mu^2 would drown in the rounding of a large mean.
     """
-    return np.asarray(np.tensordot(parts, (values - mean) ** 2, axes=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.tensordot(parts, (values - mean) ** 2, axes=1))
 
 
 def gaussian_sample(mean: Float, var: Float, noise: Float, scale: float, floor: Float | None = None) -> Float:
@@ -77,7 +79,8 @@ def gaussian_sample(mean: Float, var: Float, noise: Float, scale: float, floor: 
         raise PartError("schema_mismatch", f"floor {floor.shape} does not go with a sample {mean.shape}")
     if (var < 0).any():
         raise PartError("bad_variance", "a variance is negative")
-    sample = mean + scale * np.sqrt(var) * noise
+    with np.errstate(over="ignore", invalid="ignore"):
+        sample = mean + scale * np.sqrt(var) * noise
     return np.asarray(sample if floor is None else np.maximum(sample, floor))
 
 

@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
 from worker.checkpoints import Bookmark, Contents, Saved
-from worker.parts import combine, fedet
-from worker.parts.weigh import Float, entropy, log_weights, normalise
+from worker.parts import combine
+from worker.parts.arrays import Float
+from worker.parts.weigh import entropy, log_weights, normalise
 from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
 from worker.pipeline.teachers import Members, Teacher
@@ -68,108 +68,13 @@ class Ensemble:
     forwards: int
 
 
-# -------------------------------------------------------------------------------------------------------------- combine
-class Combiner(Protocol):
-    """Takes teachers' outputs one after another."""
-
-    def add(self, start: int, logits: Float, log_weight: Float) -> None:
-        """Take a teacher's logits [b, C] and log weights [b] for the samples from `start` on."""
-
-    def result(self, weights: Float) -> Targets:
-        """Return the labels, given all teachers' weights [m, S]."""
-
-    def state(self) -> dict[str, Array]:
-        """Return what was taken so far."""
-
-    def restore(self, state: Mapping[str, Array]) -> None:
-        """Go on from what `state` gave."""
-
-
-@implements(parts.CombineLogits)
-class _Logits:
-    """Softmax of the weighted mean of logits (FedDF AVGLOGITS, FedGO)."""
-
-    def __init__(self, _: parts.CombineLogits, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        self._stream = combine.Stream(samples, classes, "logits")
-        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
-
-    def result(self, weights: Float) -> Targets:
-        return _soft(self._stream.logits())
-
-
-@implements(parts.CombineProbs)
-class _Probs:
-    """Weighted mean of probabilities, sharpened by p^s / sum p^s, which is s times the logarithm (FedBE)."""
-
-    def __init__(self, choice: parts.CombineProbs, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        self._stream = combine.Stream(samples, classes, "probs")
-        self._power = 1.0 if choice.sharpen is None else choice.sharpen
-        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
-
-    def result(self, weights: Float) -> Targets:
-        return _soft(self._power * self._stream.logits())
-
-
-@implements(parts.CombineEra)
-class _Era:
-    """Softmax of mean probabilities at a low temperature (DS-FL)."""
-
-    def __init__(self, choice: parts.CombineEra, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        self._stream = combine.Stream(samples, classes, "probs")
-        self._temperature = choice.temperature
-        self.add, self.state, self.restore = self._stream.add, self._stream.state, self._stream.restore
-
-    def result(self, weights: Float) -> Targets:
-        return _soft(self._stream.result() / self._temperature)
-
-
-@implements(parts.CombineConsensus)
-class _Consensus:
-    """Fed-ET's hard label and diversity target.
-
-    Who disagrees is known only after the last teacher, so all outputs wait in a file: on disk [m, S, C] float32, in
-    memory a block of samples at a time.
-    """
-
-    def __init__(self, _: parts.CombineConsensus, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        self._samples, self._classes = samples, classes
-        stack.callback(scratch.unlink, missing_ok=True)
-        self._file: BinaryIO = stack.enter_context(scratch.open("w+b"))
-
-    def add(self, start: int, logits: Float, log_weight: Float) -> None:
-        """Append the outputs; they come teacher by teacher, sample by sample, and were float32 in the network."""
-        self._file.write(logits.astype(np.float32).tobytes())
-
-    def result(self, weights: Float) -> Targets:
-        means, labels, diverse = [], [], []
-        for start in range(0, self._samples, BATCH):
-            found = fedet.targets(self._block(len(weights), start), weights[:, start : start + BATCH])
-            means.append(np.log(np.maximum(found.consensus, np.finfo(np.float32).tiny)))
-            labels.append(found.label)
-            diverse.append(found.div_target)
-        diversity = torch.from_numpy(np.concatenate(diverse).astype(np.float32))
-        return Targets(_soft(np.concatenate(means)).logits, torch.from_numpy(np.concatenate(labels)), diversity)
-
-    def state(self) -> dict[str, Array]:
-        """Return all outputs so far, [values] float32."""
-        self._file.seek(0)
-        return {"outputs": np.frombuffer(self._file.read(), np.float32)}
-
-    def restore(self, state: Mapping[str, Array]) -> None:
-        """Put them back into the file."""
-        self._file.write(state["outputs"].tobytes())
-
-    def _block(self, teachers: int, start: int) -> Float:
-        count = min(BATCH, self._samples - start) * self._classes
-        block = np.empty((teachers, count))
-        for index in range(teachers):
-            self._file.seek(4 * self._classes * (index * self._samples + start))
-            block[index] = np.frombuffer(self._file.read(4 * count), np.float32)
-        return block.reshape(teachers, -1, self._classes)
-
-
-def _soft(logits: Float) -> Targets:
-    return Targets(torch.from_numpy(logits.astype(np.float32)))
+def _targets(made: combine.Labels) -> Targets:
+    """Return labels as students read them: float32."""
+    logits, diversity = (
+        None if each is None else torch.from_numpy(each.astype(np.float32)) for each in (made.logits, made.diversity)
+    )
+    assert logits is not None
+    return Targets(logits, None if made.labels is None else torch.from_numpy(made.labels), diversity)
 
 
 # ---------------------------------------------------------------------------------------------------------------- label
@@ -178,14 +83,14 @@ class _Tally:
     """One data set on its way through the teachers."""
 
     inputs: Tensor
-    combiner: Combiner
+    combiner: combine.Combiner
     rows: list[Float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     forwards: int = 0
 
     def ensemble(self) -> Ensemble:
-        weights = normalise(np.stack(self.rows))
-        return Ensemble(self.combiner.result(weights), weights, self.names, self.forwards)
+        weights = normalise(self.rows)
+        return Ensemble(_targets(self.combiner.result(weights)), weights, self.names, self.forwards)
 
     def state(self) -> dict[str, Array]:
         return {"rows": np.stack(self.rows)} | {f"sum.{name}": held for name, held in self.combiner.state().items()}
@@ -230,7 +135,7 @@ def _predicted(path: Path, size: int, owner: str) -> Iterator[tuple[int, Float]]
         for start in range(0, rows, BATCH):
             count = min(BATCH, rows - start)
             block = file.read_block(PREDICTIONS, start * classes, count * classes).reshape(count, classes)
-            yield start, np.log(np.maximum(block.astype(np.float64), np.finfo(np.float32).tiny))
+            yield start, combine.log_probabilities(block.astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -273,7 +178,7 @@ class Labeller:
         """
         if members.count == 0:
             raise JobFailure("no_participants", "no client of this round can be a teacher")
-        make: Callable[[Any, int, int, Path, ExitStack], Combiner] = implements.of(self.distil.combine)
+        make: combine.MakeCombiner = implements.of(self.distil.combine)
         bookmark = bookmark or Bookmark()
         with ExitStack() as stack:
             tallies = {}

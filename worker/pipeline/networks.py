@@ -11,8 +11,8 @@ from contract.nn.codec import load_state, read_tensor
 from contract.nn.registry import initialise
 from contract.tensors import TensorError, TensorFile
 from contract.wire.federations import Task
+from worker.parts.arrays import Float
 from worker.parts.schedules import batches_of
-from worker.parts.weigh import Float
 from worker.specs import JobFailure, NetworkRef
 
 BATCH = 256

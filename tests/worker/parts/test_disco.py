@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.reference import fusing
 from worker.parts import disco, filters
 from worker.parts.errors import PartError
 
@@ -22,6 +23,14 @@ def test_weights_sum_to_one_and_follow_their_clients(counts: list[list[int]], me
     order = random.sample(range(len(counts)), len(counts))
     other = disco.weights([numbers[i] for i in order], [counts[i] for i in order], metric=metric)
     np.testing.assert_allclose(other.weights, made.weights[order], atol=1e-9)
+
+
+@given(COUNTS, st.sampled_from(disco.METRICS), st.floats(0, 2), st.floats(0, 1))
+def test_weights_are_the_slow_ones(counts: list[list[int]], metric: str, a: float, b: float) -> None:
+    made = disco.weights([sum(row) for row in counts], counts, a, b, metric)
+    gaps, weights = fusing.disco(counts, [sum(row) for row in counts], a, b, metric)
+    np.testing.assert_allclose(made.discrepancy, gaps, atol=1e-7)
+    np.testing.assert_allclose(made.weights, weights, atol=1e-6)
 
 
 @given(COUNTS, st.sampled_from(disco.METRICS))

@@ -4,7 +4,10 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.reference import ensembles as slow
 from worker.parts import objectives
 from worker.parts.errors import PartError
 
@@ -18,6 +21,16 @@ def test_kl_by_hand() -> None:
     teacher = torch.tensor([[math.log(3), 0.0]], dtype=torch.float64)
     expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     assert objectives.kl(torch.zeros(1, 2, dtype=torch.float64), teacher).item() == pytest.approx(expected)
+
+
+@given(st.integers(0, 99), st.sampled_from([0.5, 1.0, 4.0]), st.booleans())
+def test_losses_are_the_slow_ones(seed: int, temperature: float, scaled: bool) -> None:
+    student, teacher = logits(seed), logits(seed + 100)
+    loss = objectives.kl(student, teacher, temperature, scaled)
+    assert loss.item() == pytest.approx(slow.kl(student.tolist(), teacher.tolist(), temperature, scaled))
+    target = torch.softmax(teacher, dim=1)
+    expected = slow.soft_cross_entropy(student.tolist(), target.tolist())
+    assert objectives.soft_cross_entropy(student, target).item() == pytest.approx(expected)
 
 
 def test_equal_logits_lose_nothing() -> None:

@@ -201,7 +201,6 @@ def test_swag_member_of_files(make_state: Any, read_state: Any, sources: Any, tm
         ([{"w": np.array([-1e300])}, {"w": np.array([1e300])}], [1.0, 1.0], "non_finite"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:overflow")
 def test_files_are_refused(states: Any, counts: Any, code: str, sources: Any, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("mean", "var", "floor")]
     with pytest.raises(PartError) as caught:
