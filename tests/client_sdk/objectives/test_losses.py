@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from client_sdk.objectives import ds_fl, fedgkd, fedtgp, feduv, moon, scaffold
+from client_sdk.objectives import ds_fl, fedgkd, fedprox, fedtgp, feduv, moon, scaffold
 from contract.errors import RuleError
+from tests.reference import local as slow
 
 SEEDS = st.integers(0, 2**31 - 1)
 NAN = torch.tensor([[float("nan"), 1.0]])
@@ -19,6 +20,17 @@ NAN = torch.tensor([[float("nan"), 1.0]])
 
 def normal(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ------------------------------------------------------------------------------------------------------------- FedProx
+@settings(deadline=None)  # the first that torch differentiates
+@given(SEEDS, st.floats(0, 10))
+def test_the_proximal_term_is_the_slow_one_and_pulls_back(seed: int, mu: float) -> None:
+    now, sent = normal(seed, 4).requires_grad_(True), normal(seed + 1, 4)
+    penalty = fedprox.proximal([now[:3], now[3:]], [sent[:3], sent[3:]], mu)
+    assert penalty.item() == pytest.approx(slow.proximal(now.tolist(), sent.tolist(), mu))
+    penalty.backward()
+    torch.testing.assert_close(now.grad, mu * (now - sent).detach())
 
 
 # ------------------------------------------------------------------------------------------------------------- SCAFFOLD
@@ -32,6 +44,8 @@ def test_option_two_is_the_mean_gradient_of_the_steps(seed: int, steps: int, lr:
         y = y - lr * (gradients[-1] - c_i + c)
     made = scaffold.new_variate(x, y, c, c_i, lr, steps)
     torch.testing.assert_close(made.new, torch.stack(gradients).mean(dim=0))
+    rows = zip(x.tolist(), y.tolist(), c.tolist(), c_i.tolist(), strict=True)
+    assert made.new.tolist() == pytest.approx([slow.variate(*row, lr, steps) for row in rows])
     torch.testing.assert_close(made.delta_c, made.new - c_i)
     torch.testing.assert_close(made.delta_y, y - x)
 
@@ -71,6 +85,19 @@ def test_fedgkd_by_hand() -> None:
     assert fedgkd.distance(student, teacher, gamma=2.0, tau=2.0).item() == pytest.approx(expected, rel=1e-5)
 
 
+@given(SEEDS, st.floats(0.5, 5), st.floats(0, 2), st.integers(0, 3))
+def test_fedgkd_moon_and_fedtgp_are_the_slow_ones(seed: int, tau: float, weight: float, previous: int) -> None:
+    z, near, far = normal(seed, 4, 3), normal(seed + 1, 4, 3), normal(seed + 2, previous, 4, 3)
+    expected = slow.moon(z.tolist(), near.tolist(), far.tolist(), weight, tau)
+    assert moon.contrast(z, near, far, weight, tau).item() == pytest.approx(expected)
+    assert fedgkd.distance(z, near, weight, tau).item() == pytest.approx(
+        slow.fedgkd(z.tolist(), near.tolist(), weight, tau)
+    )
+    labels = torch.tensor([0, 2, 1, 2])
+    expected = slow.pull(z.tolist(), labels.tolist(), near[:3].tolist(), weight)
+    assert fedtgp.pull(z, labels, near[:3], weight).item() == pytest.approx(expected)
+
+
 @given(SEEDS, st.sampled_from([1e-150, 1e-3, 1.0, 1e200]), st.integers(0, 3))
 def test_moon_looks_at_directions_only(seed: int, scale: float, previous: int) -> None:
     z, near, far = normal(seed, 4, 3), normal(seed + 1, 4, 3), normal(seed + 2, previous, 4, 3)
@@ -91,21 +118,15 @@ def test_moon_edges() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- FedUV
-def slow_uniformity(features: Any) -> float:
-    pairs = [((a - b) ** 2).sum() for i, a in enumerate(features) for b in features[i + 1 :]]
-    apart = sorted(pair for pair in pairs if pair > 0)
-    return float(np.mean([np.exp(-pair / apart[(len(apart) - 1) // 2]) for pair in pairs]))
-
-
 @given(SEEDS, st.integers(2, 6), st.integers(1, 5))
 def test_feduv_is_the_slow_one_and_ignores_order(seed: int, batch: int, classes: int) -> None:
     logits, features = normal(seed, batch, classes), normal(seed + 1, batch, 3)
     made = feduv.spread(logits, features)
-    assert made.unif.item() == pytest.approx(slow_uniformity(features.numpy()))
+    std, unif = slow.feduv(logits.tolist(), features.tolist())
+    assert made.std.item() == pytest.approx(std, abs=1e-12)
+    assert made.unif.item() == pytest.approx(unif)
     ideal = float(np.eye(classes)[:, 0].std(ddof=1)) if classes > 1 else 0.0
     assert made.gamma == pytest.approx(ideal)
-    deviation = torch.softmax(logits, 1).numpy().std(axis=0, ddof=1)
-    assert made.std.item() == pytest.approx(np.maximum(ideal - deviation, 0).mean(), abs=1e-12)
     assert made.loss.item() == pytest.approx(2.5 * made.std.item() + 0.5 * made.unif.item())
     flipped = feduv.spread(logits.flip(0), features.flip(0))
     torch.testing.assert_close(flipped.loss, made.loss)
@@ -155,6 +176,7 @@ ONE, TWO = torch.zeros(1), torch.zeros(2)
 @pytest.mark.parametrize(
     ("call", "code"),
     [
+        (lambda: fedprox.proximal([ONE], [TWO], 1.0), "schema_mismatch"),
         (lambda: scaffold.new_variate(ONE, ONE, ONE, ONE, 0.1, 0), "no_steps"),
         (lambda: scaffold.new_variate(ONE, ONE, ONE, ONE, 0.0, 1), "bad_option"),
         (lambda: scaffold.new_variate(ONE, ONE, ONE, ONE, 0.1, 1, 3), "bad_option"),
