@@ -149,6 +149,14 @@ def test_a_method_is_reached_once_its_class_and_its_name_are(house: House, root:
     assert "prox" not in names_
 
 
+def test_a_class_that_is_registered_is_reached_and_its_methods_by_name(root: Path) -> None:
+    lines = ("@implements(ProxObjective)", "class Rule:", "    def step(self): ...", "    def replay(self): ...")
+    imports = "from contract.local import ProxObjective\nfrom contract.registry import implements\n"
+    (root / "worker/parts/rules.py").write_text(imports + "\n".join(lines) + "\n")
+    found = {each.package: each for each in reach.reach(House(root))}
+    assert [each.name for each in found["worker.parts"].unreached] == ["replay"]
+
+
 def test_files_that_know_a_choice_are_counted_by_class_and_by_kind(house: House) -> None:
     found = {each.name: each for each in touch.choices(house)}
     assert found["ProxObjective"].files == (

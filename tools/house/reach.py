@@ -30,6 +30,7 @@ class Definition:
     owner: "Definition | None" = None
     methods: list["Definition"] = field(default_factory=list)
     bases: list[ast.expr] = field(default_factory=list)
+    decorators: list[ast.expr] = field(default_factory=list)
     is_root: bool = False
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class _Graph:
 
     def _registers(self, each: Definition) -> bool:
         """Whether a decorator of our own is over it, or one of its bases is told of each subclass."""
-        decorators = (d.func if isinstance(d, ast.Call) else d for d in _decorators(each))
+        decorators = (d.func if isinstance(d, ast.Call) else d for d in each.decorators)
         return any(self._resolve(each.module, d) is not None for d in decorators) or self._is_noted(each)
 
     def _is_noted(self, each: Definition) -> bool:
@@ -214,14 +215,17 @@ def _definitions(module: Module) -> Iterator[Definition]:
             if isinstance(node, ast.ClassDef):
                 yield _class(module, node)
             else:
-                yield Definition(module, name, [node], _lines(node), is_root=name.startswith("__"))
+                decorators = node.decorator_list if isinstance(node, Function) else []
+                special = name.startswith("__")
+                yield Definition(module, name, [node], _lines(node), decorators=decorators, is_root=special)
 
 
 def _class(module: Module, node: ast.ClassDef) -> Definition:
     """Return a class: its methods are reached by name, its special and its decorated ones with it."""
     methods = [each for each in node.body if isinstance(each, Function)]
     rest = [each for each in node.body if not isinstance(each, Function)]
-    own = Definition(module, node.name, [*node.bases, *node.decorator_list, *rest], 0, bases=node.bases)
+    body = [*node.bases, *node.decorator_list, *rest]
+    own = Definition(module, node.name, body, 0, bases=node.bases, decorators=node.decorator_list)
     for each in methods:
         called = each.name.startswith("__") or not _PLAIN.issuperset(map(ast.unparse, each.decorator_list))
         own.methods.append(Definition(module, each.name, [each], _lines(each), own, is_root=called))
@@ -234,11 +238,6 @@ def _class(module: Module, node: ast.ClassDef) -> Definition:
 
 _TOLD = ("__init_subclass__", "__pydantic_init_subclass__")
 _PLAIN = frozenset({"property", "cached_property", "functools.cached_property", "staticmethod", "classmethod"})
-
-
-def _decorators(each: Definition) -> list[ast.expr]:
-    node = each.body[0] if each.body else None
-    return node.decorator_list if isinstance(node, Function) and each.owner is None else []
 
 
 def _lines(node: ast.stmt) -> int:
