@@ -215,7 +215,7 @@ def _definitions(module: Module) -> Iterator[Definition]:
             if isinstance(node, ast.ClassDef):
                 yield _class(module, node)
             else:
-                decorators = node.decorator_list if isinstance(node, Function) else []
+                decorators: list[ast.expr] = getattr(node, "decorator_list", [])
                 special = name.startswith("__")
                 yield Definition(module, name, [node], _lines(node), decorators=decorators, is_root=special)
 
@@ -224,7 +224,7 @@ def _class(module: Module, node: ast.ClassDef) -> Definition:
     """Return a class: its methods are reached by name, its special and its decorated ones with it."""
     methods = [each for each in node.body if isinstance(each, Function)]
     rest = [each for each in node.body if not isinstance(each, Function)]
-    body = [*node.bases, *node.decorator_list, *rest]
+    body: list[_Statement] = [*node.bases, *node.decorator_list, *rest]
     own = Definition(module, node.name, body, 0, bases=node.bases, decorators=node.decorator_list)
     for each in methods:
         called = each.name.startswith("__") or not _PLAIN.issuperset(map(ast.unparse, each.decorator_list))

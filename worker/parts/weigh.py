@@ -1,7 +1,7 @@
 """Weigh: how much each teacher counts, sample by sample. float64 throughout.
 
 Shapes: m teachers, B samples, C classes; logits [m, B, C], weights [m, B]. Every weighting is a log weight per teacher
-and sample, normalised over teachers by a softmax, so that teachers can be streamed one at a time (`combine.Stream`).
+and sample, normalised over teachers by a softmax, so that teachers can be streamed one at a time (`combine.Mean`).
 Symbols as in FedGO: n_k samples of client k, a_k discriminator score, D_k its probability, Phi_k = D_k / (1 - D_k).
 """
 
