@@ -229,6 +229,17 @@ def shaped(name: str, values: Any, axes: int) -> Any:
     return found
 
 
+def teachers(logits: Any) -> Any:
+    """Return logits [m, B, C] of one teacher at least; those of a teacher without weight may be anything.
+
+    Raises:
+        RuleError: no_participants, schema_mismatch.
+    """
+    if logits.shape[:1] == (0,):
+        raise RuleError("no_participants", "there is no teacher")
+    return shaped("logits", logits, 3)
+
+
 def weighed(choice: Any, logits: Any, counts: Sequence[float] | None = None, scores: Any = None) -> list[Any]:
     """Return each teacher's log weights [B]; who has no samples is no teacher."""
     given = [1.0] * len(logits) if counts is None else counts
@@ -237,15 +248,31 @@ def weighed(choice: Any, logits: Any, counts: Sequence[float] | None = None, sco
     return [weigh.log_weights(choice, *each) for each in zip(given, logits, rows, strict=True)]
 
 
-def combined(choice: Any, logits: Any, rows: Sequence[Any] | None = None) -> Any:
-    """Return the pseudo-labels' logits [B, C] that a combiner makes; rows: log weights [B], all alike by default."""
-    given = [np.zeros(logits.shape[1])] * len(logits) if rows is None else rows
+def combined(choice: Any, logits: Any, rows: Sequence[Any]) -> Any:
+    """Return the pseudo-labels' logits [B, C] that a combiner makes of logits [m, B, C] and log weights, m of [B]."""
     with ExitStack() as stack:
         scratch = stack.enter_context(folder()) / "outputs"
         combiner = implements.of(choice)(choice, *logits.shape[1:], scratch, stack)
-        for each, row in zip(logits, given, strict=True):
+        for each, row in zip(logits, rows, strict=True):
             combiner.add(0, each, row)
-        return combiner.result(weigh.normalise(given)).logits
+        return combiner.result(weigh.normalise(rows)).logits
+
+
+def given_rows(inputs: Inputs, logits: Any) -> list[Any]:
+    """Return the logarithms of weights [m, B] that are given, as every weighting makes them; all alike without any.
+
+    Raises:
+        RuleError: schema_mismatch, bad_weight, no_positive_weight.
+    """
+    if inputs.get("weights") is None:
+        return weighed(parts.WeighUniform(), logits)
+    weights = array(inputs["weights"])
+    if logits.shape[:2] != weights.shape:
+        raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with weights {weights.shape}")
+    for sample in weights.T:
+        fuse.contributors(sample)
+    with np.errstate(divide="ignore"):
+        return list(np.log(weights))
 
 
 def softened(logits: Any, temperature: float) -> Any:
@@ -319,7 +346,11 @@ def weights_entropy(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def weights_dafkd(inputs: Inputs) -> dict[str, Any]:
-    given = shaped("D", arrays.stacked("D", floats(inputs["D"])), 2)
+    """Of the discriminators' probabilities D or, as rounds have them, of their scores a."""
+    name = "D" if inputs.get("D") is not None else "a"
+    given = shaped(name, arrays.stacked(name, floats(inputs[name])), 2)
+    if name == "a":
+        return {"weights": weigh.normalise(weighed(parts.WeighDafkd(), given[:, :, None], scores=given))}
     return {"weights": weigh.normalise([weigh.log_probability(row, "prob") for row in given])}
 
 
@@ -333,29 +364,22 @@ def weights_fedgo(inputs: Inputs) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------- combinations
 @register
 def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
-    made = combined(parts.CombineLogits(), outputs(inputs))
+    logits = outputs(inputs)
+    made = combined(parts.CombineLogits(), logits, given_rows(inputs, logits))
     return {"target": softened(made, number(inputs, "temperature", 1.0))}
 
 
 @register
 def weighted_pseudo_label(inputs: Inputs) -> dict[str, Any]:
-    """Weights that are given; what a combiner takes are their logarithms."""
-    logits, weights = (array(inputs[name]) for name in ("logits", "weights"))
-    if logits.shape[:1] == (0,):
-        raise RuleError("no_participants", "there is no teacher")
-    if shaped("logits", logits, 3).shape[:2] != weights.shape:
-        raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with weights {weights.shape}")
-    for sample in weights.T:
-        fuse.contributors(sample)
-    with np.errstate(divide="ignore"):
-        rows = list(np.log(weights))
+    """The logits of a teacher of weight 0 may be anything."""
+    logits = teachers(array(inputs["logits"]))
+    rows = given_rows(inputs, logits)
     return {"target": softened(combined(parts.CombineLogits(), logits, rows), number(inputs, "temperature", 1.0))}
 
 
 @register
 def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
-    choice, counts, scores = odds(inputs)
-    logits = shaped("logits", array(inputs["logits"]), 3)
+    (choice, counts, scores), logits = odds(inputs), teachers(array(inputs["logits"]))
     if logits.shape[:2] != scores.shape:
         raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with scores {scores.shape}")
     rows = weighed(choice, logits, counts, scores)
@@ -365,13 +389,15 @@ def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def avg_probs(inputs: Inputs) -> dict[str, Any]:
-    return {"target": weigh.softmax(combined(parts.CombineProbs(), outputs(inputs)))}
+    logits = outputs(inputs)
+    return {"target": weigh.softmax(combined(parts.CombineProbs(), logits, given_rows(inputs, logits)))}
 
 
 @register
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
     logits, sharpened = outputs(inputs), parts.CombineProbs(sharpen=number(inputs, "sharpen_power", 2.0))
-    mean, target = (weigh.softmax(combined(choice, logits)) for choice in (parts.CombineProbs(), sharpened))
+    rows = given_rows(inputs, logits)
+    mean, target = (weigh.softmax(combined(choice, logits, rows)) for choice in (parts.CombineProbs(), sharpened))
     return {"mean": mean, "target": target}
 
 
@@ -385,8 +411,8 @@ def kd_kl(inputs: Inputs) -> dict[str, Any]:
     else:
         given = next(inputs[name] for name in ("teacher_probs", "probs", "target") if inputs.get(name) is not None)
         teacher = combine.log_probabilities(array(given))
-    options = {"scale_t2": inputs["scale_t2"]} if "scale_t2" in inputs else {}
-    loss = objectives.kl(student, torch.from_numpy(teacher), number(inputs, "temperature", 1.0), **options)
+    scaled = inputs.get("scale_t2", inputs.get("kd_scale_t2", parts.ObjectiveKl().scale_t2))
+    loss = objectives.kl(student, torch.from_numpy(teacher), number(inputs, "temperature", 1.0), scaled)
     loss.backward()
     return {"loss": loss, "grad": student.grad}
 
@@ -446,7 +472,7 @@ def scaffold_server(inputs: Inputs) -> dict[str, Any]:
         [counts[index] for index in kept],
         inputs["num_clients_total"],
         number(inputs, "server_lr", 1.0),
-        n_weighted=inputs.get("n") is not None,
+        n_weighted=inputs.get("n_weighted", inputs.get("n") is not None),
     )
     x, c = (arrays.finite(name, array(inputs[name])) for name in ("x", "c"))
     if not x.shape == c.shape == moves.shape[1:] == changes.shape[1:]:
@@ -533,22 +559,26 @@ def swa_average(inputs: Inputs) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- Fed-ET, FedSDD
 @register
 def fedet_representation(inputs: Inputs) -> dict[str, Any]:
+    """Plain, or by n_k where clients are not drawn in proportion to it."""
     heads = arrays.stacked("h", floats(inputs["h"]))
-    return {"h_bar": averaged([{"w": head} for head in heads], [1.0] * len(heads))["w"]}
+    counts = [1.0] * len(heads) if inputs.get("n") is None else floats(inputs["n"])
+    return {"h_bar": averaged([{"w": head} for head in heads], counts)["w"]}
 
 
 @register
 def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
     ids, models = [str(name) for name in inputs["model_ids"]], one_tensor(inputs["models"])
     sent = {str(name): {"w": array(value)} for name, value in inputs["previous"].items()}
-    made = by_model(models, [1.0] * len(models), ids, sent)
+    counts = [1.0] * len(models) if inputs.get("n") is None else floats(inputs["n"])
+    made = by_model(models, counts, ids, sent)
     return {"models": {name: state["w"] for name, state in made.items()}}
 
 
 @register
 def fedet_targets(inputs: Inputs) -> dict[str, Any]:
     logits, choice = outputs(inputs), parts.WeighVariance(space=inputs.get("space", "probs"))
-    alpha = weigh.normalise(weighed(choice, logits))
+    other = inputs.get("weights") is not None  # than eq. 3
+    alpha = weigh.normalise(given_rows(inputs, logits) if other else weighed(choice, logits))
     targets = fedet.targets(logits, alpha)
     server, label, diverse = tensor(inputs["server_logits"]), torch.from_numpy(targets.label), targets.div_target
     objective = parts.ObjectiveFedEt(diversity=number(inputs, "lam", 0.05))
@@ -587,7 +617,7 @@ def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
     """Every model of every round is a teacher."""
     rounds = [arrays.floats("logits of a round", floats(each), 3) for each in inputs["logits"]]
     logits = outputs({"logits": [model.tolist() for of_a_round in rounds for model in of_a_round]})
-    made = combined(parts.CombineLogits(), logits)
+    made = combined(parts.CombineLogits(), logits, given_rows({}, logits))
     return {"target": softened(made, number(inputs, "temperature", 4.0)), "members": len(logits)}
 
 
@@ -595,8 +625,8 @@ def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
 @register
 def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
     given = outputs({"probs": inputs["probs"]} if inputs.get("probs") is not None else inputs)
-    era = parts.CombineEra(temperature=number(inputs, "temperature", 0.1))
-    mean, target = (weigh.softmax(combined(choice, given)) for choice in (parts.CombineProbs(), era))
+    era, rows = parts.CombineEra(temperature=number(inputs, "temperature", 0.1)), given_rows(inputs, given)
+    mean, target = (weigh.softmax(combined(choice, given, rows)) for choice in (parts.CombineProbs(), era))
     return {"mean": mean, "target": target}
 
 

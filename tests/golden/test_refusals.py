@@ -284,3 +284,28 @@ def test_who_has_no_samples_is_not_looked_at() -> None:
     odds = run("fedgo_pseudo_label.one_client", logits=[[nothing], [[1.0, 1.0]]], n=[0, 2], a=[["nan"], [0.0]])
     assert odds["weights"] == [[0.0], [1.0]]
     assert odds["target"] == [pytest.approx([0.5, 0.5])]
+
+
+@pytest.mark.parametrize("rule", ["avg_probs.basic", "feddf_avglogits.basic", "fedbe_target.basic", "ds_fl_era.logits"])
+def test_every_combination_takes_weights(rule: str) -> None:
+    logits = inputs_of(rule)["logits"]
+    weights = [[float(index == 1)] * len(logits[0]) for index in range(len(logits))]
+    got, alone = run(rule, weights=weights), run(rule, logits=logits[1:2])
+    for mine, theirs in zip(got["target"], alone["target"], strict=True):
+        assert mine == pytest.approx(theirs)
+    assert run(rule, weights=[[-1.0] * len(logits[0])] * len(logits)) == {"error": "bad_weight"}
+
+
+def test_options_that_vectors_leave_out() -> None:
+    scores = [[math.log(d / (1 - d)) for d in row] for row in inputs_of("weights_dafkd.basic")["D"]]
+    for mine, theirs in zip(
+        run("weights_dafkd.basic", D="remove", a=scores)["weights"], run("weights_dafkd.basic")["weights"], strict=True
+    ):
+        assert mine == pytest.approx(theirs)
+    assert run("fedet_representation.mean", h=[[1.0], [5.0]], n=[3, 1]) == {"h_bar": [2.0]}
+    previous = {"0": [0.0]}
+    small = run("fedet_small_average.nobody", models=[[1.0], [5.0]], model_ids=[0, 0], previous=previous, n=[3, 1])
+    assert small == {"models": {"0": [2.0]}}
+    uniform = run("scaffold_server.sample_weighted", n_weighted=False)
+    assert uniform == run("scaffold_server.sample_weighted", n="remove")
+    assert run("kd_kl.t4", kd_scale_t2=False)["loss"] == pytest.approx(run("kd_kl.t4")["loss"] / 16)
