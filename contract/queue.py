@@ -1,4 +1,4 @@
-"""Celery names and the one message there is. A message carries nothing: it says 'look at the jobs table'.
+"""Names of queues and jobs, and the one message there is. A message carries nothing: it says 'look at the jobs table'.
 
 A queue is a capability: jobs that run networks wait in `gpu`, the others in `cpu`. Each has a Celery queue of its own.
 """
@@ -6,6 +6,7 @@ A queue is a capability: jobs that run networks wait in `gpu`, the others in `cp
 from typing import Literal
 
 Queue = Literal["cpu", "gpu"]
+JobName = Literal["initialize", "generator", "score", "round"]
 QUEUES: tuple[Queue, ...] = ("cpu", "gpu")
 QUEUE = "potstill"
 TASK_WORK = "potstill.work"

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from contract.queue import JobName
 from contract.wire.common import Digest, Request, Response, Timestamp
 
 RoundState = Literal["collecting", "aggregating", "published", "failed", "skipped"]
@@ -158,7 +159,7 @@ class Job(Response):
     """One piece of work for a worker."""
 
     id: str
-    kind: Literal["initialize", "generator", "score", "round"]
+    kind: JobName
     state: JobState
     queue: str = Field("gpu", description="the workers that may do it: cpu or gpu")
     federation_id: str

@@ -1,23 +1,11 @@
 """What a federation's configuration is resolved from: a recipe by its name, a local plan by its recipe."""
 
-from contract.federation import FederationConfig
 from contract.local import LocalPlan
-from contract.queue import Queue
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import TERMINAL_STATES, FederationCreate, RecipeChoice
 from service.domain.errors import DomainError, invalid_field
-
-
-def queue_of(kind: str, config: FederationConfig) -> Queue:
-    """Return the queue in which a job waits: `gpu` where it runs networks for longer than it takes to build them.
-
-    The federation may say otherwise for those that run networks.
-    """
-    if kind == "initialize" or (kind == "round" and not config.runs_networks):
-        return "cpu"
-    return "gpu" if config.queue == "auto" else config.queue
 
 
 def resolve_recipe(request: RecipeChoice | Recipe, has_validation: bool) -> Recipe:

@@ -17,6 +17,7 @@ from service.operations.access.tokens import ensure_operator_token
 from service.operations.ledger.unit import Store
 from service.operations.progress import jobs
 from service.operations.steer import publishing
+from service.operations.store.outcome import Outcome
 from service.persistence.tables import JobRow, UpdateRow
 
 from .forge import Arrays, Forge
@@ -200,7 +201,7 @@ class World:
         stored = {name: self._stored(arrays) for name, arrays in files.items()}
         kept = None if state is None else {name: self._stored(arrays) for name, arrays in state.items()}
         with self.store.write() as session:
-            outcome = publishing.Outcome(stored, metrics or {}, state=kept)
+            outcome = Outcome(stored, metrics or {}, state=kept)
             publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
 
     def updates(self) -> int:

@@ -26,6 +26,7 @@ from service.operations.progress import jobs
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import overlap, publishing
 from service.operations.store import workers
+from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
 from service.persistence.tables import ModelRow, RoundRow
 from worker.ledger.loading import Claimed, Loader
@@ -122,7 +123,7 @@ class Ledger:
         self._prepare(files)
         with self._store.write() as session:
             self._keep(session, job, files)
-            outcome = publishing.Outcome(
+            outcome = Outcome(
                 files={name: files[path] for name, path in result.models.items()},
                 state=None if result.state is None else {name: files[path] for name, path in state.items()},
                 metrics=plain(result.metrics),
@@ -147,7 +148,7 @@ class Ledger:
         self._prepare(files)
         with self._store.write() as session:
             self._keep(session, job, files)
-            outcome = publishing.Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
+            outcome = Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
             overlap.publish_groups(session, job.id, job.fence, outcome)
         self._adopt(files)
 

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
 from contract.ids import new_id
-from contract.queue import QUEUES
+from contract.jobs import queue_of
+from contract.queue import QUEUES, JobName
 from service.domain.errors import not_found
-from service.domain.federation import queue_of
 from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
@@ -30,7 +30,7 @@ class LostLease(Exception):
     """The job belongs to somebody else by now."""
 
 
-def enqueue(session: Session, kind: str, federation: FederationRow, round_id: str | None = None) -> JobRow:
+def enqueue(session: Session, kind: JobName, federation: FederationRow, round_id: str | None = None) -> JobRow:
     """Add a job in the caller's transaction; workers are woken after its commit."""
     job = JobRow(
         id=new_id("job"),

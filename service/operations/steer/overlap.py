@@ -12,7 +12,7 @@ from contract.wire.federations import TERMINAL_STATES
 from service.operations.ledger import after_commit, locks
 from service.operations.ledger.clock import now
 from service.operations.progress import jobs, lifecycle, reading
-from service.operations.steer import publishing
+from service.operations.steer import fusion
 from service.operations.store import provenance
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import ModelRow, RoundRow
@@ -43,7 +43,7 @@ def publish_groups(session: Session, job_id: str, fence: int, outcome: Outcome) 
         _compare(session, round_, outcome.files)
         return
     outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome, part="groups"))
-    publishing.add_round_models(session, federation, round_, outcome.files, outcome)
+    fusion.add_round_models(session, federation, round_, outcome.files, outcome)
     round_.groups_published_at = now()
     follower = reading.newest_round(session, federation)
     if follower is not None and follower.waits_for == round_.id:  # what it went ahead with was taken back

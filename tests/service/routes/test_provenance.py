@@ -6,6 +6,7 @@ from typing import Any
 from service.infra.blobs import digest_of as digest_of_file
 from service.operations.steer import publishing
 from service.operations.store import provenance
+from service.operations.store.outcome import Outcome
 from service.operations.store.provenance import digest_of
 
 ORIGIN = {
@@ -22,7 +23,7 @@ def publish(world: Any, fed: Any, spec: dict[str, Any], metrics: dict[str, Any])
     path.write_bytes(world.forge.pack(world.forge.arrays(77)))
     digest, size = digest_of_file(path)
     world.blobs.keep(path, digest)
-    outcome = publishing.Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
+    outcome = Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:
         publishing.publish(session, job.id, job.fence, outcome, world.settings.kept)
     return world.round(fed, 1)

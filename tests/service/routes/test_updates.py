@@ -17,7 +17,7 @@ CLOCKS = (
     "fleet.updates",
     "progress.jobs",
     "progress.lifecycle",
-    "steer.publishing",
+    "steer.fusion",
     "upkeep.sweep",
     "view.federations",
 )

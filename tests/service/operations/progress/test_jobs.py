@@ -15,6 +15,7 @@ from service.operations.progress import jobs, reading
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import publishing
 from service.operations.store import workers
+from service.operations.store.outcome import Outcome
 from service.operations.upkeep import sweep
 from service.operations.view import federations, health
 from service.persistence.tables import FederationRow, JobRow, ModelRow
@@ -108,7 +109,7 @@ def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Any, f
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, first.id, first.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), False)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.held(session, first.id, first.fence)
     assert (only(both).state, only(both).worker_id) == ("running", "w2")
@@ -120,7 +121,7 @@ def test_a_result_that_lost_its_lease_changes_nothing(both: Any, fed: str, move:
     claim(both, "w2")
     assert first is not None
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, publishing.Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), False)
     with both.store.read() as session:
         row = session.get_one(FederationRow, fed)
         assert row.state == "preparing"
@@ -142,11 +143,11 @@ def test_a_job_that_is_over_cannot_be_renewed(both: Any, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
-        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("x", 1)}), False)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, job.id, job.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": ("y", 1)}), False)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("y", 1)}), False)
 
 
 def test_an_unknown_job_is_nobodys(both: Any, fed: str) -> None:
@@ -273,7 +274,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
 
     def publish() -> None:
         with both.store.write() as session:
-            publishing.publish(session, job.id, job.fence, publishing.Outcome({"main": (DIGEST, 1)}), False)
+            publishing.publish(session, job.id, job.fence, Outcome({"main": (DIGEST, 1)}), False)
         done.set()
 
     thread = threading.Thread(target=publish)
@@ -302,7 +303,7 @@ def test_a_cancel_comes_before_a_result(both: Any, fed: str) -> None:
     assert job is not None
     _cancel(both)
     with both.store.write() as session:
-        outcome = publishing.Outcome({"main": (DIGEST, 1)})
+        outcome = Outcome({"main": (DIGEST, 1)})
         publishing.publish(session, job.id, job.fence, outcome, False)
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
     with both.store.read() as session:

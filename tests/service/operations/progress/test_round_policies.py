@@ -13,14 +13,14 @@ from service.operations.fleet import clients
 from service.operations.fleet import updates as deliveries
 from service.operations.ledger import clock
 from service.operations.progress import jobs, lifecycle, participants
-from service.operations.steer import publishing
+from service.operations.steer import fusion
 from service.operations.upkeep import sweep
 from service.operations.view import federations
 from service.persistence.tables import JobRow, RoundRow
 
 from ...world import refused
 
-READERS = (clients, jobs, sweep, federations, lifecycle, publishing, deliveries, participants)
+READERS = (clients, jobs, sweep, federations, lifecycle, fusion, deliveries, participants)
 
 
 @pytest.fixture

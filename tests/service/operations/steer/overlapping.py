@@ -4,6 +4,7 @@ from typing import Any
 
 from service.operations.progress import jobs
 from service.operations.steer import overlap, publishing
+from service.operations.store.outcome import Outcome
 from service.operations.upkeep import sweep
 from service.persistence.tables import JobRow
 from tests.service.world import Fed, World
@@ -59,7 +60,7 @@ def hand_over(world: World, job: JobRow, files: dict[str, int]) -> None:
     """Do what the worker does once a round is averaged; files are given by their seed."""
     stored = {name: world._stored(world.forge.arrays(seed)) for name, seed in files.items()}
     with world.store.write() as session:
-        made = publishing.Outcome(stored)
+        made = Outcome(stored)
         overlap.publish_groups(session, job.id, job.fence, made)
 
 

@@ -1,0 +1,43 @@
+"""Kinds of jobs: what workers do. One row says what there is to know of a kind before it is done."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from contract.federation import FederationConfig
+from contract.queue import JobName, Queue
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """A kind of job.
+
+    Attributes:
+        does: what it is for, in words.
+        runs_networks: whether it runs networks for longer than it takes to build them.
+    """
+
+    does: str
+    runs_networks: Callable[[FederationConfig], bool]
+
+
+def _always(config: FederationConfig) -> bool:
+    return True
+
+
+def _never(config: FederationConfig) -> bool:
+    return False
+
+
+JOB_KINDS: Mapping[JobName, JobKind] = {
+    "initialize": JobKind("makes a federation's first models", _never),
+    "generator": JobKind("makes the generator, or averages a round of its training by the clients", _always),
+    "score": JobKind("scores the server's samples with the clients' discriminators", _always),
+    "round": JobKind("fuses a round", lambda config: config.runs_networks),
+}
+
+
+def queue_of(name: JobName, config: FederationConfig) -> Queue:
+    """Return the queue in which a job waits; where it runs networks, the federation may choose."""
+    if not JOB_KINDS[name].runs_networks(config):
+        return "cpu"
+    return "gpu" if config.queue == "auto" else config.queue

@@ -1,0 +1,30 @@
+"""What the first job of a federation makes: the models that devices start from."""
+
+from sqlalchemy.orm import Session
+
+from service.operations.progress import jobs, lifecycle, reading
+from service.operations.steer import new_models
+from service.operations.store.outcome import Outcome
+from service.persistence.tables import FederationRow, JobRow
+
+
+def publish(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
+    """Publish the first models; a recipe that reads discriminators needs its generator next."""
+    config = reading.config_of(federation)
+    for prototype in config.published:
+        new_models.add_prototype_model(
+            session,
+            federation,
+            prototype,
+            outcome.files[prototype.name],
+            "initial",
+            round_index=0,
+            metrics=new_models.figures_of(outcome, prototype.name),
+            provenance_id=outcome.provenance_id,
+        )
+    new_models.keep_state(session, federation, None, outcome)
+    federation.accuracy = outcome.metrics.get("accuracy")
+    if config.recipe.discriminators is None:
+        lifecycle.move(session, federation, "run")
+    else:
+        jobs.enqueue(session, "generator", federation)
