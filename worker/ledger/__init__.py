@@ -173,7 +173,7 @@ class Ledger:
     def _check(self, job: Claimed, files: dict[str, Path]) -> None:
         """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
         bases: dict[str, str] = {}
-        if job.kind == "round":
+        if job.round_id is not None:
             with self._store.read() as session:
                 bases = self._base_digests(session, session.get_one(RoundRow, job.round_id))
         for name, path in files.items():

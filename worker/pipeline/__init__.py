@@ -3,20 +3,23 @@
 torch is imported only by jobs that run a network: a round that only averages never loads it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from worker.checkpoints import Checkpoints
 from worker.pipeline.blame import as_job_failures, with_the_sound
-from worker.specs import (
-    GeneratorSpec,
-    Handover,
-    InitializeSpec,
-    JobResult,
-    JobSpec,
-    Progress,
-    RoundSpec,
-    ScoreSpec,
-)
+from worker.specs import GeneratorSpec, Handover, InitializeSpec, JobResult, JobSpec, Progress, RoundSpec, ScoreSpec
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """What `run` is given beside the job."""
+
+    progress: Callable[[Progress], None]
+    device: str
+    checkpoints: Checkpoints | None
+    hand_over: Callable[[Handover], None] | None
 
 
 def run(
@@ -41,32 +44,42 @@ def run(
     """
     spec.output_dir.mkdir(parents=True, exist_ok=True)
     with as_job_failures():
-        return _dispatch(spec, progress, device, checkpoints, hand_over)
+        return _DOES[spec.kind](spec, _Surroundings(progress, device, checkpoints, hand_over))
 
 
-def _dispatch(
-    spec: JobSpec,
-    progress: Callable[[Progress], None],
-    device: str,
-    checkpoints: Checkpoints | None,
-    hand_over: Callable[[Handover], None] | None,
-) -> JobResult:
-    if isinstance(spec, InitializeSpec):
-        from worker.pipeline.stages import initialize
+def _initialize(spec: InitializeSpec, given: _Surroundings) -> JobResult:
+    from worker.pipeline.stages import initialize
 
-        return initialize(spec, progress, device)
-    if isinstance(spec, GeneratorSpec):
-        from worker.pipeline.stages import train_generator
+    return initialize(spec, given.progress, given.device)
 
-        return train_generator(spec, progress, device, checkpoints)
-    if isinstance(spec, ScoreSpec):
-        from worker.pipeline.stages import score
 
-        return score(spec, progress, device, checkpoints)
+def _train_generator(spec: GeneratorSpec, given: _Surroundings) -> JobResult:
+    from worker.pipeline.stages import train_generator
+
+    return train_generator(spec, given.progress, given.device, given.checkpoints)
+
+
+def _score(spec: ScoreSpec, given: _Surroundings) -> JobResult:
+    from worker.pipeline.stages import score
+
+    return score(spec, given.progress, given.device, given.checkpoints)
+
+
+def _fuse(spec: RoundSpec, given: _Surroundings) -> JobResult:
     from worker.pipeline.rounds import fuse_round
 
     def fuse(wanted: RoundSpec) -> JobResult:
         """Fuse; a checkpoint is of all clients, so it is of no use without one."""
-        return fuse_round(wanted, progress, device, checkpoints if wanted is spec else None, hand_over)
+        checkpoints = given.checkpoints if wanted is spec else None
+        return fuse_round(wanted, given.progress, given.device, checkpoints, given.hand_over)
 
     return with_the_sound(spec, fuse)
+
+
+_DOES: Mapping[str, Callable[[Any, _Surroundings], JobResult]] = {
+    "initialize": _initialize,
+    "generator": _train_generator,
+    "score": _score,
+    "round": _fuse,
+}
+"""Kind of job (`contract.jobs`) -> what does it."""
