@@ -11,7 +11,7 @@ TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest chaos fuzz fuzzapi load bench evidence migrate digests house pages clean test-distributed
+.PHONY: help demo test fmt lint rules types pytest wheels chaos fuzz fuzzapi load bench evidence migrate digests house pages clean test-distributed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,10 @@ types: $(TESTS) ## static types
 pytest: $(TESTS) ## the tests alone (ARGS='tests/house -k cli')
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
+wheels: ## dist/: the whole distribution, and a device's without the server's packages
+	rm -rf build deploy/device/build
+	$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist . ./deploy/device
+
 chaos: $(TESTS) ## kill every part of running installations at random moments, 208 times (ARGS='--seed 1 --kills 40')
 	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e
 	$(BIN)/python -m tools.chaos $(ARGS)
@@ -89,6 +93,6 @@ migrate: $(TESTS) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL)
 	$(BIN)/python -m potstill migrate
 
 clean: ## remove what was made here: .venv, caches, reports (never .potstill/)
-	rm -rf $(VENV) build dist *.egg-info demo-report evidence-report \
+	rm -rf $(VENV) build dist *.egg-info deploy/device/build deploy/device/*.egg-info demo-report evidence-report \
 		.pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""What the service, its workers and the devices agree on."""
+
+__version__ = "0.1.0"

@@ -1,11 +1,12 @@
 """The command line: one Typer application, a file per group of commands."""
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from potstill import __version__
+import contract
 from potstill.commands import (
     audit,
     catalogue,
@@ -26,7 +27,7 @@ from potstill.commands import (
     token,
 )
 from potstill.commands import round as rounds
-from potstill.console import Group
+from potstill.console import CliError, Group
 
 app = typer.Typer(
     name="potstill",
@@ -74,17 +75,36 @@ app.command("simulate")(simulate.simulate)
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"potstill {__version__}")
+        print(f"potstill {contract.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Hold the options before the command."""
+    _alone()
+
+
+def _alone() -> None:
+    """Refuse an environment in which a device's wheel has overwritten, or shadows, the packages that both hold."""
+    try:
+        device = version("potstill-device")
+    except PackageNotFoundError:
+        return
+    here, shared = Path(__file__).parents[1], Path(contract.__file__).parents[1]
+    try:
+        same = version("potstill") == device and here == shared
+    except PackageNotFoundError:  # a checkout that was not installed
+        same = here == shared
+    if not same:
+        raise CliError(
+            f"potstill-device {device} is installed in this environment too; both hold contract and client_sdk, "
+            "and one overwrote the other's. Give devices an environment of their own (docs/devices.md)"
+        )
 
 
 @app.command("up")

@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 
+from contract import __version__
 from contract.architectures import CATALOGUE
 from contract.wire.problems import Problem
 from contract.wire.rounds import Job
@@ -112,7 +113,7 @@ def build_services(settings: config.Settings) -> Services:
     parts = blobs.parts()
     store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
     gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
-    metrics = Metrics(gauges, pages.program_version())
+    metrics = Metrics(gauges, __version__)
     rates = Rates(settings, metrics.rates_alone)
     polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
     streams = Slots("event streams", settings.max_event_streams_per_token, settings.max_event_streams)
@@ -200,7 +201,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(
             title="Potstill",
-            version=pages.program_version(),
+            version=__version__,
             description=_DESCRIPTION,
             tags=_TAGS,
             routes=app.routes,

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from contract import __version__
 from contract.architectures import ENTRY_POINTS
 from contract.seeds import noted_seeds, noting_seeds
 from worker.specs import Handover, JobResult, JobSpec
@@ -83,7 +84,7 @@ def code() -> dict[str, Any]:
             content = path.read_bytes()
             digest.update(f"{package}/{path.relative_to(root).as_posix()} {len(content)}\n".encode())
             digest.update(content)
-    return {"version": _version("potstill"), "commit": _commit(), "digest": f"sha256-{digest.hexdigest()}"}
+    return {"version": __version__, "commit": _commit(), "digest": f"sha256-{digest.hexdigest()}"}
 
 
 def _version(distribution: str) -> str | None:

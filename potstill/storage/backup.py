@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from potstill import __version__
+from contract import __version__
 from potstill.console import CliError
 from potstill.storage import files, snapshot
 from potstill.storage.snapshot import LIST, SECRET, BackupList, Named, blob_name, database_name

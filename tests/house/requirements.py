@@ -5,6 +5,7 @@ import subprocess
 import tomllib
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,11 +21,17 @@ def made(target: str, venv: Path) -> list[str]:
     return re.findall(r"pip install .*'\.\[(.*)\]'", planned.stdout)
 
 
-def closure(extras: set[str]) -> set[str]:
-    """Return the distributions that an installation with these extras brings, this one not counted."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    own: dict[str, list[str]] = project["optional-dependencies"]
-    wanted = [Requirement(text) for text in project["dependencies"]]
+def project(folder: Path = ROOT) -> dict[str, Any]:
+    """Return the table `project` of a folder's pyproject.toml."""
+    found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def closure(extras: set[str], folder: Path = ROOT) -> set[str]:
+    """Return the distributions that come with the one of a folder and its extras, itself not counted."""
+    about = project(folder)
+    own: dict[str, list[str]] = about["optional-dependencies"]
+    wanted = [Requirement(text) for text in about["dependencies"]]
     wanted += [Requirement(text) for extra in extras for text in own[extra]]
     found: set[str] = set()
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -34,7 +41,7 @@ def closure(extras: set[str]) -> set[str]:
         if (name, asked) in seen:
             continue
         seen.add((name, asked))
-        if name == project["name"]:
+        if name == about["name"]:
             wanted += [Requirement(text) for extra in asked for text in own[extra]]
             continue
         found.add(name)

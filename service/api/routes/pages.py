@@ -1,13 +1,13 @@
 """Health, the dashboard, and the OpenAPI page; all assets are our own."""
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import HTMLResponse
 
+from contract import __version__
 from contract.wire.catalogue import Check, Health, Readiness
 from service.api.deps import Services
 from service.operations.view import health
@@ -36,18 +36,10 @@ _DOCS = """<!doctype html>
 """
 
 
-def program_version() -> str:
-    """Return the installed version."""
-    try:
-        return version("potstill")
-    except PackageNotFoundError:
-        return "0+source"
-
-
 @router.get("/healthz")
 async def healthz() -> Health:
     """Liveness: the process answers."""
-    return Health(version=program_version())
+    return Health(version=__version__)
 
 
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "something it depends on is not there"}})
