@@ -23,6 +23,7 @@ from contract.wire.rounds import Job
 from service import config
 from service.api import problems
 from service.api.bodies import Gone
+from service.api.concurrency import LimitConcurrency
 from service.api.middleware import Frame
 from service.api.routes import (
     catalogue,
@@ -43,13 +44,12 @@ from service.api.routes import (
 from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.telemetry import LEFT, Telemetry
-from service.api.turns import InTurn
 from service.infra.blob_store import open_blobs
 from service.infra.changes import Changes
+from service.infra.concurrency import ConcurrencyLimit
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
 from service.infra.rates import Rates, Slots
-from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
 from service.operations.ledger import audit
 from service.operations.ledger.events import Batch, head, read
@@ -117,9 +117,22 @@ def build_services(settings: config.Settings) -> Services:
     rates = Rates(settings, metrics.rates_alone)
     polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
     streams = Slots("event streams", settings.max_event_streams_per_token, settings.max_event_streams)
-    turns, uploads = Turns(settings.requests_at_once), Turns(4 * settings.requests_at_once)
+    each = settings.requests_at_once
     return Services(
-        settings, database, blobs, parts, store, changes, feed, wakeup, metrics, rates, polls, streams, turns, uploads
+        settings,
+        database,
+        blobs,
+        parts,
+        store,
+        changes,
+        feed,
+        wakeup,
+        metrics,
+        rates,
+        polls,
+        streams,
+        ConcurrencyLimit(each),
+        ConcurrencyLimit(4 * each),
     )
 
 
@@ -132,7 +145,7 @@ def write_refusals(services: Services) -> None:
 
 
 async def _repeat(what: str, seconds: float, act: Callable[[], None], ending: asyncio.Event) -> None:
-    """Do something in a thread every so often until the end; a fault is logged, and the next turn comes."""
+    """Do something in a thread every so often until the end; a fault is logged, and it comes again."""
     while not ending.is_set():
         try:
             await asyncio.to_thread(act)
@@ -264,7 +277,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     _log_to_stderr(settings.log_level.upper())
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
-    app.add_middleware(InTurn, services=app.state.services)
+    app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics)
     problems.install(app)

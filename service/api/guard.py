@@ -8,10 +8,10 @@ from service.api.services import Services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.infra import tokens as forge
+from service.infra.concurrency import ConcurrencyLimit
 from service.infra.rates import Budget, network_of
-from service.infra.turns import Turns
 
-RATE, SPENT, TURN = "potstill.rate", "potstill.spent", "potstill.turn"
+RATE, SPENT, SLOT = "potstill.rate", "potstill.spent", "potstill.slot"
 
 
 def check_address(services: Services, address: str, token: str | None) -> None:
@@ -32,25 +32,25 @@ def check_address(services: Services, address: str, token: str | None) -> None:
     )
 
 
-def line_of(services: Services, address: str, authorization: str, *, sends: bool) -> tuple[Turns, str]:
-    """Return what a request takes its turn from, and by what name.
+def limit_of(services: Services, address: str, authorization: str, *, sends: bool) -> tuple[ConcurrencyLimit, str]:
+    """Return which limit of concurrency a request counts in, and by what name.
 
     That is its token's, if it was good from there a short while ago, else its address's: nothing is looked up for it,
-    and made-up tokens get no turns of their own. Uploads, which may take hours, have turns of their own, by token
+    and made-up tokens get no slots of their own. Uploads, which may take hours, have a limit of their own, by token
     always: devices behind one address do not wait for each other's.
     """
     scheme, _, token = authorization.partition(" ")
     known = forge.hash_token(services.settings.key, token) if scheme.lower() == "bearer" and token else ""
     if known and (sends or services.familiar.has(address, known)):
-        return (services.uploads if sends else services.turns), known
-    return services.turns, network_of(address)
+        return (services.upload_concurrency if sends else services.concurrency), known
+    return services.concurrency, network_of(address)
 
 
-def end_turn(scope: Scope) -> None:
+def release_slot(scope: Scope) -> None:
     """Let another request of the caller work: this one only waits from here on, or is over."""
-    give = scope.pop(TURN, None)
-    if give is not None:
-        give()
+    release = scope.pop(SLOT, None)
+    if release is not None:
+        release()
 
 
 def failed(services: Services, address: str, token: str | None, reason: str) -> None:

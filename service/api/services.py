@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
+from service.infra.concurrency import ConcurrencyLimit
 from service.infra.feed import Feed
 from service.infra.metrics import Metrics
 from service.infra.parts import Parts
 from service.infra.rates import Familiar, Rates, Slots
 from service.infra.refusals import Refusals
 from service.infra.seldom import Seldom
-from service.infra.turns import Turns
 from service.infra.wakeup import Wakeup
 from service.operations.ledger.unit import Store
 from service.persistence.engine import Database
@@ -33,8 +33,8 @@ class Services:
     rates: Rates
     polls: Slots
     streams: Slots
-    turns: Turns
-    uploads: Turns
+    concurrency: ConcurrencyLimit
+    upload_concurrency: ConcurrencyLimit
     refusals: Refusals = field(default_factory=Refusals)
     familiar: Familiar = field(default_factory=Familiar)
     seldom: Seldom = field(default_factory=Seldom)

@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.infra.doors import doors
+from service.infra.connections import connection_limits
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -41,7 +41,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Start the clock of the first request, unless there are too many connections."""
         super().connection_made(transport)
         self._address = (transport.get_extra_info("peername") or ("",))[0]
-        if not doors().enter(self._address):
+        if not connection_limits().enter(self._address):
             transport.abort()
             return
         self._clock = self.loop.call_later(HEAD_SECONDS, self._refuse, _TOO_SLOW)
@@ -49,7 +49,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
-        doors().leave(self._address)
+        connection_limits().leave(self._address)
         self._stop_clock()
         if self._watch is not None:
             self._watch.cancel()

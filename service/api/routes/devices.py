@@ -85,7 +85,7 @@ async def _poll(request: Request, services: Parts, caller: Principal, end: float
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment
-        guard.end_turn(request.scope)
+        guard.release_slot(request.scope)
         waiting = services.changes.wait(caller.federation_id or "", version, left)
         if await _first(waiting, _hung_up(request)):
             raise Gone

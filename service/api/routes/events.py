@@ -96,13 +96,13 @@ def _json(body: BaseModel) -> Any:
 async def _next_page(
     services: Parts, caller: Principal, federation_id: str | None, position: int, limit: int
 ) -> EventPage:
-    """Read a page when it is the caller's turn: many streams that are far behind do not take every thread."""
-    while not await services.turns.take(caller.id):
+    """Read a page when the caller has a free slot: many streams that are far behind do not take every thread."""
+    while not await services.concurrency.acquire(caller.id):
         await asyncio.sleep(1)
     try:
         return await run_in_threadpool(_page, services, federation_id, position, limit)
     finally:
-        services.turns.give(caller.id)
+        services.concurrency.release(caller.id)
 
 
 async def _news(

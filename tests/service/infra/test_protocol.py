@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from service.infra import protocol
-from service.infra.doors import Doors
+from service.infra.connections import ConnectionLimits
 
 Connect = Callable[[], socket.socket]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -170,8 +170,8 @@ def _received(link: socket.socket, pause: float = 0.0) -> int:
 
 
 def test_of_one_address_only_so_many_stay_connected(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = Doors(together=10, each=3, free=())
-    monkeypatch.setattr(protocol, "doors", lambda: few)
+    few = ConnectionLimits(together=10, each=3, free=())
+    monkeypatch.setattr(protocol, "connection_limits", lambda: few)
     links = [connect() for _ in range(5)]
     stay, go = links[:3], links[3:]
     assert [link.recv(1) for link in go] == [b""] * 2

@@ -223,7 +223,7 @@ def test_polls_and_streams_take_no_turn_while_they_wait(strict: Any) -> None:
     assert [stream.result(20).status_code for stream in streams] == [200] * 3
 
 
-def test_a_body_that_does_not_come_holds_no_turn(strict: Any) -> None:
+def test_a_body_that_does_not_come_holds_no_slot(strict: Any) -> None:
     """Strangers behind an address could keep its devices waiting."""
     world = strict(requests_at_once=1)
     fed = world.create()
@@ -236,24 +236,27 @@ def test_a_line_that_is_too_long_is_sent_back(shared: Any, monkeypatch: pytest.M
     async def full(caller: str) -> bool:
         return False
 
-    monkeypatch.setattr(shared.services.turns, "take", full)
+    monkeypatch.setattr(shared.services.concurrency, "acquire", full)
     answer = get(shared, shared.operator)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert "wait already" in answer.json()["detail"]
 
 
-def test_turns_are_a_tokens_where_it_is_known_and_else_an_addresss(world: Any) -> None:
+def test_concurrency_is_a_tokens_where_it_is_known_and_else_an_addresss(world: Any) -> None:
     assert get(world, world.operator).status_code == 200
 
     def line(token: str, sends: bool = False) -> Any:
-        return guard.line_of(world.services, "test", f"Bearer {token}", sends=sends)
+        return guard.limit_of(world.services, "test", f"Bearer {token}", sends=sends)
 
     known, unknown = line(world.operator), line("pst_op_made_up")
-    assert known[0] is unknown[0] is world.services.turns
+    assert known[0] is unknown[0] is world.services.concurrency
     assert unknown[1] == "test" != known[1]
-    assert line("pst_dev_slow", sends=True)[0] is world.services.uploads
+    assert line("pst_dev_slow", sends=True)[0] is world.services.upload_concurrency
     assert line("pst_dev_slow", sends=True)[1] != line("pst_dev_other", sends=True)[1]
-    assert guard.line_of(world.services, "2001:db8::1", "", sends=True) == (world.services.turns, "2001:db8::/64")
+    assert guard.limit_of(world.services, "2001:db8::1", "", sends=True) == (
+        world.services.concurrency,
+        "2001:db8::/64",
+    )
 
 
 def test_failures_are_counted_by_network() -> None:

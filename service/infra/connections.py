@@ -13,14 +13,14 @@ from functools import cache
 from service import config
 from service.infra.rates import network_of
 
-log = logging.getLogger("service.doors")
+log = logging.getLogger("service.connections")
 SPARE = 256
 """Open files for the database, the broker and weights."""
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 _LOOPBACK: Networks = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
-class Doors:
+class ConnectionLimits:
     """Open connections of this process; used in the event loop only.
 
     Args:
@@ -72,11 +72,11 @@ def open_files(wanted: int) -> int:
 
 
 @cache
-def doors() -> Doors:
-    """Return the doors of this process, as its settings and the system want them."""
+def connection_limits() -> ConnectionLimits:
+    """Return the limits of this process, as its settings and the system want them."""
     settings = config.load()
     wanted = settings.max_connections + SPARE
     found = max(8, open_files(wanted) - SPARE)
     if found < settings.max_connections:
         log.warning("the system lets this process open %d connections; raise its limit of open files", found)
-    return Doors(found + 64, max(4, min(settings.max_connections, found) // 2), _LOOPBACK + settings.proxies)
+    return ConnectionLimits(found + 64, max(4, min(settings.max_connections, found) // 2), _LOOPBACK + settings.proxies)

@@ -1,11 +1,11 @@
-"""Turns: nobody's crowd of requests keeps others out, nobody waits for ever, nothing is left behind."""
+"""Limit of concurrency: nobody's crowd of requests keeps others out, nobody waits for ever, nothing is left behind."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from service.infra.turns import Turns
+from service.infra.concurrency import ConcurrencyLimit
 
 
 async def _settle() -> None:
@@ -15,23 +15,23 @@ async def _settle() -> None:
 
 def test_those_beyond_their_turns_wait_in_order_and_others_do_not() -> None:
     async def run() -> None:
-        turns, began = Turns(each=2), []
+        limit, began = ConcurrencyLimit(each=2), []
 
         async def work(name: str) -> None:
-            assert await turns.take(name[0])
+            assert await limit.acquire(name[0])
             began.append(name)
 
         tasks = [asyncio.create_task(work(name)) for name in ("a1", "a2", "a3", "a4", "b1")]
         await _settle()
         assert began == ["a1", "a2", "b1"]
         for following in ("a3", "a4"):
-            turns.give("a")
+            limit.release("a")
             await _settle()
             assert began[-1] == following
         for caller in "aab":
-            turns.give(caller)
+            limit.release(caller)
         await asyncio.gather(*tasks)
-        assert turns._lines == {}
+        assert limit._callers == {}
 
     asyncio.run(run())
 
@@ -39,35 +39,35 @@ def test_those_beyond_their_turns_wait_in_order_and_others_do_not() -> None:
 @pytest.mark.parametrize("at_the_same_moment", [False, True])
 def test_one_that_is_cancelled_loses_nobody_a_turn(at_the_same_moment: bool) -> None:
     async def run() -> None:
-        turns = Turns(each=1)
-        assert await turns.take("a")
-        first, second = (asyncio.create_task(turns.take("a")) for _ in range(2))
+        limit = ConcurrencyLimit(each=1)
+        assert await limit.acquire("a")
+        first, second = (asyncio.create_task(limit.acquire("a")) for _ in range(2))
         await _settle()
         if at_the_same_moment:
-            turns.give("a")
+            limit.release("a")
             first.cancel()
         else:
             first.cancel()
             await _settle()
-            turns.give("a")
+            limit.release("a")
         assert await second
         assert first.cancelled() or (await asyncio.gather(first, return_exceptions=True))
-        turns.give("a")
-        assert turns._lines == {}
+        limit.release("a")
+        assert limit._callers == {}
 
     asyncio.run(run())
 
 
 def test_the_line_has_an_end() -> None:
     async def run() -> Any:
-        turns = Turns(each=1, most_waiting=2)
-        assert await turns.take("a")
-        waiting = [asyncio.create_task(turns.take("a")) for _ in range(2)]
+        limit = ConcurrencyLimit(each=1, most_waiting=2)
+        assert await limit.acquire("a")
+        waiting = [asyncio.create_task(limit.acquire("a")) for _ in range(2)]
         await _settle()
-        refused = await turns.take("a")
+        refused = await limit.acquire("a")
         for _ in range(3):
-            turns.give("a")
+            limit.release("a")
             await _settle()
-        return refused, [task.result() for task in waiting], turns._lines
+        return refused, [task.result() for task in waiting], limit._callers
 
     assert asyncio.run(run()) == (False, [True, True], {})

@@ -1,5 +1,5 @@
-"""Requests take turns, so that one caller's crowd does not keep others out. Plain ASGI, within `Frame`: a small body is
-there already, so that nobody holds a turn by sending slowly.
+"""So many requests of one caller work at a time, so that a crowd does not keep others out. Plain ASGI, within `Frame`:
+a small body is there already, so that nobody holds a slot by sending slowly.
 """
 
 from functools import partial
@@ -11,18 +11,18 @@ from service.api import guard
 from service.api.middleware import UPLOADS
 from service.api.problems import UNREAD, problem
 from service.api.services import Services
-from service.infra.turns import MOST_WAITING
+from service.infra.concurrency import MOST_WAITING
 from service.operations.ledger.audit import acting
 
 _SENDING = ("POST", "PUT", "PATCH")
 
 
-class InTurn:
-    """Lets a request work when it is its caller's turn, until its answer begins or it only waits.
+class LimitConcurrency:
+    """Lets a request work when its caller has a free slot, until its answer begins or it only waits.
 
     Args:
         app: what it wraps.
-        services: which know the turns.
+        services: which have the limits.
     """
 
     def __init__(self, app: ASGIApp, services: Services):
@@ -35,20 +35,20 @@ class InTurn:
             return
         sends = scope["method"] in _SENDING and UPLOADS.fullmatch(scope["path"]) is not None
         authorization = Headers(scope=scope).get("authorization", "")
-        turns, caller = guard.line_of(self.services, acting().address, authorization, sends=sends)
-        if not await turns.take(caller):
+        limit, caller = guard.limit_of(self.services, acting().address, authorization, sends=sends)
+        if not await limit.acquire(caller):
             scope[UNREAD] = True
             detail = f"{MOST_WAITING} requests of yours wait already; send fewer at once"
             await problem(scope, "too-many-requests", detail, {"Retry-After": "1"})(scope, receive, send)
             return
-        scope[guard.TURN] = partial(turns.give, caller)
+        scope[guard.SLOT] = partial(limit.release, caller)
 
         async def begun(message: Message) -> None:
             if message["type"] == "http.response.start":
-                guard.end_turn(scope)  # a download or a stream takes as long as its reader likes
+                guard.release_slot(scope)  # a download or a stream takes as long as its reader likes
             await send(message)
 
         try:
             await self.app(scope, receive, begun)
         finally:
-            guard.end_turn(scope)
+            guard.release_slot(scope)
