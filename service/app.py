@@ -110,9 +110,10 @@ def build_services(settings: config.Settings) -> Services:
 
     changes = Changes(read_versions, settings.poll_seconds)
     feed = Feed(read_events, read_running, settings.poll_seconds)
-    parts = blobs.parts()
-    store = Store(database, blobs, wakeup.request, changes.kick, parts, feed.kick)
-    gauges = Gauges(read_state, blobs.free_bytes, lambda: changes.waiting, lambda: feed.viewers, database.connections)
+    parts = blobs.open_parts()
+    store = Store(database, blobs.store, wakeup.request, changes.kick, parts, feed.kick)
+    free_bytes, connections = blobs.scratch.free_bytes, database.connections
+    gauges = Gauges(read_state, free_bytes, lambda: changes.waiting, lambda: feed.viewers, connections)
     metrics = Metrics(gauges, __version__)
     rates = Rates(settings, metrics.rates_alone)
     polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
@@ -191,7 +192,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings, store = services.settings, services.store
     chores = asyncio.gather(
         _repeat("sweep", settings.sweep_seconds, lambda: sweep(store), ending),
-        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, settings), ending),
+        _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, services.blobs, settings), ending),
         _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )
     with _leave_at_once(services):

@@ -32,7 +32,7 @@ def _store(settings: Any) -> Iterator[tuple[Any, Any]]:
         raise CliError(str(error)) from error
     database = Database(settings)
     try:
-        yield database, open_blobs(settings)
+        yield database, open_blobs(settings).store
     finally:
         database.close()
 

@@ -48,7 +48,7 @@ class Installation:
     def has(self, digest: str) -> bool:
         """Whether the blob is there."""
         try:
-            self._blobs.size(digest)
+            self._blobs.store.size(digest)
         except FileNotFoundError:
             return False
         return True
@@ -57,8 +57,8 @@ class Installation:
     def hold(self, digests: set[str]) -> Iterator[dict[str, Path]]:
         """Have those blobs that are there as files for the length of the block."""
         here = {digest for digest in digests if self.has(digest)}
-        with self._blobs.hold(here):
-            yield {digest: self._blobs.path(digest) for digest in here}
+        with self._blobs.cache.hold(here):
+            yield {digest: self._blobs.cache.path(digest) for digest in here}
 
     def find(self, reference: str) -> Publication:
         """Return the publication of a round, a model or a job, by id; or of a round as `federation:index`.

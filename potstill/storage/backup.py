@@ -79,9 +79,9 @@ def _alone(target: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _frozen(settings: Any) -> Iterator[Any]:
     """Yield the blobs; the service, which goes on, removes none of them for the length of the block."""
-    from service.infra.blob_folder import BlobFolder
+    from service.infra.blob_folder import FolderStore
 
-    blobs = BlobFolder(settings.resolved_blob_dir)
+    blobs = FolderStore(settings.resolved_blob_dir)
     with blobs.reading():
         yield blobs
 

@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobStore, Links
 
 MEDIA_TYPE = "application/octet-stream"
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))", re.IGNORECASE)
@@ -70,16 +70,16 @@ def _asked(request: Request, etag: str, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-def serve(blobs: Blobs, digest: str, request: Request, headers: dict[str, str]) -> Response:
+def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers: dict[str, str]) -> Response:
     """Return a blob as an answer, with the range that was asked for.
 
     Args:
         headers: `ETag` among them.
     """
-    path = blobs.file(digest)
+    path = links.file(digest)
     if path is not None:
         return Weights(path, media_type=MEDIA_TYPE, headers=headers)
-    link = blobs.link(digest) if request.method == "GET" else None
+    link = links.link(digest) if request.method == "GET" else None
     if link is not None:
         return RedirectResponse(link, 307, {**headers, "Cache-Control": "no-store"})
     size = blobs.size(digest)

@@ -74,7 +74,7 @@ class Received:
     def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
         """Within the transaction that makes the file count: give it its final name; its resumable upload is spent."""
         if fresh:
-            services.blobs.keep(self.path, self.digest)
+            services.blobs.store.keep(self.path, self.digest)
         if self.held is not None:
             uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
 
@@ -157,7 +157,7 @@ async def receive(
         Gone: the client hung up.
     """
     request, services = source.request, source.services
-    path = services.blobs.temp()
+    path = services.blobs.scratch.temp()
     take = _from_upload if source.upload is not None else _from_body if source.staged is None else _from_staging
     try:
         async with take(source, path, manifest, on_header) as received:
@@ -212,7 +212,7 @@ async def _from_staging(
     """Read what a device put into the bucket; it goes when it has counted or was refused for good."""
     services, name = source.services, source.staged or ""
     _no_body(source.request, "staged")
-    staging = services.blobs.staging()
+    staging = services.blobs.links.staging()
     if staging is None:
         raise not_found("staged file", name)
     try:
@@ -258,7 +258,8 @@ def _fetched(
 def _room(services: Services) -> int:
     """Return the free space that is promised to nobody."""
     with services.store.read() as session:
-        return services.blobs.free_bytes() - reservations.missing(session, services.settings.upload_expiry_seconds)
+        reserved = reservations.missing(session, services.settings.upload_expiry_seconds)
+        return services.blobs.scratch.free_bytes() - reserved
 
 
 @contextlib.asynccontextmanager

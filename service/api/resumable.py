@@ -161,7 +161,7 @@ class _Pen:
 
 def _check_room(services: Services, held: Held) -> None:
     with services.store.read() as session:
-        rest, free = held.length - held.offset, services.blobs.free_bytes()
+        rest, free = held.length - held.offset, services.blobs.scratch.free_bytes()
         reservations.check_room(session, held.id, held.expires_at, rest, services.settings, free)
 
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Fill = Callable[[Path], int]  # writes a blob to a path, checked and on the disk; returns its size
 
 
-class BlobCache:
+class DiskCache:
     """A folder of copies.
 
     Args:

@@ -6,49 +6,33 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from contract.tensors import Header, TensorFile
-from service.infra.blobs import BLOCK, STATES, Report, Staging, hex_of, unreported
-from service.infra.parts import LocalParts, Parts
+from service.infra.blobs import BLOCK, STATES, Blobs, Report, Staging, digest_at, hex_of, unreported
+from service.infra.parts import LocalParts
 from service.infra.scratch import Scratch
 
 
-class BlobFolder:
-    """A local folder of blobs.
+def open_folder(root: Path) -> Blobs:
+    """Return the blobs of a local folder."""
+    store, scratch = FolderStore(root), Scratch(root / "tmp")
+    parts = partial(LocalParts, root / "uploads")  # beside the blobs, so that a whole upload is linked, not copied
+    return Blobs(store, NoCache(store), scratch, FolderStates(scratch.root), FolderLinks(store), parts)
 
-    Args:
-        root: the folder; made if it is not there.
-    """
+
+class FolderStore:
+    """A local folder of blobs, made if it is not there."""
 
     def __init__(self, root: Path):
         self.root = root
-        self._scratch = Scratch(root / "tmp")
-        self.temp, self.work_dir, self.sweep = self._scratch.temp, self._scratch.work_dir, self._scratch.sweep
-
-    @contextlib.contextmanager
-    def states(self, job_id: str, every_seconds: float) -> Iterator[Path]:
-        """Yield a folder that all machines share."""
-        yield self._states(job_id)
-
-    def _states(self, job_id: str) -> Path:
-        return self._scratch.root / f"{STATES}{job_id}"
-
-    def forget_states(self, job_id: str) -> None:
-        """Remove the states of a job that is over."""
-        shutil.rmtree(self._states(job_id), ignore_errors=True)
+        root.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: str) -> Path:
         """Return where the blob of a digest is."""
         name = hex_of(digest)
         return self.root / name[:2] / name
-
-    def digest_at(self, path: Path) -> str | None:
-        """Return the digest of the blob whose `path` this is, or None for any other path."""
-        with contextlib.suppress(ValueError):
-            digest = f"sha256-{path.name}"
-            return digest if self.path(digest) == path else None
-        return None
 
     def prepare(self, temp: Path, digest: str) -> None:
         """Do nothing: a rename is quick."""
@@ -64,9 +48,6 @@ class BlobFolder:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-
-    def adopt(self, temp: Path, digest: str) -> None:
-        """Do nothing: the blob is this machine's copy."""
 
     def delete(self, digest: str) -> None:
         """Remove a blob; one that is not there does no harm."""
@@ -100,15 +81,6 @@ class BlobFolder:
         finally:
             os.close(handle)
 
-    @contextlib.contextmanager
-    def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:
-        """Do nothing: all blobs are at their path as long as something names them."""
-        yield
-
-    def file(self, digest: str) -> Path | None:
-        """Return the blob's file."""
-        return self.path(digest)
-
     def size(self, digest: str) -> int:
         """Return the size in bytes."""
         return self.path(digest).stat().st_size
@@ -126,22 +98,6 @@ class BlobFolder:
         """Return the header of a blob that is a safetensors file."""
         with TensorFile(self.path(digest)) as file:
             return file.header
-
-    def link(self, digest: str) -> str | None:
-        """Return None: a folder has no addresses."""
-        return None
-
-    def staging(self) -> Staging | None:
-        """Return None: devices send through the service."""
-        return None
-
-    def free_bytes(self) -> int:
-        """Return the free space of the disk."""
-        return self._scratch.free_bytes()
-
-    def parts(self) -> Parts:
-        """Return where resumable uploads wait: beside the blobs, so that a whole one is linked, not copied."""
-        return LocalParts(self.root / "uploads")
 
     def check(self) -> str:
         """Return where the folder is."""
@@ -161,9 +117,74 @@ class BlobFolder:
         if batch:
             yield batch
 
-    def copies(self, size: int) -> Iterator[set[str]]:
+    def sweep(self, older_than_seconds: float) -> int:
+        """Do nothing: what is not finished lies in the scratch folder."""
+        return 0
+
+
+class NoCache:
+    """No copies: all blobs are at their path as long as something names them."""
+
+    def __init__(self, store: FolderStore):
+        self.path = store.path
+
+    def digest_at(self, path: Path) -> str | None:
+        """Return the digest of the blob whose `path` this is, or None for any other path."""
+        return digest_at(path, self.path)
+
+    @contextlib.contextmanager
+    def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+    def adopt(self, temp: Path, digest: str) -> None:
+        """Do nothing: the blob is this machine's copy."""
+
+    def batches(self, size: int) -> Iterator[set[str]]:
         """Yield nothing: there are no copies."""
         return iter(())
 
     def forget(self, digests: set[str]) -> None:
         """Do nothing: there are no copies."""
+
+
+class FolderStates:
+    """States of jobs in a folder that all machines share; whatever is left there is swept with the scratch folder."""
+
+    def __init__(self, root: Path):
+        self._root = root
+
+    @contextlib.contextmanager
+    def open(self, job_id: str, every_seconds: float) -> Iterator[Path]:
+        """Yield a job's folder."""
+        yield self._folder(job_id)
+
+    def _folder(self, job_id: str) -> Path:
+        return self._root / f"{STATES}{job_id}"
+
+    def forget(self, job_id: str) -> None:
+        """Remove the states of a job that is over."""
+        shutil.rmtree(self._folder(job_id), ignore_errors=True)
+
+    def sweep(self, older_than_seconds: float, working: set[str]) -> int:
+        """Do nothing."""
+        return 0
+
+
+class FolderLinks:
+    """Blobs are files that the service can send by themselves."""
+
+    def __init__(self, store: FolderStore):
+        self._store = store
+
+    def file(self, digest: str) -> Path | None:
+        """Return the blob's file."""
+        return self._store.path(digest)
+
+    def link(self, digest: str) -> str | None:
+        """Return None: a folder has no addresses."""
+        return None
+
+    def staging(self) -> Staging | None:
+        """Return None: devices send through the service."""
+        return None

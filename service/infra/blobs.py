@@ -1,14 +1,17 @@
-"""Blobs: immutable files named by their digest. What every store of them can do; a folder and a bucket do it."""
+"""Blobs: immutable files named by their digest. What there is to ask of them; a folder and a bucket answer it."""
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from contract.tensors import Header
 from service.infra.parts import Parts
+from service.infra.scratch import Scratch
 
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 BLOCK = 1 << 20
@@ -20,32 +23,13 @@ def unreported(done: int, of: int) -> None:
     """Report to nobody."""
 
 
-class Blobs(Protocol):
-    """A store of blobs.
+class BlobStore(Protocol):
+    """Where blobs are.
 
     A blob is named in two steps. `prepare` does the slow part before the transaction that names it; `keep`, inside that
     transaction and under `locks.hold_blobs`, makes sure that it is there. In between nothing names it, so a removal
     may take it away: then `keep` puts it again.
     """
-
-    def temp(self) -> Path:
-        """Return a fresh local path for a file in the making."""
-        ...
-
-    def work_dir(self, job_id: str, fence: int) -> Path:
-        """Return an empty local folder for the outputs of a job; those of its earlier holders go."""
-        ...
-
-    def states(self, job_id: str, every_seconds: float) -> AbstractContextManager[Path]:
-        """Have what a job's attempts, on any machine, left for the next one in a folder for the length of the block.
-
-        What comes to be there is where other machines find it within about `every_seconds`.
-        """
-        ...
-
-    def forget_states(self, job_id: str) -> None:
-        """Remove the states of a job that is over."""
-        ...
 
     def prepare(self, temp: Path, digest: str) -> None:
         """Bring a file, which must be on the disk already (fsync), to where blobs are; it does not count yet."""
@@ -55,36 +39,12 @@ class Blobs(Protocol):
         """Give a file its final name; quick when `prepare` came before."""
         ...
 
-    def adopt(self, temp: Path, digest: str) -> None:
-        """Use a file that was kept as this machine's copy, so that it need not be fetched."""
-        ...
-
     def delete(self, digest: str) -> None:
         """Remove a blob; one that is not there does no harm."""
         ...
 
     def removing(self) -> AbstractContextManager[bool]:
         """Keep others from reading all blobs during the block; it is told False where somebody is reading them now."""
-        ...
-
-    def path(self, digest: str) -> Path:
-        """Return where this machine's copy of a blob is, or will be while it is held.
-
-        Raises:
-            ValueError: not a digest; no path is ever made from anything else.
-        """
-        ...
-
-    def digest_at(self, path: Path) -> str | None:
-        """Return the digest of the blob whose `path` this is, or None for any other path."""
-        ...
-
-    def hold(self, digests: Iterable[str], report: Report = unreported) -> AbstractContextManager[None]:
-        """Have blobs at their `path`, whole and checked, for the length of the block."""
-        ...
-
-    def file(self, digest: str) -> Path | None:
-        """Return the blob as a local file, where it is one without being fetched."""
         ...
 
     def size(self, digest: str) -> int:
@@ -103,18 +63,6 @@ class Blobs(Protocol):
         """Return the header of a blob that is a safetensors file."""
         ...
 
-    def link(self, digest: str) -> str | None:
-        """Return an address from which anybody may fetch the blob for a while, where the store has such and may."""
-        ...
-
-    def staging(self) -> "Staging | None":
-        """Return where devices may put files by themselves, where the store has such and may."""
-        ...
-
-    def parts(self) -> Parts:
-        """Return where the bytes of resumable uploads wait."""
-        ...
-
     def check(self) -> str:
         """Return what there is to say of the store.
 
@@ -123,15 +71,39 @@ class Blobs(Protocol):
         """
         ...
 
-    def free_bytes(self) -> int:
-        """Return the free space for uploads on this machine."""
-        ...
-
     def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
         """Yield the digests of all blobs of some age, in batches."""
         ...
 
-    def copies(self, size: int) -> Iterator[set[str]]:
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove what was begun and not finished; return how many."""
+        ...
+
+
+class BlobCache(Protocol):
+    """A worker's copies of blobs; the blobs themselves where the store is local."""
+
+    def path(self, digest: str) -> Path:
+        """Return where this machine's copy of a blob is, or will be while it is held.
+
+        Raises:
+            ValueError: not a digest; no path is ever made from anything else.
+        """
+        ...
+
+    def digest_at(self, path: Path) -> str | None:
+        """Return the digest of the blob whose `path` this is, or None for any other path."""
+        ...
+
+    def hold(self, digests: Iterable[str], report: Report = unreported) -> AbstractContextManager[None]:
+        """Have blobs at their `path`, whole and checked, for the length of the block."""
+        ...
+
+    def adopt(self, temp: Path, digest: str) -> None:
+        """Use a file that was kept as this machine's copy, so that it need not be fetched."""
+        ...
+
+    def batches(self, size: int) -> Iterator[set[str]]:
         """Yield the digests of this machine's copies, in batches; nothing where the store is local."""
         ...
 
@@ -139,8 +111,39 @@ class Blobs(Protocol):
         """Remove this machine's copies of blobs, unless they are held."""
         ...
 
+
+class JobStates(Protocol):
+    """What attempts of a job leave for the next one."""
+
+    def open(self, job_id: str, every_seconds: float) -> AbstractContextManager[Path]:
+        """Have what a job's attempts, on any machine, left for the next one in a folder for the length of the block.
+
+        What comes to be there is where other machines find it within about `every_seconds`.
+        """
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Remove the states of a job that is over."""
+        ...
+
     def sweep(self, older_than_seconds: float, working: set[str]) -> int:
-        """Remove abandoned files in the making and the folders of jobs that nobody works on; return how many."""
+        """Remove states of jobs that are over and that were left behind; return how many."""
+        ...
+
+
+class Links(Protocol):
+    """How blobs come and go without passing through the service."""
+
+    def file(self, digest: str) -> Path | None:
+        """Return the blob as a local file, where it is one without being fetched."""
+        ...
+
+    def link(self, digest: str) -> str | None:
+        """Return an address from which anybody may fetch the blob for a while, where the store has such and may."""
+        ...
+
+    def staging(self) -> "Staging | None":
+        """Return where devices may put files by themselves, where the store has such and may."""
         ...
 
 
@@ -176,6 +179,27 @@ class Staging(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Blobs:
+    """All that there is to an installation's blobs; whoever needs one of these asks for that alone.
+
+    Attributes:
+        open_parts: opens the place where the bytes of resumable uploads wait.
+    """
+
+    store: BlobStore
+    cache: BlobCache
+    scratch: Scratch
+    states: JobStates
+    links: Links
+    open_parts: Callable[[], Parts]
+
+    def sweep(self, older_than_seconds: float, working: set[str]) -> int:
+        """Remove abandoned files in the making and the folders of jobs that nobody works on; return how many."""
+        removed = self.scratch.sweep(older_than_seconds, working) + self.states.sweep(older_than_seconds, working)
+        return removed + self.store.sweep(older_than_seconds)
+
+
 def hex_of(digest: str) -> str:
     """Return the hexadecimal part of a digest.
 
@@ -185,6 +209,14 @@ def hex_of(digest: str) -> str:
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"not a digest: {digest!r}")
     return digest[7:]
+
+
+def digest_at(path: Path, path_of: Callable[[str], Path]) -> str | None:
+    """Return the digest of the blob that has a path, or None for any other path; `path_of` tells where a blob is."""
+    with contextlib.suppress(ValueError):
+        digest = f"sha256-{path.name}"
+        return digest if path_of(digest) == path else None
+    return None
 
 
 def digest_of(path: Path) -> tuple[str, int]:

@@ -5,7 +5,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from service.domain.errors import DomainError
@@ -90,9 +90,9 @@ class BucketStates:
             for item in list(self._bucket.listing(f"checkpoints/{job_id}/")):
                 self._bucket.call("delete_object", self._bucket.inner(item["Key"]))
 
-    def sweep(self, older: datetime, working: set[str]) -> int:
+    def sweep(self, older_than_seconds: float, working: set[str]) -> int:
         """Remove states of jobs that are over and that were left behind; return how many."""
-        removed = 0
+        removed, older = 0, datetime.now(UTC) - timedelta(seconds=older_than_seconds)
         for item in list(self._bucket.listing("checkpoints/")):
             key = self._bucket.inner(item["Key"])
             if item["LastModified"] <= older and f"{STATES}{key.split('/')[1]}" not in working:

@@ -138,7 +138,7 @@ def test_a_broker_that_breaks_again_and_again(redis: Redis, tmp_path: Path) -> N
 def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, when: str) -> None:
     """The worker looks before the row is there; or the API died between its commit and the message."""
     sender, database = Sender(deployment.settings), Database(deployment.settings)
-    store = Store(database, open_blobs(deployment.settings))  # which wakes nobody
+    store = Store(database, open_blobs(deployment.settings).store)  # which wakes nobody
 
     def late(session: Any) -> None:
         if when == "before the commit":

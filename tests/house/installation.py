@@ -7,7 +7,7 @@ import numpy as np
 from contract.ids import new_id
 from contract.tensors import write_file
 from service.config import Settings
-from service.infra.blob_folder import BlobFolder
+from service.infra.blob_folder import open_folder
 from service.infra.blobs import digest_of
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
@@ -25,16 +25,16 @@ class House:
         self.settings = Settings(home=home, database_url=None, blob_dir=None)
         migrate.upgrade(self.settings)
         self.database = Database(self.settings)
-        self.blobs = BlobFolder(self.settings.resolved_blob_dir)
-        self.store = Store(self.database, self.blobs)
+        self.blobs = open_folder(self.settings.resolved_blob_dir)
+        self.store = Store(self.database, self.blobs.store)
 
     def model(self, seed: int, size: int = 100) -> str:
         """Add a model; return its digest."""
-        path = self.blobs.temp()
+        path = self.blobs.scratch.temp()
         write_file(path, {"w": np.full(size, seed, np.float32)})
         digest, length = digest_of(path)
         with self.store.write() as session:
-            self.blobs.keep(path, digest)
+            self.blobs.store.keep(path, digest)
             session.add(
                 ModelRow(
                     id=new_id("model"), role="imported", digest=digest, size=length, options={}, parents=[],
@@ -50,4 +50,4 @@ class House:
             after_commit.release_blobs(session, {digest})
 
     def path(self, digest: str) -> Path:
-        return self.blobs.path(digest)
+        return self.blobs.cache.path(digest)

@@ -20,6 +20,7 @@ from potstill.cli import app
 from potstill.console import CliError
 from potstill.storage.backup import to_folder
 from service.config import Settings
+from service.infra.blob_folder import FolderStore
 from service.infra.blobs import digest_of
 from service.operations.ledger.clock import now
 from service.persistence import migrate
@@ -128,12 +129,12 @@ def test_the_next_backup_into_a_folder_adds_what_is_new_and_drops_what_is_gone(
 
 def test_nothing_is_removed_while_a_backup_is_made_and_it_goes_afterwards(house: House) -> None:
     kept, gone = house.model(1), house.model(2)
-    with house.blobs.reading():
+    with FolderStore(house.settings.resolved_blob_dir).reading():
         house.drop(gone)
         assert house.path(gone).exists()
     from service.operations.ledger.garbage import collect
 
-    assert collect(house.database, house.blobs, 0) == 1
+    assert collect(house.database, house.blobs.store, 0) == 1
     assert not house.path(gone).exists()
     assert house.path(kept).exists()
 
@@ -287,11 +288,11 @@ def test_a_folder_that_holds_something_else_is_left_alone(house: House, tmp_path
 
 
 def test_data_sets_are_in_it(house: House, potstill: Callable[..., str], tmp_path: Path) -> None:
-    path = house.blobs.temp()
+    path = house.blobs.scratch.temp()
     write_file(path, {"inputs": np.zeros((3, 2), np.float32)})
     digest, size = digest_of(path)
     with house.store.write() as session:
-        house.blobs.keep(path, digest)
+        house.blobs.store.keep(path, digest)
         session.add(
             DatasetRow(
                 id="dst_1", name="d", digest=digest, size=size, num_samples=3, shape=[2], dtype="float32",

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from service.config import Settings
-from service.infra.blob_folder import BlobFolder
+from service.infra.blob_folder import open_folder
 from service.operations.ledger.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
@@ -149,6 +149,6 @@ def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterat
     else:
         settings = make_settings(database_url=request.getfixturevalue("postgres"), max_attempts=3)
     database = Database(settings)
-    blobs = BlobFolder(settings.resolved_blob_dir)
-    yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs), blobs=blobs)
+    blobs = open_folder(settings.resolved_blob_dir)
+    yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs.store), blobs=blobs)
     database.close()

@@ -184,10 +184,10 @@ class World:
             return job
 
     def _stored(self, arrays: Arrays) -> tuple[str, int]:
-        path = self.blobs.temp()
+        path = self.blobs.scratch.temp()
         write_file(path, arrays)
         digest, size = digest_of(path)
-        self.blobs.keep(path, digest)
+        self.blobs.store.keep(path, digest)
         return digest, size
 
     def finish(

@@ -288,7 +288,7 @@ class World:
         settings = self.deployment.settings
         blobs, database = open_blobs(settings), Database(settings)
         blobs.sweep(0.0, set())
-        collect(database, blobs, 0.0)
+        collect(database, blobs.store, 0.0)
         root = settings.resolved_blob_dir
         left = {f"sha256-{path.name}" for path in root.rglob("*") if path.is_file()}
         with database.read() as session:

@@ -48,8 +48,8 @@ class Ledger:
         self._sender = Sender(settings)
         self._blobs = open_blobs(settings)
         self._database = Database(settings)
-        self._store = Store(self._database, self._blobs, self._wake)
-        self._loader = Loader(self._blobs)
+        self._store = Store(self._database, self._blobs.store, self._wake)
+        self._loader = Loader(self._blobs.cache)
 
     def _wake(self, queues: set[str]) -> None:
         for queue in sorted(queues):
@@ -61,7 +61,7 @@ class Ledger:
         with self._store.read() as session:
             if not jobs.any_due(session, self.settings.queue_list):
                 return None
-        if self._blobs.free_bytes() < self.settings.min_free_bytes:
+        if self._blobs.scratch.free_bytes() < self.settings.min_free_bytes:
             log.warning("jobs wait: the disk has less than POTSTILL_MIN_FREE_BYTES left; make room")
             return None
         with self._store.write() as session:
@@ -134,7 +134,7 @@ class Ledger:
             )
             publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
         self._adopt(files)
-        self._blobs.forget_states(job.id)
+        self._blobs.states.forget(job.id)
 
     def publish_groups(self, job: Claimed, made: Handover) -> None:
         """Make visible what a round's job hands over before it ends; the job goes on.
@@ -154,21 +154,21 @@ class Ledger:
 
     def _prepare(self, files: Files) -> None:
         for path, (digest, _) in files.items():
-            if path != self._blobs.path(digest):
-                self._blobs.prepare(path, digest)
+            if path != self._blobs.cache.path(digest):
+                self._blobs.store.prepare(path, digest)
 
     def _adopt(self, files: Files) -> None:
         for path, (digest, _) in files.items():
-            if path != self._blobs.path(digest):
-                self._blobs.adopt(path, digest)  # the next round starts from it
+            if path != self._blobs.cache.path(digest):
+                self._blobs.cache.adopt(path, digest)  # the next round starts from it
 
     def _keep(self, session: Session, job: Claimed, files: Files) -> None:
         """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
         locks.hold_blobs(session)
         jobs.held(session, job.id, job.fence)
         for path, (digest, _) in files.items():
-            if path.exists() and path != self._blobs.path(digest):  # two names may have one content
-                self._blobs.keep(path, digest)
+            if path.exists() and path != self._blobs.cache.path(digest):  # two names may have one content
+                self._blobs.store.keep(path, digest)
 
     def _check(self, job: Claimed, files: dict[str, Path]) -> None:
         """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
@@ -180,7 +180,7 @@ class Ledger:
             try:
                 header = check_file(path)
                 if name in bases:
-                    with TensorFile(self._blobs.path(bases[name])) as base:
+                    with TensorFile(self._blobs.cache.path(bases[name])) as base:
                         compare(header, base.header)
             except TensorError as error:
                 code = "non_finite" if error.code == "values" else "schema_mismatch"
@@ -201,7 +201,7 @@ class Ledger:
                 publishing.give_up(session, row, code, f"{detail} (after {row.attempt} attempts)")
             over = row.state != "queued"
         if over:
-            self._blobs.forget_states(job.id)
+            self._blobs.states.forget(job.id)
 
     def give_back(self, job: Claimed) -> None:
         """Put a job back untouched, because this worker stops; the attempt does not count."""
@@ -216,12 +216,12 @@ class Ledger:
         """End a job because an operator wants it to end."""
         with self._store.write() as session:
             publishing.cancelled(session, jobs.held(session, job.id, job.fence))
-        self._blobs.forget_states(job.id)
+        self._blobs.states.forget(job.id)
 
     # ------------------------------------------------------------------------------------------- loading a job
     def load(self, job: Claimed) -> JobSpec:
         """Return everything the job needs, with an empty folder for what it makes."""
-        folder = self._blobs.work_dir(job.id, job.fence)
+        folder = self._blobs.scratch.work_dir(job.id, job.fence)
         with self._store.read() as session:
             return self._loader.load(session, job, folder)
 
@@ -231,17 +231,18 @@ class Ledger:
 
         Copies of what the service removes in the meantime, uploads above all, go at its end.
         """
-        wanted = {digest for path in _paths(spec.model_dump()) if (digest := self._blobs.digest_at(path)) is not None}
-        with self._blobs.hold(wanted, lambda done, of: report(Progress(phase="fetch", step=done, of=of))):
+        cache = self._blobs.cache
+        wanted = {digest for path in _paths(spec.model_dump()) if (digest := cache.digest_at(path)) is not None}
+        with cache.hold(wanted, lambda done, of: report(Progress(phase="fetch", step=done, of=of))):
             yield
-        forget_copies(self._database, self._blobs)
+        forget_copies(self._database, self._blobs.cache)
 
     def tidy(self) -> None:
         """Remove what jobs left on this machine; the API does so where it has the same folder."""
         with self._store.read() as session:
             working = jobs.folders(session)
         self._blobs.sweep(_ABANDONED_SECONDS, working)
-        forget_copies(self._database, self._blobs)
+        forget_copies(self._database, self._blobs.cache)
 
     def postpone(self, job: Claimed, detail: str) -> None:
         """Put a job back for a while because the blob store is away, which is no fault of the job's."""
@@ -259,7 +260,7 @@ class Ledger:
         if most == 0:
             yield None
             return
-        with self._blobs.states(job.id, seconds) as folder:
+        with self._blobs.states.open(job.id, seconds) as folder:
             yield Keeping(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=most)
 
     def drop_outputs(self, spec: JobSpec) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from contract.wire.federations import Prototype
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobCache
 from service.operations.progress import reading
 from service.persistence.tables import (
     ClientRow,
@@ -50,8 +50,8 @@ class Claimed:
 class Loader:
     """Reads from the database what a job needs, and where its files are."""
 
-    def __init__(self, blobs: Blobs):
-        self._blobs = blobs
+    def __init__(self, cache: BlobCache):
+        self._cache = cache
 
     def load(self, session: Session, job: Claimed, folder: Path) -> JobSpec:
         """Return everything the job needs; what it makes goes into `folder`."""
@@ -72,11 +72,11 @@ class Loader:
                 row = session.get(DatasetRow, id_)
                 if row is None:
                     raise JobFailure("bad_option", f"the {role} data set was deleted; create the federation again")
-                paths[role] = self._blobs.path(row.digest)
+                paths[role] = self._cache.path(row.digest)
         return Datasets(**paths)
 
     def _weights(self, session: Session, model_id: str | None) -> Path | None:
-        return None if model_id is None else self._blobs.path(session.get_one(ModelRow, model_id).digest)
+        return None if model_id is None else self._cache.path(session.get_one(ModelRow, model_id).digest)
 
     def _prototype(self, session: Session, prototype: Prototype, model_id: str | None) -> PrototypeSpec:
         network = NetworkRef(
@@ -127,7 +127,7 @@ class Loader:
             UpdateSpec(
                 client=client.name,
                 prototype=reading.GAN,
-                weights=self._blobs.path(row.digest),
+                weights=self._cache.path(row.digest),
                 num_samples=row.num_samples,
             )
             for client, row in reading.gan_updates(session, federation, federation.gan_round)
@@ -138,7 +138,7 @@ class Loader:
         assert stage is not None
         generator = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GENERATOR])
         unscored = {
-            client.name: self._blobs.path(row.digest) for client, row in reading.unscored(session, federation.id)
+            client.name: self._cache.path(row.digest) for client, row in reading.unscored(session, federation.id)
         }
         return ScoreSpec(
             task=config.task,
@@ -179,7 +179,7 @@ class Loader:
             datasets=self._server_sets(session, federation, config),
             scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
             state={
-                name: self._blobs.path(session.get_one(ModelRow, id_).digest)
+                name: self._cache.path(session.get_one(ModelRow, id_).digest)
                 for name, id_ in reading.kept_state(session, federation.id).items()
             },
             output_dir=folder,
@@ -200,7 +200,7 @@ class Loader:
             UpdateSpec(
                 client=client.name,
                 prototype=participant.prototype,
-                weights=self._blobs.path(update.digest),
+                weights=self._cache.path(update.digest),
                 num_samples=update.num_samples,
                 label_counts=client.label_counts,
                 control_reset=update.control_reset,
@@ -215,4 +215,4 @@ class Loader:
             .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
             .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
         )
-        return {name: self._blobs.path(digest) for name, digest in rows if digest is not None}
+        return {name: self._cache.path(digest) for name, digest in rows if digest is not None}

@@ -23,7 +23,7 @@ _ONE = documented("unauthorized", "forbidden", "not-found")
 def _register(services: Parts, name: str, upload: Received) -> Dataset:
     with TensorFile(upload.path) as file:
         classes = datasets.num_classes(file)
-    services.blobs.prepare(upload.path, upload.digest)
+    services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row = datasets.register(
             session, name, upload.digest, upload.size, upload.header, classes, services.settings.max_datasets

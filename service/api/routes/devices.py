@@ -109,14 +109,14 @@ async def _first(waiting: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any
 
 
 def _header(services: Parts, digest: str) -> Header:
-    return services.blobs.header(digest)
+    return services.blobs.store.header(digest)
 
 
 def _accept_update(
     services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
 ) -> tuple[UpdateReceipt, bool]:
     updates.check_values(ticket, upload.path)
-    services.blobs.prepare(upload.path, upload.digest)
+    services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = updates.accept(session, ticket, metadata, upload.digest, upload.size)
         receipt = updates.receipt(session, row)
@@ -200,7 +200,7 @@ def _read_gan(services: Parts, metadata: dict[str, str], ticket: generators.Tick
 def _accept_gan(
     services: Parts, ticket: generators.Ticket, sent: generators.Sent, upload: Received
 ) -> tuple[GanReceipt, bool]:
-    services.blobs.prepare(upload.path, upload.digest)
+    services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = generators.accept(session, ticket, sent, upload.digest, upload.size)
         receipt = generators.receipt(row)
@@ -245,7 +245,7 @@ def _admit_discriminator(services: Parts, federation_id: str, caller: Device) ->
 
 
 def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
-    services.blobs.prepare(upload.path, upload.digest)
+    services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         row, fresh = discriminators.accept(session, caller.federation_id or "", caller.id, upload.digest, upload.size)
         receipt = discriminators.receipt(row)

@@ -49,10 +49,10 @@ def list_models(
 def _import(services: Parts, caller: Principal, key: str | None, architecture: str | None, upload: Received) -> Model:
     def make() -> dict[str, Any]:
         row = models.import_file(session, upload.digest, upload.size, architecture, services.settings.max_models)
-        services.blobs.keep(upload.path, upload.digest)
+        services.blobs.store.keep(upload.path, upload.digest)
         return {"id": row.id}
 
-    services.blobs.prepare(upload.path, upload.digest)
+    services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"model {architecture} {upload.digest}", make)
         model = models.describe(session, models.get(session, answer["id"]))
@@ -109,7 +109,7 @@ def promote_model(
     wish = body or Promotion()
 
     def make() -> dict[str, Any]:
-        return {"id": rollback.promote(session, model_id, wish, services.blobs.header).id}
+        return {"id": rollback.promote(session, model_id, wish, services.blobs.store.header).id}
 
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"promote {model_id} {wish.model_dump_json()}", make)
@@ -151,4 +151,4 @@ def get_weights(model_id: ModelId, request: Request, services: Services, caller:
     }
     if etag_matches(request.headers, etag):
         return Response(status_code=304, headers=headers)
-    return serve(services.blobs, digest, request, headers)
+    return serve(services.blobs.store, services.blobs.links, digest, request, headers)

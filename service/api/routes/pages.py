@@ -49,10 +49,9 @@ def readyz(
     worker: Annotated[bool, Query(description="also ask for a live worker")] = True,
 ) -> Readiness:
     """Readiness by dependency: database, worker, queue, disk."""
-    checks = {
-        name: Check(ok=ok, detail=detail)
-        for name, (ok, detail) in health.checks(services.database, services.blobs, services.settings, worker).items()
-    }
+    blobs = services.blobs
+    found = health.checks(services.database, blobs.store, blobs.scratch, services.settings, worker)
+    checks = {name: Check(ok=ok, detail=detail) for name, (ok, detail) in found.items()}
     ready = all(check.ok for check in checks.values())
     if not ready:
         response.status_code = 503

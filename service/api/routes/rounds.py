@@ -45,7 +45,7 @@ def export_round(round_id: RoundId, services: Services, caller: Operator) -> Res
     """
     with services.store.read() as session:
         bundle = bundles.of_round(session, round_id)
-    sizes = bundles.sizes(services.blobs, bundle)
+    sizes = bundles.sizes(services.blobs.store, bundle)
     with services.store.write() as session:
         bundles.record(session, round_id, bundle)
     document = bundle.document.encode()
@@ -54,7 +54,7 @@ def export_round(round_id: RoundId, services: Services, caller: Operator) -> Res
         "Content-Disposition": f'attachment; filename="{round_id}.tar"',
         "Cache-Control": "no-store",
     }
-    return StreamingResponse(pieces(document, sizes, services.blobs.read), 200, headers, _TAR)
+    return StreamingResponse(pieces(document, sizes, services.blobs.store.read), 200, headers, _TAR)
 
 
 @router.post(

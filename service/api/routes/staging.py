@@ -26,7 +26,7 @@ def stage_file(body: StagingRequest, services: Services, caller: Device) -> Stag
 
     404 where the installation has no bucket or keeps it to itself: send the file as the body of the delivery.
     """
-    staging, limit = services.blobs.staging(), services.settings.max_upload_bytes
+    staging, limit = services.blobs.links.staging(), services.settings.max_upload_bytes
     if staging is None:
         raise DomainError("not-found", "there are no direct uploads here: send the file as the body of the delivery")
     if body.size > limit:

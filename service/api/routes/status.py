@@ -14,7 +14,9 @@ router = APIRouter(prefix="/v1", tags=["health"])
 @router.get("/status", responses=documented("unauthorized", "forbidden"))
 def show_status(services: Services, caller: Viewer) -> Status:
     """Show whether all is well, dependency by dependency, and what role the token in use has."""
-    found = health.checks(services.database, services.blobs, services.settings, worker=True)
+    found = health.checks(
+        services.database, services.blobs.store, services.blobs.scratch, services.settings, worker=True
+    )
     with services.store.read() as session:
         heard, waited = figures.ages(session)
     return Status(
@@ -24,5 +26,5 @@ def show_status(services: Services, caller: Viewer) -> Status:
         checks={name: Check(ok=ok, detail=detail) for name, (ok, detail) in found.items()},
         heartbeat_age_seconds=heard,
         oldest_queued_seconds=waited,
-        free_bytes=services.blobs.free_bytes(),
+        free_bytes=services.blobs.scratch.free_bytes(),
     )

@@ -72,7 +72,7 @@ def describe_uploads(services: Services) -> Response:
 
 def _create(services: Parts, owner: str, key: str | None, length: int, notes: str) -> tuple[str, str]:
     """Return the id and the expiry of an upload; the same key and length get the same one again."""
-    free = services.blobs.free_bytes()
+    free = services.blobs.scratch.free_bytes()
     with services.store.write() as session:
 
         def make() -> dict[str, Any]:

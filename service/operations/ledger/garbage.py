@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobCache, BlobStore
 from service.operations.ledger import after_commit, locks
 from service.operations.ledger.clock import now
 from service.persistence.engine import Database
@@ -53,24 +53,24 @@ def let_go(session: Session, rows: Iterable[Removable]) -> int:
     return count
 
 
-def remove_unnamed(session: Session, blobs: Blobs, digests: set[str]) -> None:
+def remove_unnamed(session: Session, blobs: BlobStore, digests: set[str]) -> None:
     """Remove those of the blobs that nothing names; none while a backup is read, then a later collection does it."""
     with blobs.removing() as may:
         for digest in digests - named(session, digests) if may else ():
             blobs.delete(digest)
 
 
-def forget_copies(database: Database, blobs: Blobs) -> None:
+def forget_copies(database: Database, cache: BlobCache) -> None:
     """Remove this machine's copies of blobs that nothing names any more: what the service deleted stays nowhere."""
-    for batch in blobs.copies(_AT_ONCE):
+    for batch in cache.batches(_AT_ONCE):
         with database.read() as session:
             unnamed = batch - named(session, batch)
-        blobs.forget(unnamed)
+        cache.forget(unnamed)
 
 
 def collect(
     database: Database,
-    blobs: Blobs,
+    blobs: BlobStore,
     older_than_seconds: float,
     *,
     dry_run: bool = False,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobStore
 from service.infra.parts import Parts
 from service.operations.ledger import after_commit, audit, events, locks, row_events
 from service.operations.ledger.garbage import remove_unnamed
@@ -29,7 +29,7 @@ class Store:
     def __init__(
         self,
         database: Database,
-        blobs: Blobs,
+        blobs: BlobStore,
         wake: Callable[[set[str]], None] = lambda queues: None,
         changed: Callable[[], None] = lambda: None,
         parts: Parts | None = None,

@@ -11,6 +11,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from service.config import Settings
+from service.infra.blobs import Blobs
 from service.operations.ledger import after_commit, audit, events, idempotency
 from service.operations.ledger.clock import now
 from service.operations.ledger.garbage import collect
@@ -86,7 +87,7 @@ def _give_up(session: Session, job_id: str) -> None:
     )
 
 
-def tidy(store: Store, settings: Settings) -> None:
+def tidy(store: Store, blobs: Blobs, settings: Settings) -> None:
     """Drop what only served for a while, what retention does not keep, and files that no row names."""
     with store.read() as session:
         everyone = retention.everyone(session)
@@ -99,7 +100,7 @@ def tidy(store: Store, settings: Settings) -> None:
         audit.forget(session, settings.audit_days)
     with store.read() as session:
         working = jobs.folders(session)
-    removed = store.blobs.sweep(_ABANDONED_SECONDS, working)
+    removed = blobs.sweep(_ABANDONED_SECONDS, working)
     removed += collect(store.database, store.blobs, _UNNAMED_SECONDS)
     removed += _drop_unknown(store)
     if removed:

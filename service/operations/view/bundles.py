@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.bundles import inputs_and_outputs
 from service.domain.errors import DomainError
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobStore
 from service.operations.ledger import audit
 from service.operations.store import provenance
 from service.operations.view import rounds
@@ -32,7 +32,7 @@ def of_round(session: Session, round_id: str) -> Bundle:
     return Bundle(row.federation_id, row.document, row.digest)
 
 
-def sizes(blobs: Blobs, bundle: Bundle) -> dict[str, int]:
+def sizes(blobs: BlobStore, bundle: Bundle) -> dict[str, int]:
     """Return digest -> bytes of the bundle's blobs. What was made may be gone; the replay makes it again.
 
     Raises:

@@ -5,7 +5,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.config import Settings
 from service.domain.errors import DomainError
-from service.infra.blobs import Blobs
+from service.infra.blobs import BlobStore
+from service.infra.scratch import Scratch
 from service.operations.store.workers import unserved
 from service.operations.view import liveness
 from service.persistence.engine import Database
@@ -13,7 +14,7 @@ from service.persistence.engine import Database
 Checks = dict[str, tuple[bool, str]]
 
 
-def checks(database: Database, blobs: Blobs, settings: Settings, worker: bool) -> Checks:
+def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Settings, worker: bool) -> Checks:
     """Return name -> (is it well, what there is to say)."""
     found: Checks = {}
     try:
@@ -36,6 +37,6 @@ def checks(database: Database, blobs: Blobs, settings: Settings, worker: bool) -
         found["blobs"] = (True, blobs.check())
     except DomainError as error:
         found["blobs"] = (False, error.detail)
-    free = blobs.free_bytes()
+    free = scratch.free_bytes()
     found["disk"] = (free >= settings.min_free_bytes, f"{free} bytes free")
     return found

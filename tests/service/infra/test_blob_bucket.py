@@ -16,8 +16,9 @@ import pytest
 
 from service.config import Settings
 from service.domain.errors import DomainError
-from service.infra.blob_bucket import BlobBucket, WrongBytes
-from service.infra.blobs import digest_of
+from service.infra.blob_bucket import WrongBytes, open_bucket
+from service.infra.blobs import Blobs, digest_of
+from service.infra.bucket import Bucket
 from tests.bucket_server import BucketServer, client, environment
 
 ROOT = Path(__file__).parents[3]
@@ -39,55 +40,55 @@ def values(server: BucketServer, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def bucket(values: dict[str, Any]) -> BlobBucket:
-    return BlobBucket(Settings(**values), PART)
+def bucket(values: dict[str, Any]) -> Blobs:
+    return open_bucket(Settings(**values), PART)
 
 
-def stored(bucket: BlobBucket, content: bytes) -> str:
-    path = bucket.temp()
+def stored(bucket: Blobs, content: bytes) -> str:
+    path = bucket.scratch.temp()
     path.write_bytes(content)
     digest, _ = digest_of(path)
-    bucket.prepare(path, digest)
+    bucket.store.prepare(path, digest)
     path.unlink()
     return digest
 
 
 def test_a_large_file_goes_in_parts_and_is_there_only_when_whole(
-    bucket: BlobBucket, server: BucketServer, values: dict[str, Any]
+    bucket: Blobs, server: BucketServer, values: dict[str, Any]
 ) -> None:
     content = os.urandom(2 * PART + 7)
     digest = stored(bucket, content)
-    assert b"".join(bucket.read(digest)) == content
-    path = bucket.temp()
+    assert b"".join(bucket.store.read(digest)) == content
+    path = bucket.scratch.temp()
     path.write_bytes(content[:-1])
     other, _ = digest_of(path)
     with open(path, "ab") as file:
         file.write(b"!")  # it changes between its check and its way to the bucket
     with pytest.raises(WrongBytes):
-        bucket.prepare(path, other)
+        bucket.store.prepare(path, other)
     with pytest.raises(FileNotFoundError):
-        bucket.size(other)
+        bucket.store.size(other)
     assert server.keys(values) == [f"blobs/{digest[7:]}"]
-    assert not list(bucket._bucket.unfinished())
+    assert not list(Bucket(Settings(**values)).unfinished())
 
 
 @pytest.mark.parametrize("size", [100, PART + 1])
-def test_bytes_that_change_on_the_way_are_refused(bucket: BlobBucket, server: BucketServer, size: int) -> None:
+def test_bytes_that_change_on_the_way_are_refused(bucket: Blobs, server: BucketServer, size: int) -> None:
     server.door.spoil = True
     with pytest.raises(DomainError, match="store"):
         stored(bucket, os.urandom(size))
-    assert list(bucket.batches(-60, 10)) == []
+    assert list(bucket.store.batches(-60, 10)) == []
 
 
 def test_a_killed_put_leaves_nothing_to_see_and_is_swept(
-    bucket: BlobBucket, server: BucketServer, values: dict[str, Any], tmp_path: Path
+    bucket: Blobs, server: BucketServer, values: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(os.urandom(3 * PART))
     digest, _ = digest_of(tmp_path / "file")
     program = (
         "import sys; from pathlib import Path; from service.config import load;"
-        "from service.infra.blob_bucket import BlobBucket;"
-        f"BlobBucket(load(), {PART}).prepare(Path(sys.argv[1]), sys.argv[2])"
+        "from service.infra.blob_bucket import open_bucket;"
+        f"open_bucket(load(), {PART}).store.prepare(Path(sys.argv[1]), sys.argv[2])"
     )
     server.door.hanging = 0.2
     process = subprocess.Popen(
@@ -101,62 +102,62 @@ def test_a_killed_put_leaves_nothing_to_see_and_is_swept(
     process.wait()
     server.door.hanging = 0
     with pytest.raises(FileNotFoundError):
-        bucket.size(digest)
+        bucket.store.size(digest)
     bucket.sweep(-60, set())
-    assert not list(bucket._bucket.unfinished())
+    assert not list(Bucket(Settings(**values)).unfinished())
     assert server.keys(values) == []
 
 
-def test_a_store_that_stumbles_is_asked_again(bucket: BlobBucket, server: BucketServer) -> None:
+def test_a_store_that_stumbles_is_asked_again(bucket: Blobs, server: BucketServer) -> None:
     server.door.failing["PUT"] = 1
     digest = stored(bucket, b"weights")
     server.door.failing["GET"] = 1
-    assert b"".join(bucket.read(digest)) == b"weights"
+    assert b"".join(bucket.store.read(digest)) == b"weights"
 
 
-def test_a_download_that_breaks_off_goes_on(bucket: BlobBucket, server: BucketServer) -> None:
+def test_a_download_that_breaks_off_goes_on(bucket: Blobs, server: BucketServer) -> None:
     content = os.urandom(300_000)
     digest = stored(bucket, content)
     server.door.cut = 1
-    assert b"".join(bucket.read(digest)) == content
+    assert b"".join(bucket.store.read(digest)) == content
     assert sum(line.startswith("GET") for line in server.door.seen) == 2
 
 
-def test_a_store_that_is_down_is_unavailable(bucket: BlobBucket, server: BucketServer) -> None:
+def test_a_store_that_is_down_is_unavailable(bucket: Blobs, server: BucketServer) -> None:
     digest = stored(bucket, b"weights")
-    server.door.down = True
-    for act in (bucket.size, bucket.delete, lambda d: list(bucket.read(d)), lambda d: bucket.check()):
+    server.door.down, store = True, bucket.store
+    for act in (store.size, store.delete, lambda d: list(store.read(d)), lambda d: store.check()):
         with pytest.raises(DomainError) as refused:
             act(digest)
         assert refused.value.kind == "unavailable"
 
 
 def test_a_store_that_nobody_answers_for_is_unavailable(values: dict[str, Any]) -> None:
-    gone = BlobBucket(Settings(**{**values, "s3_endpoint": "http://127.0.0.1:9"}))
+    gone = open_bucket(Settings(**{**values, "s3_endpoint": "http://127.0.0.1:9"}))
     with pytest.raises(DomainError) as refused:
-        gone.check()
+        gone.store.check()
     assert refused.value.kind == "unavailable"
 
 
 # ------------------------------------------------------------------------------------------------------- copies
-def test_a_copy_is_fetched_once(bucket: BlobBucket, server: BucketServer) -> None:
+def test_a_copy_is_fetched_once(bucket: Blobs, server: BucketServer) -> None:
     digest = stored(bucket, b"weights")
     server.door.seen.clear()
     for _ in range(3):
-        with bucket.hold([digest, digest]):
-            assert bucket.path(digest).read_bytes() == b"weights"
+        with bucket.cache.hold([digest, digest]):
+            assert bucket.cache.path(digest).read_bytes() == b"weights"
     assert sum(line.startswith("GET") for line in server.door.seen) == 1
 
 
 def _hold(values: dict[str, Any], digest: str, begin: Any) -> None:
-    bucket = BlobBucket(Settings(**values))
+    bucket = open_bucket(Settings(**values))
     begin.wait()
-    with bucket.hold([digest]):
-        assert digest_of(bucket.path(digest))[0] == digest
+    with bucket.cache.hold([digest]):
+        assert digest_of(bucket.cache.path(digest))[0] == digest
 
 
 @pytest.mark.skipif("POTSTILL_TEST_DISTRIBUTED" not in os.environ, reason="make test-distributed")
-def test_two_processes_fetch_one_copy_once(bucket: BlobBucket, server: BucketServer, values: dict[str, Any]) -> None:
+def test_two_processes_fetch_one_copy_once(bucket: Blobs, server: BucketServer, values: dict[str, Any]) -> None:
     digest = stored(bucket, os.urandom(1 << 20))
     context = multiprocessing.get_context("spawn")
     begin = context.Barrier(3)
@@ -172,61 +173,61 @@ def test_two_processes_fetch_one_copy_once(bucket: BlobBucket, server: BucketSer
 
 
 def test_the_copies_used_longest_ago_make_room_but_not_those_in_use(values: dict[str, Any]) -> None:
-    bucket = BlobBucket(Settings(**{**values, "cache_bytes": 250}))
+    bucket = open_bucket(Settings(**{**values, "cache_bytes": 250}))
     one, two, three = (stored(bucket, bytes([number]) * 100) for number in range(3))
-    with bucket.hold([one]):
-        os.utime(bucket.path(one), (0, 0))  # the oldest, but in use
-        with bucket.hold([two]):
+    with bucket.cache.hold([one]):
+        os.utime(bucket.cache.path(one), (0, 0))  # the oldest, but in use
+        with bucket.cache.hold([two]):
             pass
-        with bucket.hold([three]):
-            assert [bucket.path(digest).exists() for digest in (one, two, three)] == [True, False, True]
-            bucket.forget({one, three})
-            assert bucket.path(one).exists() and bucket.path(three).exists()
-    bucket.forget({one, three})
-    assert list(bucket.copies(10)) == []
+        with bucket.cache.hold([three]):
+            assert [bucket.cache.path(digest).exists() for digest in (one, two, three)] == [True, False, True]
+            bucket.cache.forget({one, three})
+            assert bucket.cache.path(one).exists() and bucket.cache.path(three).exists()
+    bucket.cache.forget({one, three})
+    assert list(bucket.cache.batches(10)) == []
 
 
-def test_wrong_bytes_never_become_a_copy(bucket: BlobBucket, values: dict[str, Any]) -> None:
+def test_wrong_bytes_never_become_a_copy(bucket: Blobs, values: dict[str, Any]) -> None:
     digest = stored(bucket, b"weights")
     name, prefix = values["blob_url"].removeprefix("s3://").split("/")
     client(values["s3_endpoint"]).put_object(Bucket=name, Key=f"{prefix}/blobs/{digest[7:]}", Body=b"WEIGHTS")
-    with pytest.raises(WrongBytes), bucket.hold([digest]):
+    with pytest.raises(WrongBytes), bucket.cache.hold([digest]):
         pass
-    assert not bucket.path(digest).exists()
-    assert list((bucket.path(digest).parents[1] / "tmp").iterdir()) == []
+    assert not bucket.cache.path(digest).exists()
+    assert list((bucket.cache.path(digest).parents[1] / "tmp").iterdir()) == []
 
 
-def test_a_result_becomes_a_copy(bucket: BlobBucket, server: BucketServer) -> None:
-    path = bucket.temp()
+def test_a_result_becomes_a_copy(bucket: Blobs, server: BucketServer) -> None:
+    path = bucket.scratch.temp()
     path.write_bytes(b"result")
     digest, _ = digest_of(path)
-    bucket.prepare(path, digest)
-    bucket.keep(path, digest)
-    bucket.adopt(path, digest)
-    bucket.adopt(path, digest)  # two names, one content
+    bucket.store.prepare(path, digest)
+    bucket.store.keep(path, digest)
+    bucket.cache.adopt(path, digest)
+    bucket.cache.adopt(path, digest)  # two names, one content
     server.door.seen.clear()
-    with bucket.hold([digest]):
-        assert bucket.path(digest).read_bytes() == b"result"
+    with bucket.cache.hold([digest]):
+        assert bucket.cache.path(digest).read_bytes() == b"result"
     assert server.door.seen == []
 
 
 def test_files_in_the_making_have_a_limit(values: dict[str, Any]) -> None:
-    bucket = BlobBucket(Settings(**{**values, "scratch_bytes": 1 << 20}))
-    bucket.temp().write_bytes(bytes(1 << 19))
-    assert bucket.free_bytes() <= (1 << 19)
+    bucket = open_bucket(Settings(**{**values, "scratch_bytes": 1 << 20}))
+    bucket.scratch.temp().write_bytes(bytes(1 << 19))
+    assert bucket.scratch.free_bytes() <= (1 << 19)
 
 
 # ------------------------------------------------------------------------------------------------ presigned addresses
-def test_a_link_gives_the_bytes_to_whoever_has_it(bucket: BlobBucket) -> None:
+def test_a_link_gives_the_bytes_to_whoever_has_it(bucket: Blobs) -> None:
     digest = stored(bucket, b"weights")
-    link = bucket.link(digest)
+    link = bucket.links.link(digest)
     assert link is not None and "X-Amz-Signature" in link and "testing-secret" not in link
     assert httpx.get(link).content == b"weights"
     assert httpx.get(link, headers={"Range": "bytes=2-3"}).content == b"ig"
 
 
-def test_a_device_puts_a_file_by_itself(bucket: BlobBucket, server: BucketServer, values: dict[str, Any]) -> None:
-    staging = bucket.staging()
+def test_a_device_puts_a_file_by_itself(bucket: Blobs, server: BucketServer, values: dict[str, Any]) -> None:
+    staging = bucket.links.staging()
     assert staging is not None
     digest = "sha256-" + hashlib.sha256(b"update").hexdigest()
     name, url, headers, seconds = staging.open("cli_1", digest, 6)
@@ -243,8 +244,8 @@ def test_a_device_puts_a_file_by_itself(bucket: BlobBucket, server: BucketServer
     assert server.keys(values) == []
 
 
-def test_a_device_may_leave_few_files_lying(bucket: BlobBucket) -> None:
-    staging = bucket.staging()
+def test_a_device_may_leave_few_files_lying(bucket: Blobs) -> None:
+    staging = bucket.links.staging()
     assert staging is not None
     digest = "sha256-" + hashlib.sha256(b"update").hexdigest()
     for _ in range(4):

@@ -36,24 +36,24 @@ def blobs(store: Maker) -> Blobs:
 
 
 def stored(blobs: Blobs, content: bytes) -> str:
-    path = blobs.temp()
+    path = blobs.scratch.temp()
     path.write_bytes(content)
     digest, size = digest_of(path)
     assert size == len(content)
-    blobs.prepare(path, digest)
-    blobs.keep(path, digest)
+    blobs.store.prepare(path, digest)
+    blobs.store.keep(path, digest)
     path.unlink(missing_ok=True)
     return digest
 
 
 def bytes_of(blobs: Blobs, digest: str) -> bytes:
-    with blobs.hold([digest]):
-        return blobs.path(digest).read_bytes()
+    with blobs.cache.hold([digest]):
+        return blobs.cache.path(digest).read_bytes()
 
 
 def is_there(blobs: Blobs, digest: str) -> bool:
     try:
-        return blobs.size(digest) >= 0
+        return blobs.store.size(digest) >= 0
     except FileNotFoundError:
         return False
 
@@ -64,36 +64,36 @@ def test_a_file_is_kept_under_its_digest_and_removed(store: Maker) -> None:
     assert digest == "sha256-" + hashlib.sha256(b"weights").hexdigest()
     assert bytes_of(store(), digest) == b"weights"
     assert stored(blobs, b"weights") == digest  # again does no harm
-    blobs.delete(digest)
-    blobs.delete(digest)
+    blobs.store.delete(digest)
+    blobs.store.delete(digest)
     assert not is_there(store(), digest)
 
 
 def test_what_was_only_prepared_is_kept_later_though_it_was_removed_in_between(blobs: Blobs) -> None:
-    path = blobs.temp()
+    path = blobs.scratch.temp()
     path.write_bytes(b"in the making")
     digest, _ = digest_of(path)
-    blobs.prepare(path, digest)
-    blobs.delete(digest)
-    blobs.keep(path, digest)
+    blobs.store.prepare(path, digest)
+    blobs.store.delete(digest)
+    blobs.store.keep(path, digest)
     assert bytes_of(blobs, digest) == b"in the making"
 
 
 def test_parts_of_a_blob_can_be_read(blobs: Blobs) -> None:
     content = bytes(range(256)) * 9000  # more than two blocks
     digest = stored(blobs, content)
-    assert blobs.size(digest) == len(content)
-    assert b"".join(blobs.read(digest)) == content
-    assert b"".join(blobs.read(digest, 1_500_000)) == content[1_500_000:]
-    assert b"".join(blobs.read(digest, 3, 10)) == content[3:10]
-    assert b"".join(blobs.read(digest, 5, 5)) == b""
+    assert blobs.store.size(digest) == len(content)
+    assert b"".join(blobs.store.read(digest)) == content
+    assert b"".join(blobs.store.read(digest, 1_500_000)) == content[1_500_000:]
+    assert b"".join(blobs.store.read(digest, 3, 10)) == content[3:10]
+    assert b"".join(blobs.store.read(digest, 5, 5)) == b""
 
 
 def test_the_header_of_a_file_is_read(blobs: Blobs, tmp_path: Path) -> None:
     write_file(tmp_path / "file", {"a": np.zeros((3, 4), np.float32)}, {"who": "me"})
     digest = stored(blobs, (tmp_path / "file").read_bytes())
     for _ in range(2):
-        header = blobs.header(digest)
+        header = blobs.store.header(digest)
         assert (header.metadata, header.tensors["a"].shape) == ({"who": "me"}, (3, 4))
 
 
@@ -104,8 +104,9 @@ NO_DIGESTS = [
 
 
 def test_no_path_is_made_from_anything_else(blobs: Blobs) -> None:
+    store = blobs.store
     for name in NO_DIGESTS:
-        for act in (blobs.path, blobs.delete, blobs.size, lambda digest: list(blobs.read(digest))):
+        for act in (blobs.cache.path, store.delete, store.size, lambda digest: list(store.read(digest))):
             with pytest.raises(ValueError, match="not a digest"):
                 act(name)
 
@@ -113,31 +114,31 @@ def test_no_path_is_made_from_anything_else(blobs: Blobs) -> None:
 def test_a_blob_that_is_not_there_is_missing(blobs: Blobs) -> None:
     digest = "sha256-" + "ab" * 32
     with pytest.raises(FileNotFoundError):
-        blobs.size(digest)
+        blobs.store.size(digest)
     with pytest.raises(FileNotFoundError):
-        list(blobs.read(digest))
+        list(blobs.store.read(digest))
 
 
 def test_a_path_says_which_blob_it_is(blobs: Blobs, tmp_path: Path) -> None:
     digest = stored(blobs, b"one")
-    assert blobs.digest_at(blobs.path(digest)) == digest
-    for other in (tmp_path, blobs.temp(), tmp_path / digest[7:], blobs.path(digest).parent):
-        assert blobs.digest_at(other) is None
+    assert blobs.cache.digest_at(blobs.cache.path(digest)) == digest
+    for other in (tmp_path, blobs.scratch.temp(), tmp_path / digest[7:], blobs.cache.path(digest).parent):
+        assert blobs.cache.digest_at(other) is None
 
 
 def test_temporary_names_are_new(blobs: Blobs) -> None:
-    assert len({blobs.temp() for _ in range(100)}) == 100
+    assert len({blobs.scratch.temp() for _ in range(100)}) == 100
 
 
 def test_a_jobs_folder_is_empty(blobs: Blobs) -> None:
-    folder = blobs.work_dir("job_1", 1)
+    folder = blobs.scratch.work_dir("job_1", 1)
     (folder / "left over").write_text("by a crash")
-    assert blobs.work_dir("job_1", 1) == folder
+    assert blobs.scratch.work_dir("job_1", 1) == folder
     assert list(folder.iterdir()) == []
 
 
 def test_only_old_leftovers_are_swept(blobs: Blobs) -> None:
-    old, new, folder = blobs.temp(), blobs.temp(), blobs.work_dir("job_1", 1)
+    old, new, folder = blobs.scratch.temp(), blobs.scratch.temp(), blobs.scratch.work_dir("job_1", 1)
     old.write_text("")
     new.write_text("")
     digest = stored(blobs, b"kept")
@@ -149,12 +150,12 @@ def test_only_old_leftovers_are_swept(blobs: Blobs) -> None:
 
 def test_blobs_of_some_age_are_listed_in_batches(blobs: Blobs) -> None:
     digests = {stored(blobs, bytes([number])) for number in range(5)}
-    batches = list(blobs.batches(-60, 2))
+    batches = list(blobs.store.batches(-60, 2))
     assert [len(batch) for batch in batches] == [2, 2, 1]
     assert set().union(*batches) == digests
-    assert list(blobs.batches(3600, 2)) == []
+    assert list(blobs.store.batches(3600, 2)) == []
 
 
 def test_free_space_is_known_and_the_store_says_what_it_is(blobs: Blobs) -> None:
-    assert blobs.free_bytes() > 0
-    assert blobs.check()
+    assert blobs.scratch.free_bytes() > 0
+    assert blobs.store.check()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.config import Settings
-from service.infra.blob_bucket import BlobBucket
+from service.infra.blob_bucket import open_bucket
 from service.infra.parts import Parts, PartsLost
 from tests.bucket_server import BucketServer
 
@@ -19,7 +19,7 @@ def values(bucket_server: BucketServer, tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def parts(values: dict[str, Any]) -> Parts:
-    return BlobBucket(Settings(**values)).parts()
+    return open_bucket(Settings(**values)).open_parts()
 
 
 def append(parts: Parts, upload: str, offset: int, known: list[str], *pieces: bytes) -> list[str]:
@@ -36,7 +36,7 @@ def append(parts: Parts, upload: str, offset: int, known: list[str], *pieces: by
 def test_another_replica_goes_on_where_the_last_flush_was(parts: Parts, values: dict[str, Any], tmp_path: Path) -> None:
     upload = "upl_" + "0" * 23
     known = append(parts, upload, 0, [], b"one", b"two", b"!lost")
-    other = BlobBucket(Settings(**{**values, "home": tmp_path / "other"})).parts()
+    other = open_bucket(Settings(**{**values, "home": tmp_path / "other"})).open_parts()
     known = append(other, upload, 6, known, b"three")
     append(parts, upload, 6, known[:2], b"of a writer that lost its lease")
     other.assemble(upload, known, 11, tmp_path / "whole")

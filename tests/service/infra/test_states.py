@@ -37,13 +37,13 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def seen(blobs: Blobs, job: str) -> dict[str, bytes]:
-    with blobs.states(job, 60.0) as folder:
+    with blobs.states.open(job, 60.0) as folder:
         return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.is_dir() else {}
 
 
 def test_another_machine_goes_on_where_this_one_was_killed(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
-    with pytest.raises(KeyboardInterrupt), here.states("job_1", 0.05) as folder:
+    with pytest.raises(KeyboardInterrupt), here.states.open("job_1", 0.05) as folder:
         folder.mkdir(exist_ok=True)
         (folder / "a-1").write_bytes(b"first")
         (folder / ".part-1").write_bytes(b"half")
@@ -54,14 +54,14 @@ def test_another_machine_goes_on_where_this_one_was_killed(machine: Machine) -> 
         raise KeyboardInterrupt
     assert seen(there, "job_1") == {"a-2": b"second"}
     assert seen(there, "job_2") == {}
-    there.forget_states("job_1")
+    there.states.forget("job_1")
     assert seen(here, "job_1") == {}
 
 
 def test_states_of_jobs_that_are_over_are_swept(machine: Machine) -> None:
     here = machine("here")
     for job in ("job_live", "job_over"):
-        with pytest.raises(KeyboardInterrupt), here.states(job, 60.0) as folder:
+        with pytest.raises(KeyboardInterrupt), here.states.open(job, 60.0) as folder:
             folder.mkdir(exist_ok=True)
             (folder / "a").write_bytes(b"x")
             os.utime(folder, (1, 1))
@@ -74,13 +74,13 @@ def test_states_of_jobs_that_are_over_are_swept(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", ["bucket"], indirect=True)
 def test_a_store_that_is_away_stops_no_job(machine: Machine, bucket_server: BucketServer) -> None:
     here = machine("here")
-    with here.states("job_1", 0.05) as folder:
+    with here.states.open("job_1", 0.05) as folder:
         bucket_server.door.down = True
         (folder / "a").write_bytes(b"x")
         time.sleep(0.2)
         bucket_server.door.down = False
         until(lambda: seen(machine("there"), "job_1") == {"a": b"x"})
-    here.forget_states("job_1")
+    here.states.forget("job_1")
 
 
 @pytest.mark.parametrize("machine", ["bucket"], indirect=True)
@@ -89,7 +89,7 @@ def test_a_job_waits_for_its_states_rather_than_begin_anew(
 ) -> None:
     here = machine("here")
     bucket_server.door.down = True
-    with pytest.raises(DomainError) as refused, here.states("job_1", 60.0):
+    with pytest.raises(DomainError) as refused, here.states.open("job_1", 60.0):
         pass
     assert refused.value.kind == "unavailable"
     assert not list(tmp_path.rglob(f"{STATES}*"))

@@ -356,7 +356,7 @@ def test_a_digest_that_cannot_be_read(kit: Kit, refuse: Any, digest: str) -> Non
 
 
 def test_a_full_disk(kit: Kit, refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(kit.world.blobs), "free_bytes", lambda self: 100)
+    monkeypatch.setattr(type(kit.world.blobs.scratch), "free_bytes", lambda self: 100)
     assert "disk is full" in refuse(kit.good(), "storage-full")["detail"]
 
 

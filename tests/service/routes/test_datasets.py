@@ -70,7 +70,7 @@ def test_a_data_set_in_use_stays_until_its_federation_is_over(world: Any) -> Non
     assert world.show(fed)["name"] in response.json()["detail"]
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 204
-    assert not world.blobs.path(data["digest"]).exists()
+    assert not world.blobs.cache.path(data["digest"]).exists()
     assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 404
 
 
@@ -78,6 +78,6 @@ def test_bytes_that_another_name_has_stay_when_one_is_removed(world: Any) -> Non
     one, two = world.dataset(), world.dataset()
     assert one["digest"] == two["digest"]
     world.op("DELETE", f"/v1/datasets/{one['id']}")
-    assert world.blobs.path(two["digest"]).exists()
+    assert world.blobs.cache.path(two["digest"]).exists()
     world.op("DELETE", f"/v1/datasets/{two['id']}")
-    assert not world.blobs.path(two["digest"]).exists()
+    assert not world.blobs.cache.path(two["digest"]).exists()

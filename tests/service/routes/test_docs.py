@@ -171,7 +171,7 @@ def test_health_and_readiness(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert world.site.request("GET", "/readyz").status_code == 200
     [worker] = world.ok("GET", "/v1/workers")
     assert (worker["id"], worker["alive"], worker["job_id"]) == ("wrk_1", True, None)
-    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: -1)
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: -1)
     full = world.site.request("GET", "/readyz")
     assert (full.status_code, full.json()["checks"]["disk"]["ok"]) == (503, False)
 

@@ -43,7 +43,7 @@ def test_a_change_by_another_process_ends_the_wait(world: Any, waiting: threadin
     fed = world.running(["a", "b"])
     world.push(fed, "a")
     future = poll(world, fed, waiting)
-    other = Store(Database(world.settings), world.blobs)  # knows nothing of the app: a worker's store
+    other = Store(Database(world.settings), world.blobs.store)  # knows nothing of the app: a worker's store
     with other.write() as session:
         row = reading.locked(session, fed.id)
         row.state = "finished"

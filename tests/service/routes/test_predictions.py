@@ -35,7 +35,7 @@ def test_the_public_set_reaches_devices_of_the_federation_and_no_others(world: A
     extras = world.assignment(fed.devices["a"])["extras"]
     assert set(extras) == {"public"}
     got = world.site.request("GET", extras["public"]["url"], token=fed.devices["a"].token)
-    assert got.status_code == 200 and got.content == world.blobs.path(extras["public"]["digest"]).read_bytes()
+    assert got.status_code == 200 and got.content == world.blobs.cache.path(extras["public"]["digest"]).read_bytes()
     stranger = world.enrol(world.create(), "c")
     assert world.site.request("GET", extras["public"]["url"], token=stranger.token).status_code == 403
 

@@ -19,10 +19,10 @@ ORIGIN = {
 def publish(world: Any, fed: Any, spec: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     """Publish round 1 as a worker would that was told `spec`; return the round."""
     job = world.claim()
-    path = world.blobs.temp()
+    path = world.blobs.scratch.temp()
     path.write_bytes(world.forge.pack(world.forge.arrays(77)))
     digest, size = digest_of_file(path)
-    world.blobs.keep(path, digest)
+    world.blobs.store.keep(path, digest)
     outcome = Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:
         publishing.publish(session, job.id, job.fence, outcome, world.settings.kept)

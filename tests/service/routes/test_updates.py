@@ -48,7 +48,7 @@ def test_an_update_is_stored_and_counts(world: Any) -> None:
     receipt = response.json()
     assert receipt["digest"] == f"sha256-{hashlib.sha256(body).hexdigest()}"
     assert (receipt["size"], receipt["num_samples"], receipt["round"]) == (len(body), 7, 1)
-    assert world.blobs.path(receipt["digest"]).read_bytes() == body
+    assert world.blobs.cache.path(receipt["digest"]).read_bytes() == body
     round_ = world.round(fed)
     assert (round_["asked"], round_["answered"], round_["state"]) == (2, 1, "collecting")
     first = round_["participants"][0]

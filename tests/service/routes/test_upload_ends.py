@@ -66,10 +66,10 @@ def test_what_expired_is_swept(world: Any, sender: Sender, monkeypatch: pytest.M
 def test_bytes_that_no_row_names_are_tidied_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stray = world.services.parts.root / ("upl_" + "0" * 23)
     stray.write_bytes(b"abc")
-    tidy(world.store, world.settings)
+    tidy(world.store, world.blobs, world.settings)
     assert stray.exists(), "it may be that its row is about to come"
     monkeypatch.setattr("service.operations.upkeep.sweep._ABANDONED_SECONDS", 0)
-    tidy(world.store, world.settings)
+    tidy(world.store, world.blobs, world.settings)
     assert not stray.exists()
 
 
@@ -127,7 +127,7 @@ def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
     assert (refused.status_code, kind(refused)) == (429, "too-many-uploads")
     assert (refused.json()["expected"], refused.json()["actual"]) == (2500, 2501)
     assert Sender(world, fed.devices["b"].token).create(5000).status_code == 201
-    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: 9000)  # of which 7500 are promised
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: 9000)  # of which 7500 are promised
     assert Sender(world, world.operator).create(1500).status_code == 201
 
 
@@ -136,7 +136,7 @@ def test_promises_alone_hold_no_room_for_long(
 ) -> None:
     """A device that opens uploads and sends nothing would keep all others from sending, for a day."""
     body = world.update(fed)
-    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: len(body) + 100)
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: len(body) + 100)
     url = sender.opened(len(body) + 50)
     assert sender.patch(url, 0, b"abc").status_code == 204
     assert kind(world.push(fed, "b", body)) == "storage-full"
@@ -146,14 +146,14 @@ def test_promises_alone_hold_no_room_for_long(
     assert Sender(world, fed.devices["b"].token).create(len(body)).status_code == 201
     late = sender.patch(url, 3, b"def")  # its room is another's now
     assert (late.status_code, kind(late)) == (507, "storage-full")
-    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: 3 * len(body))
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: 3 * len(body))
     assert sender.offset(url) == 3
     assert sender.patch(url, 3, b"def").status_code == 204
 
 
 def test_room_that_was_promised_is_taken(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     body = world.update(fed)
-    monkeypatch.setattr(type(world.blobs), "free_bytes", lambda self: len(body) + 100)
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: len(body) + 100)
     url = sender.opened(1000)
     assert kind(Sender(world, fed.devices["b"].token).create(len(body))) == "storage-full"
     assert kind(world.push(fed, "a", body)) == "storage-full"

@@ -46,7 +46,7 @@ def test_an_upload_in_pieces_is_delivered_by_name(world: Any, fed: Any, sender: 
     receipt = first.json()
     assert receipt == again.json()
     assert (receipt["size"], receipt["digest"]) == (len(body), f"sha256-{hashlib.sha256(body).hexdigest()}")
-    assert world.blobs.path(receipt["digest"]).read_bytes() == body
+    assert world.blobs.cache.path(receipt["digest"]).read_bytes() == body
     assert len(world.files() - before) == 1
     assert sender.ask("HEAD", url).status_code == 404
     assert world.updates() == 1
@@ -178,7 +178,7 @@ def test_long_pieces_are_promised_as_they_come(
     world: Any, sender: Sender, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill in the middle of a piece costs what came after the last step, not the whole piece."""
-    monkeypatch.setattr("service.api.intake._BATCH", 16)
+    monkeypatch.setattr("service.api.bodies.BATCH", 16)
     monkeypatch.setattr("service.api.resumable.STEP_BYTES", 32)
     url = sender.opened(200)
     going = sender.begin(url, 0, [bytes(100)], stall=True)

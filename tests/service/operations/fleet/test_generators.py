@@ -105,9 +105,9 @@ def test_what_came_counts_once_and_is_released_with_its_round(world: Any, settin
     assert (again.status_code, again.json()["gan_round"]) == (200, 1)
     assert refused(other) == (409, "already-delivered")
     give(world, fed, "b", seed=9)
-    assert collect(world.store.database, world.blobs, -1) == 0  # the averaging job needs them
+    assert collect(world.store.database, world.blobs.store, -1) == 0  # the averaging job needs them
     with world.store.read() as session:
-        sent = [world.blobs.path(row.digest) for row in session.query(GanUpdateRow)]
+        sent = [world.blobs.cache.path(row.digest) for row in session.query(GanUpdateRow)]
     assert [path.exists() for path in sent] == [True, True]
     average(world, 2)
     assert [path.exists() for path in sent] == [False, False]
@@ -203,7 +203,7 @@ def test_an_averaging_job_that_failed_is_retried_from_the_same_files(world: Any)
     with world.store.write() as session:
         publishing.give_up(session, jobs.held(session, job.id, job.fence), "internal", "a fault of ours")
     assert world.show(fed)["state"] == "failed"
-    assert collect(world.store.database, world.blobs, -1) == 0
+    assert collect(world.store.database, world.blobs.store, -1) == 0
     world.ok("POST", f"/v1/jobs/{job.id}/retry")
     assert (world.show(fed)["state"], world.show(fed)["error"]) == ("training_generator", None)
     assert len(load(world).updates) == 2

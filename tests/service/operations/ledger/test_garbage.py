@@ -10,7 +10,7 @@ from service.operations.upkeep import sweep
 
 def age(world: Any, seconds: float = 7200) -> None:
     """Make every file look old."""
-    for path in world.blobs.root.rglob("*"):
+    for path in world.blobs.store.root.rglob("*"):
         then = time.time() - seconds
         os.utime(path, (then, then))
 
@@ -19,12 +19,12 @@ def test_what_a_crash_left_between_rename_and_commit_goes(world: Any) -> None:
     fed = world.running(["a", "b"])
     assert world.push(fed, "a").status_code == 201
     before = world.files()
-    orphan = world.blobs.temp()
+    orphan = world.blobs.scratch.temp()
     orphan.write_bytes(b"nobody names me")
-    world.blobs.keep(orphan, "sha256-" + "ab" * 32)
-    assert collect(world.services.database, world.blobs, 3600) == 0  # it may be named in a moment
+    world.blobs.store.keep(orphan, "sha256-" + "ab" * 32)
+    assert collect(world.services.database, world.blobs.store, 3600) == 0  # it may be named in a moment
     age(world)
-    assert collect(world.services.database, world.blobs, 3600) == 1
+    assert collect(world.services.database, world.blobs.store, 3600) == 1
     assert world.files() == before
 
 
@@ -42,12 +42,12 @@ def test_abandoned_uploads_and_folders_of_dead_jobs_go_and_running_ones_stay(wor
     fed = world.create()
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     job = world.claim()
-    alive = world.blobs.work_dir(job.id, job.fence)
-    dead = world.blobs.work_dir("job_gone", 3)
-    half = world.blobs.temp()
+    alive = world.blobs.scratch.work_dir(job.id, job.fence)
+    dead = world.blobs.scratch.work_dir("job_gone", 3)
+    half = world.blobs.scratch.temp()
     half.write_bytes(b"half an upload")
     age(world)
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert alive.exists()
     assert not dead.exists()
     assert not half.exists()

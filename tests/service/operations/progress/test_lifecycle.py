@@ -53,11 +53,11 @@ def test_from_creation_to_the_end(world: Any) -> None:
 def test_updates_are_removed_after_publishing_and_models_stay(world: Any) -> None:
     fed = world.running(["a", "b"])
     digests = [world.push(fed, n, world.update(fed, seed=i)).json()["digest"] for i, n in enumerate("ab", 1)]
-    assert all(world.blobs.path(d).exists() for d in digests)
+    assert all(world.blobs.cache.path(d).exists() for d in digests)
     world.finish(world.claim(), {"main": world.forge.arrays(5)})
-    assert not any(world.blobs.path(d).exists() for d in digests)
+    assert not any(world.blobs.cache.path(d).exists() for d in digests)
     for model in world.ok("GET", f"/v1/models?federation={fed.id}")["items"]:
-        assert world.blobs.path(model["digest"]).exists()
+        assert world.blobs.cache.path(model["digest"]).exists()
 
 
 def test_an_update_that_is_also_a_model_is_kept(world: Any) -> None:
@@ -66,7 +66,7 @@ def test_an_update_that_is_also_a_model_is_kept(world: Any) -> None:
     imported = world.ok("POST", "/v1/models", body=body)
     assert world.push(fed, "a", body).json()["digest"] == imported["digest"]
     world.finish(world.claim(), {"main": world.forge.arrays(5)})
-    assert world.blobs.path(imported["digest"]).read_bytes() == body
+    assert world.blobs.cache.path(imported["digest"]).read_bytes() == body
 
 
 def test_target_accuracy_ends_a_federation_early(world: Any) -> None:

@@ -73,10 +73,10 @@ def test_a_failed_deadline_can_be_given_up(world: Any, move: Any) -> None:
     digest = world.push(fed, "a").json()["digest"]
     move(31)
     sweep_now(world)
-    assert world.blobs.path(digest).exists()
+    assert world.blobs.cache.path(digest).exists()
     base = world.round(fed)["base_models"]
     world.ok("POST", f"/v1/federations/{fed.id}/resume")
-    assert not world.blobs.path(digest).exists()
+    assert not world.blobs.cache.path(digest).exists()
     assert (world.show(fed)["round"], world.round(fed, 2)["base_models"]) == (2, base)
     url = f"/v1/rounds/{world.round(fed, 1)['id']}/close?force=true"
     assert refused(world.op("POST", url)) == (409, "invalid-transition")

@@ -54,7 +54,7 @@ def test_a_model_that_falls_too_far_is_not_published(world: Any) -> None:
     assert first["state"] == "published"
     assert first["metrics"]["gate"]["models"]["main"] == {"before": 0.5, "after": 0.6, "passed": True}
     good, url = current(world, fed), f"/v1/models?federation={fed.id}"
-    weights = world.blobs.path(good).read_bytes()
+    weights = world.blobs.cache.path(good).read_bytes()
     second = fuse(world, fed, 2, 0.6, 0.5)
     assert (second["state"], second["models"], second["published_at"]) == ("skipped", {}, None)
     assert second["reason"].startswith("gate_rejected: validation accuracy of 'main' fell from 0.6000 to 0.5000")
@@ -62,7 +62,7 @@ def test_a_model_that_falls_too_far_is_not_published(world: Any) -> None:
     shown = world.show(fed)
     assert (current(world, fed), shown["accuracy"], shown["state"]) == (good, 0.6, "running")
     assert "gate_rejected" in shown["detail"]
-    assert world.blobs.path(good).read_bytes() == weights
+    assert world.blobs.cache.path(good).read_bytes() == weights
     assert len(world.ok("GET", url)["items"]) == 2  # the first one and round 1's
     third = world.round(fed)
     assert (third["index"], third["state"], third["base_models"]) == (3, "collecting", first["models"])

@@ -23,14 +23,14 @@ from .overlapping import NAMES, ahead, answer, end, everybody, fail, groups_of, 
 def test_target_accuracy_withdraws_the_round_that_ran_ahead(world: Any) -> None:
     fed, job = ahead(world, rounds={"target_accuracy": 0.8})
     sent = answer(world, fed, groups_of(world, fed)["main~1"][0], 9)["digest"]
-    assert world.blobs.path(sent).exists()
+    assert world.blobs.cache.path(sent).exists()
     late = world.assignment(fed.devices[groups_of(world, fed)["main~1"][1]])
     end(world, job, {"main": 50, "main~1": 51}, accuracy=0.81)
     shown, second = world.show(fed), world.round(fed, 2)
     assert (shown["state"], shown["round"], shown["accuracy"]) == ("finished", 1, 0.81)
     assert (second["state"], second["reason"]) == ("skipped", "withdrawn: the federation ended with round 1")
     assert second["waits_for"] is None
-    assert not world.blobs.path(sent).exists()
+    assert not world.blobs.cache.path(sent).exists()
     body = world.forge.pack(world.forge.arrays(), {"num_samples": "10", "base_model": late["model"]["id"]})
     name = groups_of(world, fed, 2)["main~1"][1]
     assert refused(world.push(fed, name, body, url=late["upload_url"])) == (409, "round-closed")
@@ -72,7 +72,7 @@ def test_a_cancelled_federation_ends_both_rounds(world: Any) -> None:
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     assert states(world, fed) == ["failed", "failed"]
     assert all("cancelled" in world.round(fed, index)["reason"] for index in (1, 2))
-    assert not any(world.blobs.path(digest).exists() for digest in [*before, sent])
+    assert not any(world.blobs.cache.path(digest).exists() for digest in [*before, sent])
     hand_over(world, job, {"main~1": 51})  # the worker has not heard of it yet
     end(world, job, {"main": 50, "main~1": 51})
     assert states(world, fed) == ["failed", "failed"]
@@ -168,8 +168,8 @@ def test_a_failed_distillation_is_retried_while_the_next_round_waits(world: Any,
     assert (world.show(fed)["state"], states(world, fed)) == ("paused", ["failed", "collecting"])
     others = groups_of(world, fed)["main~1"]
     assert world.assignment(fed.devices[others[0]])["action"] == "wait"
-    collect(world.services.database, world.blobs, -1)
-    assert all(world.blobs.path(digest).exists() for digest in sent), "round 1 may be tried again"
+    collect(world.services.database, world.blobs.store, -1)
+    assert all(world.blobs.cache.path(digest).exists() for digest in sent), "round 1 may be tried again"
     world.ok("POST", f"/v1/jobs/{job.id}/retry")
     assert (world.show(fed)["state"], states(world, fed)) == ("running", ["aggregating", "collecting"])
     answer(world, fed, others[0])
@@ -178,7 +178,7 @@ def test_a_failed_distillation_is_retried_while_the_next_round_waits(world: Any,
     end(world, again, {"main": 50, "main~1": 51})
     assert states(world, fed) == ["published", "collecting"]
     assert world.round(fed)["base_models"] == world.round(fed, 1)["models"]
-    assert not any(world.blobs.path(digest).exists() for digest in sent)
+    assert not any(world.blobs.cache.path(digest).exists() for digest in sent)
 
 
 def test_a_failed_distillation_is_given_up_and_the_main_model_goes_on_from_the_one_before(
@@ -196,8 +196,8 @@ def test_a_failed_distillation_is_given_up_and_the_main_model_goes_on_from_the_o
     assert (world.show(fed)["state"], states(world, fed)) == ("running", ["failed", "collecting"])
     assert second["waits_for"] is None
     assert second["base_models"] == {"main": first["base_models"]["main"], "main~1": first["models"]["main~1"]}
-    assert not any(world.blobs.path(digest).exists() for digest in sent)
-    assert world.blobs.path(kept).exists()
+    assert not any(world.blobs.cache.path(digest).exists() for digest in sent)
+    assert world.blobs.cache.path(kept).exists()
     response = world.op("POST", f"/v1/jobs/{job.id}/retry")
     assert refused(response) == (409, "invalid-transition")
     assert "round 2" in response.json()["detail"]
@@ -225,7 +225,7 @@ def test_a_client_left_out_of_a_retry_takes_back_what_its_group_handed_over(worl
     assert (second["answered"], second["restarts"]) == (0, 1)
     assert world.show(fed)["models"]["main~1"]["id"] == first["base_models"]["main~1"]
     assert world.op("GET", f"/v1/models/{poison['id']}").status_code == 404
-    assert not any(world.blobs.path(digest).exists() for digest in (poison["digest"], sent))
+    assert not any(world.blobs.cache.path(digest).exists() for digest in (poison["digest"], sent))
     assert {world.assignment(device)["action"] for device in fed.devices.values()} == {"wait"}
     body = world.forge.pack(world.forge.arrays(), {"num_samples": "10", "base_model": late["model"]["id"]})
     assert refused(world.push(fed, others[1], body, url=late["upload_url"])) == (409, "round-closed")
@@ -331,11 +331,11 @@ def test_updates_of_both_rounds_outlive_a_collection(world: Any) -> None:
     job = world.claim()
     hand_over(world, job, {"main~1": 51})
     later = answer(world, fed, groups_of(world, fed)["main~1"][0], 9)["digest"]
-    collect(world.services.database, world.blobs, -1)
-    assert all(world.blobs.path(digest).exists() for digest in [*sent, later])
+    collect(world.services.database, world.blobs.store, -1)
+    assert all(world.blobs.cache.path(digest).exists() for digest in [*sent, later])
     with world.store.read() as session:
         current = {row.index: dict(row.models) for row in session.scalars(select(RoundRow))}
     end(world, job, {"main": 50, "main~1": 51})
-    assert not any(world.blobs.path(digest).exists() for digest in sent)
-    assert world.blobs.path(later).exists()
+    assert not any(world.blobs.cache.path(digest).exists() for digest in sent)
+    assert world.blobs.cache.path(later).exists()
     assert current[1].items() <= world.round(fed, 1)["models"].items()

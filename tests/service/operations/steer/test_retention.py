@@ -30,7 +30,7 @@ def play(world: Any, fed: Any, number: int, state: dict[str, Any] | None = None,
 
 
 def stored(world: Any, digest: str) -> bool:
-    return bool(world.blobs.path(digest).exists())
+    return bool(world.blobs.cache.path(digest).exists())
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_updates_of_the_newest_rounds_stay(world: Any, keep: Any, kept: list[boo
     with world.store.read() as session:
         digests = list(session.scalars(select(UpdateRow.digest).order_by(UpdateRow.id)))
     assert [stored(world, digest) for digest in digests] == kept
-    sweep.tidy(world.store, world.settings)  # a second time, and by the collection of blobs
+    sweep.tidy(world.store, world.blobs, world.settings)  # a second time, and by the collection of blobs
     assert removed(world, UpdateRow) == [not stays for stays in kept]
 
 
 def test_updates_that_wait_to_be_fused_are_never_removed(world: Any) -> None:
     fed = world.running(["a", "b"], retention={"updates": 0})
     assert world.push(fed, "a").status_code == 201
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert removed(world, UpdateRow) == [False]
     assert world.push(fed, "b", world.update(fed, seed=2)).status_code == 201
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert removed(world, UpdateRow) == [False, False]
 
 
@@ -88,11 +88,11 @@ def test_days_after_its_end_only_the_current_models_of_a_federation_stay(world: 
     for number in range(2):
         play(world, fed, number)
     assert world.show(fed)["state"] == "finished"
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert removed(world, UpdateRow) == [False] * 4
     with world.store.write() as session:
         session.execute(update(FederationRow).values(finished_at=now() - timedelta(days=3, seconds=1)))
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert removed(world, UpdateRow) == [True] * 4
     assert removed(world, ModelRow) == [True, True, False]
     assert blob_count(world) == 1
@@ -107,7 +107,7 @@ def test_scores_and_samples_go_with_the_end_where_the_plan_says_so(world: Any) -
     before = world.files()
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     assert world.files() == before
-    sweep.tidy(world.store, world.settings)
+    sweep.tidy(world.store, world.blobs, world.settings)
     assert len(before) - blob_count(world) == 2
 
 

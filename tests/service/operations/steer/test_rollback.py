@@ -197,7 +197,7 @@ def test_a_retry_can_leave_clients_out(world: Any) -> None:
     assert set(round_["metrics"]["excluded"]) == {"b", "c"}
     model = world.ok("GET", f"/v1/models/{round_['models']['main']}")
     assert model["parents"][1:] == [round_["participants"][0]["digest"]]
-    assert not any(world.blobs.path(p["digest"]).exists() for p in round_["participants"])
+    assert not any(world.blobs.cache.path(p["digest"]).exists() for p in round_["participants"])
 
 
 def test_a_retry_leaves_enough_updates(world: Any) -> None:

@@ -88,7 +88,7 @@ class Plant:
                 given = world.site.request("GET", task["model"]["url"], token=device.token).content
             else:
                 continue
-            path = world.blobs.temp()
+            path = world.blobs.scratch.temp()
             path.write_bytes(given)
             numbers, arrays = np.random.default_rng(number), {}
             with TensorFile(path) as file:
@@ -282,7 +282,7 @@ def test_what_differs_is_said_with_the_first_tensor_and_how_much(
     (result,) = report["results"]
     assert (report["verdict"], result["name"], result["verdict"]) == ("differs", "main", "differs")
     model = plant.source.find(reference).document["outputs"]["models"]["main"]
-    with TensorFile(plant.world.blobs.path(model)) as file:
+    with TensorFile(plant.world.blobs.cache.path(model)) as file:
         first = sorted(file.names)[0]
     assert result["detail"].startswith(f"tensor {first!r}: max |difference| ")
     assert float(result["detail"].split("| ")[1].split(",")[0]) > 0
