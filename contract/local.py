@@ -244,7 +244,8 @@ class DsFlObjective(ClientObjective):
 class FedMaObjective(ClientObjective):
     """Cross-entropy, with the layers that were fused already as they were sent; one layer more each round.
 
-    In round t of a network of L layers, layers 1 to (t - 1) mod L stay.
+    In round t of a network of L layers, layers 1 to (t - 1) mod L stay. In the first round every device trains a
+    network of its own; devices that all start at one model keep their units in its order: there is nothing to match.
     """
 
     declares = Declares(
@@ -255,11 +256,31 @@ class FedMaObjective(ClientObjective):
     )
 
     kind: Literal["fedma"] = "fedma"
+    start: Literal["own", "sent"] = Field(
+        "own",
+        description="where the first round starts: at first weights of the device's own, or at the model as it is "
+        "sent, such as a pretrained one",
+    )
+    start_width: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of each layer's units that the device's own network has; the others are zero, and stay so "
+        "until units that match no other take their places",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> "FedMaObjective":
+        if self.start == "sent" and self.start_width < 1:
+            raise ValueError("start_width: devices that start at the model as it is sent have its width; leave it out")
+        return self
 
     def check(self, plan: "LocalPlan") -> None:
-        """Refuse low precision and differential privacy, which are of all weights."""
+        """Refuse low precision, and noise where units are to stay zero."""
         if plan.precision is not None:
             raise ValueError("precision: FedMA compares weights by their values, not by one bit each; leave it out")
+        if plan.privacy is not None and self.start_width < 1:
+            raise ValueError("objective.start_width: DP-SGD's noise wakes units that are zero; set it to 1")
 
 
 Objective = Annotated[ClientObjective, ONE_OF]

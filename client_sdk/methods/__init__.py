@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from client_sdk.methods import features, predictions, scaffold, teachers, weights  # noqa: F401
+from client_sdk.methods import features, fedma, predictions, scaffold, teachers, weights  # noqa: F401
 from client_sdk.methods.base import Method, Outcome, Work, implements
 from contract.local import LocalPlan
 
