@@ -22,7 +22,7 @@ def check_address(services: Services, address: str, token: str | None) -> None:
         DomainError: too-many-requests.
     """
     rates = services.rates
-    if token is None or services.familiar.has(address, forge.hash_token(services.settings.key, token)):
+    if token is None or services.recent_tokens.has(address, forge.hash_token(services.settings.key, token)):
         return
     if not rates.is_over(rates.failures, network_of(address)):
         return
@@ -41,7 +41,7 @@ def limit_of(services: Services, address: str, authorization: str, *, sends: boo
     """
     scheme, _, token = authorization.partition(" ")
     known = forge.hash_token(services.settings.key, token) if scheme.lower() == "bearer" and token else ""
-    if known and (sends or services.familiar.has(address, known)):
+    if known and (sends or services.recent_tokens.has(address, known)):
         return (services.upload_concurrency if sends else services.concurrency), known
     return services.concurrency, network_of(address)
 
@@ -63,7 +63,7 @@ def failed(services: Services, address: str, token: str | None, reason: str) -> 
 
 def succeeded(services: Services, address: str, token: str) -> None:
     """Note that a token is good from here."""
-    services.familiar.add(address, forge.hash_token(services.settings.key, token))
+    services.recent_tokens.add(address, forge.hash_token(services.settings.key, token))
 
 
 def spend(services: Services, caller: Principal, scope: Scope, announced: int) -> None:

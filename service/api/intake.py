@@ -256,7 +256,7 @@ def _fetched(
 
 
 def _room(services: Services) -> int:
-    """Return the free space that is promised to nobody."""
+    """Return the free space that no open upload has reserved."""
     with services.store.read() as session:
         reserved = reservations.missing(session, services.settings.upload_expiry_seconds)
         return services.blobs.scratch.free_bytes() - reserved

@@ -28,6 +28,6 @@ async def told(services: Services, caller: Principal, round_id: str) -> AsyncIte
     try:
         yield
     except DomainError as error:
-        if services.seldom.first(caller.id, round_id, error.kind):
+        if services.event_throttle.first(caller.id, round_id, error.kind):
             await run_in_threadpool(_tell, services, caller, round_id, error)
         raise

@@ -138,7 +138,7 @@ class _Pen:
             self.save()
 
     def save(self) -> UploadRow:
-        """Put everything on the disk, then promise it."""
+        """Put everything on the disk, then say in the database how far the upload is."""
         self._writer.flush()
         with self._services.store.write() as session:
             row = uploads.advance(session, self._held, self.offset, self._writer.parts, self._expiry)

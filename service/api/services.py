@@ -9,9 +9,9 @@ from service.infra.concurrency import ConcurrencyLimit
 from service.infra.feed import Feed
 from service.infra.metrics import Metrics
 from service.infra.parts import Parts
-from service.infra.rates import Familiar, Rates, Slots
+from service.infra.rates import Rates, RecentTokens, Slots
 from service.infra.refusals import Refusals
-from service.infra.seldom import Seldom
+from service.infra.throttle import Throttle
 from service.infra.wakeup import Wakeup
 from service.operations.ledger.unit import Store
 from service.persistence.engine import Database
@@ -36,5 +36,5 @@ class Services:
     concurrency: ConcurrencyLimit
     upload_concurrency: ConcurrencyLimit
     refusals: Refusals = field(default_factory=Refusals)
-    familiar: Familiar = field(default_factory=Familiar)
-    seldom: Seldom = field(default_factory=Seldom)
+    recent_tokens: RecentTokens = field(default_factory=RecentTokens)
+    event_throttle: Throttle = field(default_factory=Throttle)

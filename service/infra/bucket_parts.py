@@ -98,7 +98,7 @@ class BucketParts:
             os.fsync(file.fileno())
 
     def remove(self, upload: str) -> None:
-        """Remove an upload's bytes, those that were never promised among them."""
+        """Remove an upload's bytes, those that were never acknowledged among them."""
         for item in self._bucket.listing(self._folder(upload)):
             with contextlib.suppress(NotThere):
                 self._bucket.call("delete_object", self._bucket.inner(item["Key"]))

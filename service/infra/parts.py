@@ -1,7 +1,7 @@
 """Where the bytes of resumable uploads wait until the upload is whole and is delivered by name.
 
 A store keeps what was flushed and nothing else: whoever goes on starts at the offset that the database has, and what
-lies behind it on the disk was promised to nobody.
+lies behind it on the disk was acknowledged to nobody.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class PartsBusy(Exception):
 
 
 class PartsLost(Exception):
-    """Less is there than was promised: somebody removed it, or an older backup was restored."""
+    """Less is there than was acknowledged: somebody removed it, or an older backup was restored."""
 
 
 class PartWriter(Protocol):

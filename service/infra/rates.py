@@ -99,7 +99,7 @@ class Rates:
         return self._counted(act)
 
 
-class Familiar:
+class RecentTokens:
     """Tokens that were good a short while ago, by address: false tokens from the same network do not stop them."""
 
     def __init__(self, seconds: float = 600.0):

@@ -180,7 +180,7 @@ class Loader:
             scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
             state={
                 name: self._cache.path(session.get_one(ModelRow, id_).digest)
-                for name, id_ in reading.kept_state(session, federation.id).items()
+                for name, id_ in reading.carried_state(session, federation.id).items()
             },
             output_dir=folder,
         )

@@ -148,5 +148,5 @@ def _round(
 
 def _extras(session: Session, federation: FederationRow, prototype: str) -> dict[str, ModelRef]:
     """Return what the recipe sends beside the model."""
-    sent = extras(reading.kept_state(session, federation.id), prototype)
+    sent = extras(reading.carried_state(session, federation.id), prototype)
     return {what: models.reference(session.get_one(ModelRow, id_)) for what, id_ in sent.items()}

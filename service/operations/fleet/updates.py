@@ -119,7 +119,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
 
 
 def _public_digest(session: Session, federation_id: str) -> str | None:
-    model = reading.kept_state(session, federation_id).get(SENT_PUBLIC.named())
+    model = reading.carried_state(session, federation_id).get(SENT_PUBLIC.named())
     return None if model is None else session.get_one(ModelRow, model).digest
 
 

@@ -45,7 +45,7 @@ def state_key(name: str) -> str:
     return _STATE + name
 
 
-def kept_state(session: Session, federation_id: str) -> dict[str, str]:
+def carried_state(session: Session, federation_id: str) -> dict[str, str]:
     """Return name -> model id of what the recipe hands from round to round."""
     current = current_models(session, federation_id)
     return {key.removeprefix(_STATE): id_ for key, id_ in current.items() if key.startswith(_STATE)}

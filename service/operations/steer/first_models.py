@@ -22,7 +22,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
             metrics=new_models.figures_of(outcome, prototype.name),
             provenance_id=outcome.provenance_id,
         )
-    new_models.keep_state(session, federation, None, outcome)
+    new_models.carry(session, federation, None, outcome)
     federation.accuracy = outcome.metrics.get("accuracy")
     if config.recipe.discriminators is None:
         lifecycle.move(session, federation, "run")

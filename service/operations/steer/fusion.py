@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain import kept
+from service.domain import carried
 from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
@@ -31,7 +31,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     add_round_models(session, federation, round_, files, outcome)
     published = bool(round_.models) or not rejected
     gated = _gated_state(session, federation, outcome, rejected, not published)
-    new_models.keep_state(session, federation, round_, gated)
+    new_models.carry(session, federation, round_, gated)
     round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
     if published:
         round_.state = advance(ROUND, round_.state, "publish", "round")
@@ -51,9 +51,9 @@ def _gated_state(
     if outcome.state is None or not rejected:
         return outcome
     after_commit.release_blobs(session, {digest for digest, _ in outcome.state.values()})
-    rows = {n: session.get_one(ModelRow, id_) for n, id_ in reading.kept_state(session, federation.id).items()}
+    rows = {n: session.get_one(ModelRow, id_) for n, id_ in reading.carried_state(session, federation.id).items()}
     old = {name: (row.digest, row.size) for name, row in rows.items()}
-    return replace(outcome, state=kept.after_gate(old, outcome.state, rejected.keys(), nothing_left))
+    return replace(outcome, state=carried.after_gate(old, outcome.state, rejected.keys(), nothing_left))
 
 
 def add_round_models(

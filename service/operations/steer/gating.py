@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.domain import carried
 from service.domain import gate as rule
-from service.domain import kept
 from service.domain.states import ROUND, advance
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading
@@ -79,5 +79,5 @@ def _turn_back(session: Session, federation: FederationRow, name: str, metric: s
         return None
     rollback.make_current(session, federation, {name: best.id})
     made = rollback.made_in(session, federation)
-    rollback.drop_state(session, federation, kept.turned_back(made, name, best.round_index or 0))
+    rollback.drop_state(session, federation, carried.turned_back(made, name, best.round_index or 0))
     return best.id

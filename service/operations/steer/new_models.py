@@ -1,4 +1,4 @@
-"""Models and kept state that a job's result adds to a federation."""
+"""Models, and what is carried to the next round, that a job's result adds to a federation."""
 
 from typing import Any
 
@@ -58,11 +58,11 @@ def figures_of(outcome: Outcome, prototype: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def keep_state(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
+def carry(session: Session, federation: FederationRow, round_: RoundRow | None, outcome: Outcome) -> None:
     """Replace what the recipe hands from round to round; what it no longer names stays as long as retention has it."""
     if outcome.state is None:
         return
-    for name, id_ in reading.kept_state(session, federation.id).items():
+    for name, id_ in reading.carried_state(session, federation.id).items():
         old = session.get_one(ModelRow, id_)
         if outcome.state.get(name, ("", 0))[0] == old.digest:
             continue
@@ -72,12 +72,12 @@ def keep_state(session: Session, federation: FederationRow, round_: RoundRow | N
             )
         )
     session.flush()
-    kept = reading.kept_state(session, federation.id)
+    there = reading.carried_state(session, federation.id)
     made = {
         "round_id": round_.id if round_ else None,
         "round_index": round_.index if round_ else 0,
         "provenance_id": outcome.provenance_id,
     }
     for name, file in outcome.state.items():
-        if name not in kept:
+        if name not in there:
             add_model(session, federation, reading.state_key(name), file, "state", name=name, **made)

@@ -10,7 +10,7 @@ from contract.tensors import Header, TensorError, compare
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Rollback
 from contract.wire.rounds import Promotion
-from service.domain import kept
+from service.domain import carried
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.operations.ledger import after_commit, audit, garbage, locks
 from service.operations.ledger.clock import now
@@ -44,7 +44,7 @@ def promote(session: Session, model_id: str, request: Promotion, header_of: Call
     if model.federation_id is None:
         _check_fit(header_of(model.digest), header_of(current.digest))
         model = _adopt(session, federation, model, current)
-    dropped = kept.of_another_path(reading.kept_state(session, federation.id).keys(), name)
+    dropped = carried.of_another_path(reading.carried_state(session, federation.id).keys(), name)
     _switch(session, federation, {name: model.id}, dropped, f"model {model.id} was promoted")
     audit.record(session, "model.promote", model.id, federation=federation.id, prototype=name, instead_of=current.id)
     accuracy = model.metrics.get("accuracy")
@@ -118,7 +118,7 @@ def _adopt(session: Session, federation: FederationRow, model: ModelRow, current
 def rollback(session: Session, federation_id: str, request: Rollback) -> FederationRow:
     """Make the models that were current after a round current again, of all prototypes; again does nothing.
 
-    What the recipe keeps from round to round goes back with them, as `service.domain.kept` says. Rounds are numbered
+    What the recipe keeps from round to round goes back with them, as `service.domain.carried` says. Rounds are numbered
     on: history stays.
 
     Raises:
@@ -132,7 +132,7 @@ def rollback(session: Session, federation_id: str, request: Rollback) -> Federat
     changed = {name: id_ for name, id_ in targets.items() if current[name] != id_}
     if changed:
         made = made_in(session, federation)
-        _switch(session, federation, changed, kept.too_new(made, index), f"rolled back to round {index}")
+        _switch(session, federation, changed, carried.too_new(made, index), f"rolled back to round {index}")
         federation.accuracy = _accuracy(session, federation, index, targets)
         audit.record(session, "federation.rollback", federation.id, federation=federation.id, round=index)
     return federation
@@ -182,7 +182,7 @@ def _after(session: Session, federation: FederationRow, index: int) -> Targets:
 
 def made_in(session: Session, federation: FederationRow) -> dict[str, int]:
     """Return name -> round in which it was made, of what the recipe has kept."""
-    state = reading.kept_state(session, federation.id)
+    state = reading.carried_state(session, federation.id)
     return {name: session.get_one(ModelRow, id_).round_index or 0 for name, id_ in state.items()}
 
 

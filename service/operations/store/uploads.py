@@ -45,7 +45,7 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
         length: bytes that will come.
         notes: Upload-Metadata as it came.
         settings: the limits.
-        free_bytes: room in the store; bytes that other uploads were promised are taken off.
+        free_bytes: room in the store; what other uploads have reserved is taken off.
 
     Raises:
         DomainError: too-large, too-many-uploads (in number, or in bytes beyond the owner's share), storage-full.
@@ -179,7 +179,7 @@ def check_parts(parts: Sequence[str]) -> None:
 
 
 def advance(session: Session, held: Held, offset: int, parts: Sequence[str], expiry_seconds: float) -> UploadRow:
-    """Note how many bytes are on the disk; from here on they are promised.
+    """Note how many bytes are on the disk; from here on they survive a crash.
 
     Raises:
         DomainError: upload-locked, not-found, when the upload was lost to somebody else.

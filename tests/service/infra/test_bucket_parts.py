@@ -48,7 +48,7 @@ def test_another_replica_goes_on_where_the_last_flush_was(parts: Parts, values: 
     assert os.listdir(values["home"] / "cache" / "tmp") == []
 
 
-def test_less_than_was_promised_is_lost(parts: Parts, tmp_path: Path) -> None:
+def test_less_than_was_acknowledged_is_lost(parts: Parts, tmp_path: Path) -> None:
     upload = "upl_" + "1" * 23
     known = append(parts, upload, 0, [], b"one", b"two")
     for offset, wrong in ((5, known), (6, known[:1]), (3, known[1:]), (0, ["nonsense"])):

@@ -13,7 +13,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_those_beyond_their_turns_wait_in_order_and_others_do_not() -> None:
+def test_those_beyond_their_slots_wait_in_order_and_others_do_not() -> None:
     async def run() -> None:
         limit, began = ConcurrencyLimit(each=2), []
 
@@ -37,7 +37,7 @@ def test_those_beyond_their_turns_wait_in_order_and_others_do_not() -> None:
 
 
 @pytest.mark.parametrize("at_the_same_moment", [False, True])
-def test_one_that_is_cancelled_loses_nobody_a_turn(at_the_same_moment: bool) -> None:
+def test_one_that_is_cancelled_loses_nobody_a_slot(at_the_same_moment: bool) -> None:
     async def run() -> None:
         limit = ConcurrencyLimit(each=1)
         assert await limit.acquire("a")

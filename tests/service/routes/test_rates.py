@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from service.api import guard
-from service.infra.rates import Familiar, Rates, Slots, network_of
+from service.infra.rates import Rates, RecentTokens, Slots, network_of
 from service.infra.refusals import Refusals
 from service.operations.view import federations
 
@@ -206,7 +206,7 @@ def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Any, monkeypatc
     assert {request.result(30).status_code for request in crowd} == {200}
 
 
-def test_polls_and_streams_take_no_turn_while_they_wait(strict: Any) -> None:
+def test_polls_and_streams_take_no_slot_while_they_wait(strict: Any) -> None:
     world = strict(requests_at_once=1)
     fed = world.create()
     device = world.enrol(fed, "a")
@@ -265,14 +265,14 @@ def test_failures_are_counted_by_network() -> None:
     assert network_of("test") == "test"
 
 
-def test_a_token_stays_familiar_for_a_while_and_where_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    familiar = Familiar(seconds=600)
-    familiar.add("a", "hash")
-    assert familiar.has("a", "hash")
-    assert not familiar.has("b", "hash")
+def test_a_token_is_known_for_a_while_and_where_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    recent = RecentTokens(seconds=600)
+    recent.add("a", "hash")
+    assert recent.has("a", "hash")
+    assert not recent.has("b", "hash")
     later = time.monotonic() + 601
     monkeypatch.setattr("service.infra.rates.time.monotonic", lambda: later)
-    assert not familiar.has("a", "hash")
+    assert not recent.has("a", "hash")
 
 
 def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: Any) -> None:

@@ -107,7 +107,7 @@ def test_how_many_may_be_open(world: Any, fed: Any, sender: Sender, monkeypatch:
     assert sender.create(6).status_code == 201
 
 
-def test_how_much_may_be_promised(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_may_be_reserved(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 100)
     sender.opened(60)
     other = Sender(world, fed.devices["b"].token)
@@ -127,11 +127,11 @@ def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
     assert (refused.status_code, kind(refused)) == (429, "too-many-uploads")
     assert (refused.json()["expected"], refused.json()["actual"]) == (2500, 2501)
     assert Sender(world, fed.devices["b"].token).create(5000).status_code == 201
-    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: 9000)  # of which 7500 are promised
+    monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: 9000)  # of which 7500 are reserved
     assert Sender(world, world.operator).create(1500).status_code == 201
 
 
-def test_promises_alone_hold_no_room_for_long(
+def test_reservations_alone_hold_no_room_for_long(
     world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device that opens uploads and sends nothing would keep all others from sending, for a day."""
@@ -151,7 +151,7 @@ def test_promises_alone_hold_no_room_for_long(
     assert sender.patch(url, 3, b"def").status_code == 204
 
 
-def test_room_that_was_promised_is_taken(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_that_was_reserved_is_taken(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     body = world.update(fed)
     monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: len(body) + 100)
     url = sender.opened(1000)

@@ -174,7 +174,7 @@ def test_silence_ends_a_piece_and_keeps_what_came(world: Any, sender: Sender, mo
     assert sender.offset(url) == 3
 
 
-def test_long_pieces_are_promised_as_they_come(
+def test_long_pieces_are_acknowledged_as_they_come(
     world: Any, sender: Sender, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill in the middle of a piece costs what came after the last step, not the whole piece."""
@@ -183,13 +183,13 @@ def test_long_pieces_are_promised_as_they_come(
     url = sender.opened(200)
     going = sender.begin(url, 0, [bytes(100)], stall=True)
 
-    def promised() -> int:
+    def acknowledged() -> int:
         with world.store.read() as session:
             from service.persistence.tables import UploadRow
 
             return session.get_one(UploadRow, url.rpartition("/")[2]).offset
 
-    until(lambda: promised() == 96)
+    until(lambda: acknowledged() == 96)
     assert not going.done()
     assert sender.offset(url) == 100  # HEAD ends the request that hangs
     assert kind(going.result(20)) == "upload-locked"

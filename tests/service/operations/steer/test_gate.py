@@ -98,7 +98,7 @@ def test_it_can_go_back_to_the_best(world: Any) -> None:
     assert world.round(fed)["base_models"]["main"] == best
     assert world.show(fed)["models"]["main"]["id"] == best
     with world.store.read() as session:
-        assert reading.kept_state(session, fed.id) == {}
+        assert reading.carried_state(session, fed.id) == {}
     again = fuse(world, fed, 5, 0.8, 0.1)  # there is nothing better to go back to
     assert "rolled_back" not in again["metrics"]["gate"]
     assert world.round(fed)["base_models"]["main"] == best
@@ -144,4 +144,4 @@ def test_each_prototype_is_judged_alone(world: Any) -> None:
     following = world.round(fed)["base_models"]
     assert (following["large"], following["small"]) == (base["large"], round_["models"]["small"])
     with world.store.read() as session:
-        assert set(reading.kept_state(session, fed.id)) == {"velocity.small", "control.large"}
+        assert set(reading.carried_state(session, fed.id)) == {"velocity.small", "control.large"}

@@ -100,7 +100,7 @@ def test_kept_state_goes_back_with_the_models(world: Any) -> None:
     publish(world, fed, 2, state=kept | {"past.main.2": world.forge.arrays(2), "control.main": world.forge.arrays(9)})
     rolled(world, fed, round=1)
     with world.store.read() as session:
-        assert set(reading.kept_state(session, fed.id)) == {"past.main.1", "control.main"}
+        assert set(reading.carried_state(session, fed.id)) == {"past.main.1", "control.main"}
 
 
 def test_the_models_of_a_finished_federation_can_be_chosen(world: Any) -> None:

@@ -1,19 +1,20 @@
-"""What a recipe keeps from round to round, when its models change otherwise than by a published round.
+"""What a recipe carries from round to round, when its models change otherwise than by a published round.
 
-What is kept, and whom it follows, is what the recipe's choices declare (`contract.choices.Carried`).
+What that is, and whom it follows, is what the recipe's choices declare (`contract.choices.Carried`).
 """
 
 from collections.abc import Mapping, Set
 from typing import TypeVar
 
-from contract.choices import Follows, carried
+from contract.choices import Follows
+from contract.choices import carried as declared_of
 
-Kept = TypeVar("Kept")
+File = TypeVar("File")
 
 
 def _follows(name: str) -> tuple[Follows, str]:
     """Return whom a kept file follows, and the model that it is of; what nobody declares goes with its round."""
-    declared, model = carried(name)
+    declared, model = declared_of(name)
     return ("round" if declared is None else declared.follows), model
 
 
@@ -44,9 +45,9 @@ def turned_back(made: Mapping[str, int], model: str, round_index: int) -> set[st
 
 
 def after_gate(
-    old: Mapping[str, Kept], new: Mapping[str, Kept], rejected: Set[str], nothing_left: bool
-) -> dict[str, Kept]:
-    """Return what is kept of a round some of whose models were rejected.
+    old: Mapping[str, File], new: Mapping[str, File], rejected: Set[str], nothing_left: bool
+) -> dict[str, File]:
+    """Return what is carried out of a round some of whose models were rejected.
 
     What tells of a rejected model stays as it was. When all were rejected, everything stays as it was but what has its
     other half on devices, which have moved theirs.

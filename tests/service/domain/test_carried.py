@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.domain.kept import after_gate, of_another_path, too_new
+from service.domain.carried import after_gate, of_another_path, too_new
 
 STATE = {
     "velocity.main": 4,

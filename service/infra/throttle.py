@@ -1,4 +1,4 @@
-"""Says what is worth saying again: the same thing once a minute."""
+"""Lets the same thing through once a minute, so that who repeats himself fills no log."""
 
 import time
 from collections import OrderedDict
@@ -7,7 +7,7 @@ _AGAIN_SECONDS = 60.0
 _MOST = 10_000
 
 
-class Seldom:
+class Throttle:
     """Lets the same thing through once a minute."""
 
     def __init__(self, seconds: float = _AGAIN_SECONDS):
