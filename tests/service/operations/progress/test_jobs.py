@@ -382,5 +382,5 @@ def test_a_queue_that_nobody_serves_is_told(both: Any, fed: str) -> None:
         workers.heartbeat(session, "w2", "host", 2, "cpu", None, ["cpu"])
     assert told()[0] == {}
     with both.store.read() as session:
-        found = health.checks(both.database, both.blobs, both.settings, True)
+        found = health.checks(both.database, both.blobs.store, both.blobs.scratch, both.settings, True)
     assert "queue cpu" not in found
