@@ -219,7 +219,7 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
 
 def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
     heard: list[str] = []
-    store = type(both.store)(both.database, both.blobs, lambda queues: heard.append("wake"))
+    store = type(both.store)(both.database, both.blobs.store, lambda queues: heard.append("wake"))
     sweep.sweep(store)
     assert heard == []  # the first message has had no time to arrive
     move(3)
@@ -249,7 +249,7 @@ def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Any
 def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:
     heard: list[str] = []
     store = type(both.store)(
-        both.database, both.blobs, lambda queues: heard.append("wake"), lambda: heard.append("changed")
+        both.database, both.blobs.store, lambda queues: heard.append("wake"), lambda: heard.append("changed")
     )
     with pytest.raises(RuntimeError), store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))

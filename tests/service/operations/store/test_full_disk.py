@@ -76,7 +76,7 @@ def update(world: Any, fed: Any, seed: int) -> bytes:
 
 
 def whole(world: Any) -> None:
-    _, findings = verify(world.store.database, world.blobs, lambda done, of: None)
+    _, findings = verify(world.store.database, world.blobs.store, lambda done, of: None)
     assert findings == []
 
 
