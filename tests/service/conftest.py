@@ -3,8 +3,8 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, text
 
 from service.config import Settings
 from service.infra.blob_folder import open_folder
+from service.infra.blobs import Blobs
 from service.operations.ledger.unit import Store
 from service.persistence import migrate
 from service.persistence.engine import Database
@@ -55,6 +56,18 @@ def _databases_of_a_module(filled: Filled | None) -> Iterator[None]:
 
 
 SettingsMaker = Callable[..., Settings]
+Move = Callable[[float], None]
+"""Puts the clock ahead, by so many seconds."""
+
+
+@dataclass
+class Both:
+    """Settings and an empty store, on one of the two databases."""
+
+    settings: Settings
+    database: Database
+    store: Store
+    blobs: Blobs
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +155,7 @@ def postgres(postgres_url: str) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[SimpleNamespace]:
+def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[Both]:
     """Settings and an empty store, once on each database."""
     if request.param == "sqlite":
         settings = make_settings(database_url=None, max_attempts=3)
@@ -150,5 +163,5 @@ def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterat
         settings = make_settings(database_url=request.getfixturevalue("postgres"), max_attempts=3)
     database = Database(settings)
     blobs = open_folder(settings.resolved_blob_dir)
-    yield SimpleNamespace(settings=settings, database=database, store=Store(database, blobs.store), blobs=blobs)
+    yield Both(settings=settings, database=database, store=Store(database, blobs.store), blobs=blobs)
     database.close()

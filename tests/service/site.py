@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 import httpx
 from fastapi import FastAPI
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 
 class Site:
     """The app, called as a server would call it, from an event loop in a thread of its own."""
 
     def __init__(self, app: FastAPI):
-        self.app = app
+        self.app: ASGIApp = app
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="site")
         self._thread.start()

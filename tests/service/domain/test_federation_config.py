@@ -146,7 +146,9 @@ def test_token_ids_have_no_generator() -> None:
     ("architecture", "shape", "dtype"),
     [("mlp", [64], "int64"), ("cnn-digits", [64], "float32"), ("cnn-digits", [1, 1, 8, 8], "float32")],
 )
-def test_an_architecture_that_cannot_read_the_samples_is_refused(architecture: str, shape: list, dtype: str) -> None:
+def test_an_architecture_that_cannot_read_the_samples_is_refused(
+    architecture: str, shape: list[int], dtype: str
+) -> None:
     body = request(
         prototypes=[{"architecture": architecture}], task={"num_classes": 3, "input": {"shape": shape, "dtype": dtype}}
     )
@@ -236,12 +238,12 @@ def test_a_configuration_from_before_the_option_runs_ahead_too() -> None:
 )
 def test_a_network_that_cannot_be_matched_is_refused_with_the_reason(prototype: dict[str, Any], said: str) -> None:
     config = FederationConfig(
-        task={"num_classes": 3, "input": {"shape": [1, 32, 32]}},  # type: ignore[arg-type]
-        prototypes=[{"architecture": "mlp"}, {"name": "b", **prototype}],  # type: ignore[list-item]
+        task={"num_classes": 3, "input": {"shape": [1, 32, 32]}},
+        prototypes=[{"architecture": "mlp"}, {"name": "b", **prototype}],
         recipe=PRESETS["fedma"].recipe,
         local=PRESETS["fedma"].local,
-        rounds={},  # type: ignore[arg-type]
-        datasets={},  # type: ignore[arg-type]
+        rounds={},
+        datasets={},
     )
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_mixture(config, set())

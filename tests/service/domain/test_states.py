@@ -1,5 +1,7 @@
 """The state machines, pair by pair: what is written here is what there is, and nothing else."""
 
+from typing import get_args
+
 import pytest
 
 from contract.wire.federations import TERMINAL_STATES, FederationState
@@ -13,7 +15,7 @@ LIVE = ("created", "preparing", "training_generator", "collecting_discriminators
 EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = {
     "federation": (
         FEDERATION,
-        FederationState.__args__,
+        get_args(FederationState),
         {
             ("created", "start", "preparing"),
             ("preparing", "collect", "collecting_discriminators"),
@@ -34,7 +36,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
     ),
     "round": (
         ROUND,
-        RoundState.__args__,
+        get_args(RoundState),
         {
             ("collecting", "aggregate", "aggregating"),
             ("collecting", "skip", "skipped"),
@@ -47,7 +49,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
     ),
     "job": (
         JOB,
-        JobState.__args__,
+        get_args(JobState),
         {
             ("queued", "claim", "running"),
             ("running", "claim", "running"),

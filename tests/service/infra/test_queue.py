@@ -2,22 +2,25 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty
-from typing import Any
 
 import pytest
-from kombu import Connection
+from kombu.connection import Connection
 
 from contract.queue import TASK_WORK
+from service.config import Settings
 from service.infra import atomicfs
+from service.infra.atomicfs import Channel
 from service.infra.queue import Sender, make_celery
 from service.infra.wakeup import Wakeup
+from tests.service.conftest import SettingsMaker
 
 
 @pytest.fixture
-def channel(tmp_path: Path) -> Any:
+def channel(tmp_path: Path) -> Iterator[Channel]:
     atomicfs.register()
     with Connection("atomicfs://", transport_options=atomicfs.options(tmp_path / "queue", 0.05)) as connection:
         yield connection.channel()
@@ -27,7 +30,7 @@ def messages(folder: Path) -> list[Path]:
     return sorted((folder / "messages").glob("[!.]*.msg"))
 
 
-def test_messages_come_out_as_they_went_in(channel: Any) -> None:
+def test_messages_come_out_as_they_went_in(channel: Channel) -> None:
     for number in range(3):
         channel._put("potstill", {"number": number})
     channel._put("other", {"number": 9})
@@ -36,13 +39,13 @@ def test_messages_come_out_as_they_went_in(channel: Any) -> None:
         channel._get("potstill")
 
 
-def test_a_full_queue_drops_wake_ups_instead_of_growing(channel: Any, tmp_path: Path) -> None:
+def test_a_full_queue_drops_wake_ups_instead_of_growing(channel: Channel, tmp_path: Path) -> None:
     for _ in range(atomicfs.MAX_PENDING + 10):
         channel._put("potstill", {})
     assert len(messages(tmp_path / "queue")) == atomicfs.MAX_PENDING
 
 
-def test_every_message_has_one_taker(channel: Any) -> None:
+def test_every_message_has_one_taker(channel: Channel) -> None:
     for number in range(40):
         channel._put("potstill", number)
     start = threading.Barrier(4)
@@ -61,13 +64,13 @@ def test_every_message_has_one_taker(channel: Any) -> None:
     assert taken == list(range(40))
 
 
-def test_a_half_written_message_is_not_seen(channel: Any, tmp_path: Path) -> None:
+def test_a_half_written_message_is_not_seen(channel: Channel, tmp_path: Path) -> None:
     (tmp_path / "queue" / "messages" / ".000-half.potstill.msg").write_text("{")
     with pytest.raises(Empty):
         channel._get("potstill")
 
 
-def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Any) -> None:
+def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Settings) -> None:
     sender = Sender(settings)
     assert sender.send("cpu") is True
     [message] = messages(settings.queue_dir)
@@ -78,12 +81,12 @@ def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Any) -> 
     sender.close()
 
 
-def test_a_broker_that_is_away_is_no_error(make_settings: Any) -> None:
+def test_a_broker_that_is_away_is_no_error(make_settings: SettingsMaker) -> None:
     sender = Sender(make_settings(broker_url="nosuchtransport://"))
     assert sender.send("cpu") is False
 
 
-def test_celery_reads_json_only_and_keeps_no_results(settings: Any) -> None:
+def test_celery_reads_json_only_and_keeps_no_results(settings: Settings) -> None:
     app = make_celery(settings)
     assert list(app.conf.accept_content) == ["json"]
     assert app.conf.task_serializer == "json"
@@ -91,12 +94,15 @@ def test_celery_reads_json_only_and_keeps_no_results(settings: Any) -> None:
     app.close()
 
 
-def test_a_wake_up_is_sent_from_another_thread_and_ends_with_it(settings: Any) -> None:
+def test_a_wake_up_is_sent_from_another_thread_and_ends_with_it(settings: Settings) -> None:
     wakeup = Wakeup(settings)
     sent = threading.Event()
-    threads = []
+    threads: list[str] = []
 
-    class Recorder:
+    class Recorder(Sender):
+        def __init__(self) -> None:
+            pass
+
         def send(self, queue: str) -> bool:
             threads.append(f"{threading.current_thread().name} {queue}")
             sent.set()

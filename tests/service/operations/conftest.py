@@ -1,16 +1,16 @@
 """What tests of operations share."""
 
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from service.operations.ledger import clock
+from tests.service.conftest import Move
 
 
 @pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def move(monkeypatch: pytest.MonkeyPatch) -> Move:
     """Return what puts the clock of all operations so many seconds ahead of the real one; there it stands still."""
 
     def forward(seconds: float) -> None:

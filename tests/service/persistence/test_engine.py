@@ -3,21 +3,21 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
 from service.operations.access import tokens
-from service.operations.progress import jobs
+from service.operations.ledger import clock
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, TokenRow
+from tests.service.conftest import Both, SettingsMaker
 
 KEY = b"k" * 16
 
 
-def test_sqlite_is_set_up_for_several_processes(make_settings: Any) -> None:
+def test_sqlite_is_set_up_for_several_processes(make_settings: SettingsMaker) -> None:
     database = Database(make_settings(database_url=None))
     with database.read() as session:
         pragmas = {
@@ -28,7 +28,7 @@ def test_sqlite_is_set_up_for_several_processes(make_settings: Any) -> None:
     database.close()
 
 
-def test_read_then_write_of_many_at_once_loses_nothing(both: Any) -> None:
+def test_read_then_write_of_many_at_once_loses_nothing(both: Both) -> None:
     """A deferred transaction on SQLite would fail at once with 'database is locked'; or lose updates without a word."""
     other = Database(both.settings)  # a second process, as far as the in-process lock is concerned
     with both.database.write() as session:
@@ -49,7 +49,7 @@ def test_read_then_write_of_many_at_once_loses_nothing(both: Any) -> None:
     other.close()
 
 
-def test_a_reader_does_not_wait_for_a_writer(both: Any) -> None:
+def test_a_reader_does_not_wait_for_a_writer(both: Both) -> None:
     with both.database.write() as writing:
         tokens.create(writing, KEY, "a", "viewer")
         with both.database.read() as reading:
@@ -58,7 +58,7 @@ def test_a_reader_does_not_wait_for_a_writer(both: Any) -> None:
         assert len(list(reading.scalars(select(TokenRow)))) == 1
 
 
-def test_an_error_takes_everything_back(both: Any) -> None:
+def test_an_error_takes_everything_back(both: Both) -> None:
     with pytest.raises(RuntimeError), both.database.write() as session:
         tokens.create(session, KEY, "a", "viewer")
         raise RuntimeError
@@ -66,15 +66,15 @@ def test_an_error_takes_everything_back(both: Any) -> None:
         assert list(session.scalars(select(TokenRow))) == []
 
 
-def test_foreign_keys_hold(both: Any) -> None:
+def test_foreign_keys_hold(both: Both) -> None:
     with pytest.raises(IntegrityError), both.database.write() as session:
-        moment = jobs.now()
+        moment = clock.now()
         session.add(
             JobRow(id="job_1", kind="round", state="queued", federation_id="fed_x", max_attempts=1, created_at=moment)
         )
 
 
-def test_times_come_back_in_utc_whatever_zone_they_had(both: Any) -> None:
+def test_times_come_back_in_utc_whatever_zone_they_had(both: Both) -> None:
     zone = timezone(timedelta(hours=5, minutes=30))
     moment = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=zone)
     with both.database.write() as session:

@@ -14,6 +14,8 @@ from sqlalchemy.exc import DatabaseError
 from contract.audit import first_break
 from service.operations.ledger import audit
 from service.persistence.tables import AuditRow
+from tests.service.conftest import SettingsMaker
+from tests.service.world import World
 
 from .test_roles import _routes
 
@@ -54,18 +56,19 @@ SILENT = {  # what devices deliver has rows of its own, which name the device
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def world(request: pytest.FixtureRequest, make_settings: Any, world_of: Any) -> Iterator[Any]:
+def world(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
     url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
     made = world_of(make_settings(database_url=url))
     yield made
     made.close()
 
 
-def log(world: Any, query: str = "") -> list[dict[str, Any]]:
-    return world.ok("GET", f"/v1/audit?limit=500{query}")["items"]
+def log(world: World, query: str = "") -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = world.ok("GET", f"/v1/audit?limit=500{query}")["items"]
+    return items
 
 
-def test_every_route_that_changes_something_says_what_it_leaves_in_the_log(shared: Any) -> None:
+def test_every_route_that_changes_something_says_what_it_leaves_in_the_log(shared: World) -> None:
     changing = {
         (method, path)
         for method, path in _routes(shared.app)
@@ -78,7 +81,7 @@ def test_every_route_that_changes_something_says_what_it_leaves_in_the_log(share
     assert set(ACTIONS.values()) <= written
 
 
-def test_what_was_done_is_there_with_who_and_from_where(world: Any) -> None:
+def test_what_was_done_is_there_with_who_and_from_where(world: World) -> None:
     ann = world.ok("POST", "/v1/tokens", json={"name": "ann", "role": "operator"})
     made = world.site.request(
         "POST", "/v1/federations", token=ann["token"], json=world.body(), headers={"X-Request-Id": "mine-1"}
@@ -100,7 +103,7 @@ def test_what_was_done_is_there_with_who_and_from_where(world: Any) -> None:
     assert made["join_token"] not in text_
 
 
-def test_what_was_refused_or_answered_again_leaves_nothing(world: Any) -> None:
+def test_what_was_refused_or_answered_again_leaves_nothing(world: World) -> None:
     before = len(log(world))
     body, headers = world.body(), {"Idempotency-Key": "k"}
     for _ in range(3):
@@ -110,7 +113,7 @@ def test_what_was_refused_or_answered_again_leaves_nothing(world: Any) -> None:
     assert len(log(world)) == before + 1
 
 
-def test_the_log_is_read_by_pages_and_filters(world: Any) -> None:
+def test_the_log_is_read_by_pages_and_filters(world: World) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
     world.ok("POST", f"/v1/federations/{fed.id}/clients/{device.id}/token")
@@ -135,7 +138,7 @@ def test_the_log_is_read_by_pages_and_filters(world: Any) -> None:
         assert world.op("GET", f"/v1/audit?{wrong}").status_code == 422
 
 
-def test_rows_written_at_the_same_moment_are_one_chain(world: Any) -> None:
+def test_rows_written_at_the_same_moment_are_one_chain(world: World) -> None:
     fed = world.create()
     begun = [
         world.site.begin(
@@ -150,7 +153,7 @@ def test_rows_written_at_the_same_moment_are_one_chain(world: Any) -> None:
     assert first_break(rows) is None
 
 
-def test_a_row_that_was_changed_or_taken_out_is_found(world: Any) -> None:
+def test_a_row_that_was_changed_or_taken_out_is_found(world: World) -> None:
     for name in "abc":
         world.ok("POST", "/v1/tokens", json={"name": name})
     rows = log(world, "&oldest_first=true")
@@ -162,18 +165,18 @@ def test_a_row_that_was_changed_or_taken_out_is_found(world: Any) -> None:
     assert first_break(rows[1:]) is None  # retention took the oldest
 
 
-def test_the_database_refuses_changes(world: Any) -> None:
+def test_the_database_refuses_changes(world: World) -> None:
     for statement in ("UPDATE audit SET actor_name = 'x'", "DELETE FROM audit"):
         with pytest.raises(DatabaseError, match="audit log"), world.store.write() as session:
             session.execute(text(statement))
     assert len(log(world)) == 1
 
 
-def test_retention_removes_what_is_old_and_keeps_the_newest(world: Any) -> None:
+def test_retention_removes_what_is_old_and_keeps_the_newest(world: World) -> None:
     with world.store.write() as session:
         audit.record(session, "token.create", "new")
     with world.store.write() as session:
-        newest = session.scalars(select(AuditRow).order_by(AuditRow.seq.desc())).first()
+        newest = session.scalars(select(AuditRow).order_by(AuditRow.seq.desc()).limit(1)).one()
         at = datetime.now(UTC) - timedelta(days=50)
         for seq in (
             newest.seq + 1,
@@ -188,7 +191,7 @@ def test_retention_removes_what_is_old_and_keeps_the_newest(world: Any) -> None:
     assert len(log(world)) == 3
 
 
-def test_a_change_that_is_rolled_back_leaves_no_row(world: Any) -> None:
+def test_a_change_that_is_rolled_back_leaves_no_row(world: World) -> None:
     with pytest.raises(RuntimeError), world.store.write() as session:
         audit.record(session, "token.create", "x")
         raise RuntimeError

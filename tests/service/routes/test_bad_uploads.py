@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
+from tests.service.world import World
 
 
 class Canary:
@@ -27,7 +28,7 @@ class Canary:
 class Kit:
     """The running round that every file is sent to."""
 
-    def __init__(self, world: Any):
+    def __init__(self, world: World):
         self.world, self.forge = world, world.forge
         self.fed = world.running(["a", "b"])
         self.url = f"/v1/rounds/{world.round(self.fed)['id']}/update"
@@ -59,7 +60,7 @@ class Kit:
 
 
 @pytest.fixture(scope="module")
-def kit(shared: Any) -> Kit:
+def kit(shared: World) -> Kit:
     return Kit(shared)
 
 
@@ -206,11 +207,11 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def check_refused(response: Any, kind: str) -> dict[str, Any]:
+def check_refused(response: httpx.Response, kind: str) -> dict[str, Any]:
     """A problem of this kind that says something, with the request's id."""
     assert response.status_code == KINDS[kind].status, response.text
     assert response.headers["content-type"] == MEDIA_TYPE
-    problem = response.json()
+    problem: dict[str, Any] = response.json()
     assert problem["type"] == TYPE_PREFIX + kind, problem
     assert problem["title"] == KINDS[kind].title
     assert problem["status"] == response.status_code
@@ -219,8 +220,12 @@ def check_refused(response: Any, kind: str) -> dict[str, Any]:
     return problem
 
 
+Refuse = Callable[..., dict[str, Any]]
+"""(body, kind of problem) -> the problem, with nothing left behind."""
+
+
 @pytest.fixture
-def refuse(kit: Kit) -> Any:
+def refuse(kit: Kit) -> Refuse:
     """Send something, check that it is refused, and that it leaves nothing behind."""
 
     def send(body: Any, kind: str, **options: Any) -> dict[str, Any]:
@@ -238,13 +243,13 @@ def refuse(kit: Kit) -> Any:
 
 
 @pytest.mark.parametrize("case", CONTAINER)
-def test_a_file_that_is_no_safetensors_file(kit: Kit, refuse: Any, case: str) -> None:
+def test_a_file_that_is_no_safetensors_file(kit: Kit, refuse: Refuse, case: str) -> None:
     make, said = CONTAINER[case]
     assert said.lower() in refuse(make(kit), "invalid-container")["detail"].lower()
 
 
 @pytest.mark.parametrize("case", ["cut in the middle", "one byte short", "cut in the header", "a pickle", "HTML"])
-def test_the_same_verdict_without_a_content_length(kit: Kit, refuse: Any, case: str) -> None:
+def test_the_same_verdict_without_a_content_length(kit: Kit, refuse: Refuse, case: str) -> None:
     make, said = CONTAINER[case]
     body = make(kit)
     chunks = [body[i : i + 5] for i in range(0, len(body), 5)]
@@ -252,7 +257,7 @@ def test_the_same_verdict_without_a_content_length(kit: Kit, refuse: Any, case: 
 
 
 @pytest.mark.parametrize("case", ["cut in the middle", "one byte short", "cut in the header", "sixteen bytes too many"])
-def test_a_cut_file_is_told_how_many_bytes_were_there(kit: Kit, refuse: Any, case: str) -> None:
+def test_a_cut_file_is_told_how_many_bytes_were_there(kit: Kit, refuse: Refuse, case: str) -> None:
     body = CONTAINER[case][0](kit)
     problem = refuse(body, "invalid-container")
     assert problem["actual"] == len(body)
@@ -260,14 +265,14 @@ def test_a_cut_file_is_told_how_many_bytes_were_there(kit: Kit, refuse: Any, cas
 
 
 @pytest.mark.parametrize("case", TENSORS)
-def test_other_tensors_than_the_model_has(kit: Kit, refuse: Any, case: str) -> None:
+def test_other_tensors_than_the_model_has(kit: Kit, refuse: Refuse, case: str) -> None:
     make, tensor, said = TENSORS[case]
     problem = refuse(make(kit), "invalid-tensors")
     assert problem["tensor"] == tensor
     assert said in problem["detail"]
 
 
-def test_many_wrong_tensors_are_counted_and_the_first_are_listed(kit: Kit, refuse: Any) -> None:
+def test_many_wrong_tensors_are_counted_and_the_first_are_listed(kit: Kit, refuse: Refuse) -> None:
     many = {f"extra.{i}": np.zeros(1, np.float32) for i in range(50)}
     problem = refuse(kit.edited(**many), "invalid-tensors")
     assert problem["counts"] == {"missing": 0, "unknown": 50, "mismatched": 0}
@@ -276,7 +281,7 @@ def test_many_wrong_tensors_are_counted_and_the_first_are_listed(kit: Kit, refus
 
 @pytest.mark.parametrize("chunk", [0, 1, 7, 64])
 @pytest.mark.parametrize("case", VALUES)
-def test_values_that_no_model_may_have(kit: Kit, refuse: Any, case: str, chunk: int) -> None:
+def test_values_that_no_model_may_have(kit: Kit, refuse: Refuse, case: str, chunk: int) -> None:
     make, tensor, index = VALUES[case]
     body = make(kit)
     sent = body if chunk == 0 else [body[i : i + chunk] for i in range(0, len(body), chunk)]
@@ -287,30 +292,30 @@ def test_values_that_no_model_may_have(kit: Kit, refuse: Any, case: str, chunk: 
 
 
 @pytest.mark.parametrize("case", METADATA)
-def test_metadata_that_says_too_little_or_nonsense(kit: Kit, refuse: Any, case: str) -> None:
+def test_metadata_that_says_too_little_or_nonsense(kit: Kit, refuse: Refuse, case: str) -> None:
     changes, named = METADATA[case]
     problem = refuse(kit.good(**changes), "invalid-field")
     assert problem["field"] == named
     assert named.split(".")[0] in problem["detail"]
 
 
-def test_a_file_without_metadata(kit: Kit, refuse: Any) -> None:
+def test_a_file_without_metadata(kit: Kit, refuse: Refuse) -> None:
     assert refuse(kit.forge.pack(kit.forge.arrays(1)), "invalid-field")["field"] == "num_samples"
 
 
 @pytest.mark.parametrize("name", ["mdl_0123", "", "../../x", "a\x00b"])
-def test_another_base_model(kit: Kit, refuse: Any, name: str) -> None:
+def test_another_base_model(kit: Kit, refuse: Refuse, name: str) -> None:
     assert refuse(kit.good(base_model=name), "stale-base-model")["expected"] == kit.base
 
 
-def test_an_announced_body_that_is_too_large(kit: Kit, refuse: Any) -> None:
+def test_an_announced_body_that_is_too_large(kit: Kit, refuse: Refuse) -> None:
     limit = kit.world.settings.max_upload_bytes
     problem = refuse(kit.good(), "too-large", headers={"Content-Length": str(100 * 2**30)})
     assert problem["expected"] == limit
     assert str(limit) in problem["detail"]
 
 
-def test_a_chunked_body_that_is_too_large_is_refused_at_the_limit(kit: Kit, refuse: Any) -> None:
+def test_a_chunked_body_that_is_too_large_is_refused_at_the_limit(kit: Kit, refuse: Refuse) -> None:
     limit = kit.world.settings.max_upload_bytes
     header = kit.forge.raw({"__metadata__": kit.metadata()})  # no tensors fit so many bytes; the limit comes first
     problem = refuse([header, *[bytes(4096)] * (limit // 4096 + 1)], "too-large")
@@ -318,7 +323,7 @@ def test_a_chunked_body_that_is_too_large_is_refused_at_the_limit(kit: Kit, refu
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, identity"])
-def test_a_compressed_body(kit: Kit, refuse: Any, encoding: str) -> None:
+def test_a_compressed_body(kit: Kit, refuse: Refuse, encoding: str) -> None:
     body = gzip.compress(bytes(10**6))
     problem = refuse(body, "unsupported-media-type", headers={"Content-Encoding": encoding})
     assert "Content-Encoding" in problem["detail"]
@@ -333,35 +338,35 @@ def test_a_compressed_body(kit: Kit, refuse: Any, encoding: str) -> None:
         [("Transfer-Encoding", "gzip"), ("Transfer-Encoding", "chunked")],
     ],
 )
-def test_a_body_that_is_coded_in_a_second_place(kit: Kit, refuse: Any, headers: list[tuple[str, str]]) -> None:
+def test_a_body_that_is_coded_in_a_second_place(kit: Kit, refuse: Refuse, headers: list[tuple[str, str]]) -> None:
     problem = refuse(kit.good(), "unsupported-media-type", headers=httpx.Headers(headers))
     assert problem["field"] == headers[0][0] and "gzip" in problem["detail"]
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/html", "multipart/form-data; boundary=x"])
-def test_another_media_type(kit: Kit, refuse: Any, media: str) -> None:
+def test_another_media_type(kit: Kit, refuse: Refuse, media: str) -> None:
     problem = refuse(kit.good(), "unsupported-media-type", headers={"Content-Type": media})
     assert "application/octet-stream" in problem["detail"]
 
 
-def test_another_digest(kit: Kit, refuse: Any) -> None:
+def test_another_digest(kit: Kit, refuse: Refuse) -> None:
     digest = "sha-256=:" + "A" * 43 + "=:"
     assert "again" in refuse(kit.good(), "digest-mismatch", headers={"Content-Digest": digest})["detail"]
 
 
 @pytest.mark.parametrize("digest", ["", "md5=:AA==:", "sha-256=:short:", "sha-256=:" + "!" * 44 + ":", "abc"])
-def test_a_digest_that_cannot_be_read(kit: Kit, refuse: Any, digest: str) -> None:
+def test_a_digest_that_cannot_be_read(kit: Kit, refuse: Refuse, digest: str) -> None:
     problem = refuse(kit.good(), "invalid-request", headers={"Content-Digest": digest})
     assert "sha-256=:" in problem["detail"]
 
 
-def test_a_full_disk(kit: Kit, refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(kit: Kit, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(kit.world.blobs.scratch), "free_bytes", lambda self: 100)
     assert "disk is full" in refuse(kit.good(), "storage-full")["detail"]
 
 
 @pytest.mark.parametrize("length", ["-1", "1.5", "abc"])
-def test_a_content_length_that_is_no_number(kit: Kit, refuse: Any, length: str) -> None:
+def test_a_content_length_that_is_no_number(kit: Kit, refuse: Refuse, length: str) -> None:
     refuse(kit.good(), "invalid-request", headers={"Content-Length": length})
 
 
@@ -380,7 +385,7 @@ def test_a_client_that_hangs_up_in_mid_body_leaves_nothing(kit: Kit, caplog: pyt
     assert sum("hung up" in record.message for record in caplog.records) == 4
 
 
-def test_a_client_that_falls_silent_is_let_go(kit: Kit, refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_falls_silent_is_let_go(kit: Kit, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.api.problems._LINGER_SECONDS", 0.01)
     monkeypatch.setitem(kit.world.settings.__dict__, "max_upload_idle_seconds", 0.05)
     before = kit.world.files()

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from tests.bucket_server import BucketServer
+from tests.service.conftest import SettingsMaker
+from tests.service.world import Fed, World
 
 
 @pytest.fixture
@@ -17,26 +19,26 @@ def values(bucket_server: BucketServer) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def world(make_settings: Any, world_of: Any, values: dict[str, Any]) -> Iterator[Any]:
+def world(make_settings: SettingsMaker, world_of: type[World], values: dict[str, Any]) -> Iterator[World]:
     made = world_of(make_settings(**values))
     yield made
     made.close()
 
 
 @pytest.fixture
-def linked(make_settings: Any, world_of: Any, values: dict[str, Any]) -> Iterator[Any]:
+def linked(make_settings: SettingsMaker, world_of: type[World], values: dict[str, Any]) -> Iterator[World]:
     """The same with presigned addresses."""
     made = world_of(make_settings(**values, presign=True))
     yield made
     made.close()
 
 
-def imported(world: Any) -> tuple[dict[str, Any], bytes]:
+def imported(world: World) -> tuple[dict[str, Any], bytes]:
     body = world.forge.pack(world.forge.arrays(3))
     return world.ok("POST", "/v1/models", body=body), body
 
 
-def test_a_download_passes_through(world: Any) -> None:
+def test_a_download_passes_through(world: World) -> None:
     info, body = imported(world)
     whole = world.op("GET", info["url"])
     assert (whole.status_code, whole.content) == (200, body)
@@ -52,7 +54,7 @@ def test_a_download_passes_through(world: Any) -> None:
     [("bytes=3-9", slice(3, 10)), ("bytes=100-", slice(100, None)), ("bytes=-7", slice(-7, None)),
      ("bytes=0-99999999", slice(0, None))],
 )  # fmt: skip
-def test_a_part_passes_through(world: Any, asked: str, part: slice) -> None:
+def test_a_part_passes_through(world: World, asked: str, part: slice) -> None:
     info, body = imported(world)
     response = world.op("GET", info["url"], headers={"Range": asked})
     assert (response.status_code, response.content) == (206, body[part])
@@ -61,7 +63,7 @@ def test_a_part_passes_through(world: Any, asked: str, part: slice) -> None:
     assert (other.status_code, other.content) == (200, body)
 
 
-def test_a_range_outside_and_several_ranges(world: Any) -> None:
+def test_a_range_outside_and_several_ranges(world: World) -> None:
     info, body = imported(world)
     outside = world.op("GET", info["url"], headers={"Range": f"bytes={len(body)}-"})
     assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{len(body)}")
@@ -71,7 +73,7 @@ def test_a_range_outside_and_several_ranges(world: Any) -> None:
         assert (response.status_code, response.content) == (200, body), odd
 
 
-def test_a_download_may_be_sent_to_the_bucket(linked: Any) -> None:
+def test_a_download_may_be_sent_to_the_bucket(linked: World) -> None:
     info, body = imported(linked)
     answer = linked.op("GET", info["url"])
     assert (answer.status_code, answer.headers["cache-control"]) == (307, "no-store")
@@ -79,7 +81,7 @@ def test_a_download_may_be_sent_to_the_bucket(linked: Any) -> None:
     assert linked.op("HEAD", info["url"]).status_code == 200
 
 
-def test_no_direct_uploads_without_presigned_addresses(world: Any) -> None:
+def test_no_direct_uploads_without_presigned_addresses(world: World) -> None:
     fed = world.running()
     token = fed.devices["a"].token
     wanted = {"digest": "sha256-" + "0" * 64, "size": 5}
@@ -91,7 +93,7 @@ def test_no_direct_uploads_without_presigned_addresses(world: Any) -> None:
     )
 
 
-def staged(world: Any, fed: Any, name: str, body: bytes, **changes: Any) -> httpx.Response:
+def staged(world: World, fed: Fed, name: str, body: bytes, **changes: Any) -> httpx.Response:
     wanted = {"digest": f"sha256-{hashlib.sha256(body).hexdigest()}", "size": len(body), **changes}
     response = world.site.request("POST", "/v1/staging", token=fed.devices[name].token, json=wanted)
     if response.status_code == 201:
@@ -100,12 +102,12 @@ def staged(world: Any, fed: Any, name: str, body: bytes, **changes: Any) -> http
     return response
 
 
-def deliver(world: Any, fed: Any, name: str, place: str, body: bytes = b"") -> httpx.Response:
+def deliver(world: World, fed: Fed, name: str, place: str, body: bytes = b"") -> httpx.Response:
     return world.push(fed, name, body, url=f"/v1/rounds/{world.round(fed)['id']}/update?staged={place}")
 
 
 def test_a_direct_upload_counts_when_it_was_checked(
-    linked: Any, bucket_server: BucketServer, values: dict[str, Any]
+    linked: World, bucket_server: BucketServer, values: dict[str, Any]
 ) -> None:
     fed = linked.running()
     body = linked.update(fed)
@@ -121,7 +123,7 @@ def test_a_direct_upload_counts_when_it_was_checked(
     assert deliver(linked, fed, "a", place).status_code == 404
 
 
-def test_a_bad_direct_upload_leaves_nothing(linked: Any, bucket_server: BucketServer, values: dict[str, Any]) -> None:
+def test_a_bad_direct_upload_leaves_nothing(linked: World, bucket_server: BucketServer, values: dict[str, Any]) -> None:
     fed = linked.running()
     before = bucket_server.keys(values)
     for body in (linked.update(fed)[:-1], linked.update(fed, base_model="mdl_other"), b"\0" * 20):
@@ -133,7 +135,7 @@ def test_a_bad_direct_upload_leaves_nothing(linked: Any, bucket_server: BucketSe
     assert staged(linked, fed, "a", b"x", digest="sha256-").status_code == 422
 
 
-def test_a_store_that_is_away_is_told_to_devices_and_changes_nothing(world: Any, bucket_server: BucketServer) -> None:
+def test_a_store_that_is_away_is_told_to_devices_and_changes_nothing(world: World, bucket_server: BucketServer) -> None:
     fed = world.running()
     info, _ = imported(world)
     body = world.update(fed)
@@ -149,13 +151,15 @@ def test_a_store_that_is_away_is_told_to_devices_and_changes_nothing(world: Any,
     assert world.push(fed, "a", body).status_code == 201
 
 
-def test_what_was_committed_stands_though_the_store_went_away(world: Any, bucket_server: BucketServer) -> None:
+def test_what_was_committed_stands_though_the_store_went_away(world: World, bucket_server: BucketServer) -> None:
     data = world.dataset()
     bucket_server.door.down = True
     assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 204
 
 
-def test_direct_uploads_are_of_the_days_bytes(make_settings: Any, world_of: Any, values: dict[str, Any]) -> None:
+def test_direct_uploads_are_of_the_days_bytes(
+    make_settings: SettingsMaker, world_of: type[World], values: dict[str, Any]
+) -> None:
     """An address may be asked for and never used; the store is filled by those that are, without the service."""
     world = world_of(make_settings(**values, presign=True, upload_bytes_per_day=5000))
     try:

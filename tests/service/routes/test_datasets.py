@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.service.world import World
+
 from ..world import refused
 
 F32 = np.float32
 
 
-def test_a_data_set_is_described(world: Any) -> None:
+def test_a_data_set_is_described(world: World) -> None:
     made = world.dataset(inputs=np.zeros((4, 1, 8, 8), F32), labels=np.array([0, 9, 3, 1]))
     assert (made["num_samples"], made["shape"], made["dtype"]) == (4, [1, 8, 8], "float32")
     assert (made["labeled"], made["num_classes"]) == (True, 10)
@@ -20,7 +22,7 @@ def test_a_data_set_is_described(world: Any) -> None:
     assert [d["id"] for d in world.ok("GET", "/v1/datasets")["items"]] == [made["id"], tokens["id"]]
 
 
-def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: Any) -> None:
+def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: World) -> None:
     one = world.forge.pack({"inputs": np.zeros((2, 2), F32)})
     two = world.forge.pack({"inputs": np.ones((2, 2), F32)})
     first = world.ok("POST", "/v1/datasets?name=d", body=one)
@@ -45,7 +47,7 @@ BAD: list[tuple[dict[str, np.ndarray], str, str]] = [
 
 
 @pytest.mark.parametrize(("arrays", "kind", "tensor"), BAD, ids=[f"{i}-{b[2]}" for i, b in enumerate(BAD)])
-def test_data_that_is_refused_leaves_nothing(shared: Any, arrays: Any, kind: str, tensor: str) -> None:
+def test_data_that_is_refused_leaves_nothing(shared: World, arrays: Any, kind: str, tensor: str) -> None:
     before = shared.files()
     response = shared.op("POST", "/v1/datasets?name=bad", body=shared.forge.pack(arrays))
     assert refused(response) == (422, kind), response.text
@@ -55,14 +57,14 @@ def test_data_that_is_refused_leaves_nothing(shared: Any, arrays: Any, kind: str
 
 
 @pytest.mark.parametrize("name", ["", "..", "a%2Fb", "%00", "x" * 101, "%3Cb%3E"])
-def test_names_that_are_not_taken(shared: Any, name: str) -> None:
+def test_names_that_are_not_taken(shared: World, name: str) -> None:
     body = shared.forge.pack({"inputs": np.zeros((2, 2), F32)})
     response = shared.op("POST", f"/v1/datasets?name={name}", body=body)
     assert refused(response) == (422, "invalid-field")
     assert response.json()["field"] == "query.name"
 
 
-def test_a_data_set_in_use_stays_until_its_federation_is_over(world: Any) -> None:
+def test_a_data_set_in_use_stays_until_its_federation_is_over(world: World) -> None:
     data = world.dataset()
     fed = world.create(recipe={"name": "feddf"}, datasets={"unlabeled": data["name"]})
     response = world.op("DELETE", f"/v1/datasets/{data['id']}")
@@ -74,7 +76,7 @@ def test_a_data_set_in_use_stays_until_its_federation_is_over(world: Any) -> Non
     assert world.op("DELETE", f"/v1/datasets/{data['id']}").status_code == 404
 
 
-def test_bytes_that_another_name_has_stay_when_one_is_removed(world: Any) -> None:
+def test_bytes_that_another_name_has_stay_when_one_is_removed(world: World) -> None:
     one, two = world.dataset(), world.dataset()
     assert one["digest"] == two["digest"]
     world.op("DELETE", f"/v1/datasets/{one['id']}")

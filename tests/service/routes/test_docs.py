@@ -14,13 +14,15 @@ from contract.recipes.presets import PRESETS
 from contract.wire.federations import FederationCreate
 from service.operations.progress import jobs
 from service.operations.store import workers
+from tests.service.world import World
 
 METHODS = {"get", "put", "post", "delete", "head", "patch"}
 
 
 @pytest.fixture(scope="module")
-def document(shared: Any) -> dict[str, Any]:
-    return shared.site.request("GET", "/openapi.json").json()
+def document(shared: World) -> dict[str, Any]:
+    found: dict[str, Any] = shared.site.request("GET", "/openapi.json").json()
+    return found
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -75,7 +77,7 @@ def test_references_lead_somewhere(document: dict[str, Any]) -> None:
     assert "HTTPValidationError" not in json.dumps(document)
 
 
-def test_nothing_points_outside(shared: Any, document: dict[str, Any]) -> None:
+def test_nothing_points_outside(shared: World, document: dict[str, Any]) -> None:
     assert re.findall(r"https?://[^\s\"']+", json.dumps(document)) == []
     assert shared.app.openapi() is shared.app.openapi()
 
@@ -93,7 +95,7 @@ class _Assets(HTMLParser):
             self.found.append(values.get("src") or values.get("href") or "")
 
 
-def test_the_page_loads_only_what_is_served_here(shared: Any) -> None:
+def test_the_page_loads_only_what_is_served_here(shared: World) -> None:
     page = shared.site.request("GET", "/docs")
     assert page.headers["content-type"].startswith("text/html")
     parser = _Assets()
@@ -111,7 +113,7 @@ def test_the_page_loads_only_what_is_served_here(shared: Any) -> None:
     assert not re.search(r"https?:", page.headers["content-security-policy"])
 
 
-def test_our_own_assets_name_no_other_host(shared: Any) -> None:
+def test_our_own_assets_name_no_other_host(shared: World) -> None:
     script = shared.site.request("GET", "/static/docs.js").text
     style = shared.site.request("GET", "/static/swagger/swagger-ui.css").text
     assert not re.search(r"https?://", script)
@@ -120,7 +122,7 @@ def test_our_own_assets_name_no_other_host(shared: Any) -> None:
     assert (files("service") / "static" / "swagger" / "LICENSE").read_text().lstrip().startswith("Apache")
 
 
-def test_the_root_is_the_dashboard_with_assets_of_its_own(shared: Any) -> None:
+def test_the_root_is_the_dashboard_with_assets_of_its_own(shared: World) -> None:
     page = shared.site.request("GET", "/")
     assert page.headers["content-type"].startswith("text/html")
     assert "unsafe" not in page.headers["content-security-policy"]
@@ -134,7 +136,7 @@ def test_the_root_is_the_dashboard_with_assets_of_its_own(shared: Any) -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", response.text), asset
 
 
-def test_the_service_at_a_glance(world: Any) -> None:
+def test_the_service_at_a_glance(world: World) -> None:
     status = world.ok("GET", "/v1/status")
     assert (status["role"], status["ready"], status["heartbeat_age_seconds"]) == ("operator", False, None)
     with world.store.write() as session:
@@ -147,7 +149,7 @@ def test_the_service_at_a_glance(world: Any) -> None:
     assert status["free_bytes"] > 0
 
 
-def test_the_catalogue_is_shown_to_anyone(shared: Any) -> None:
+def test_the_catalogue_is_shown_to_anyone(shared: World) -> None:
     recipes = shared.site.request("GET", "/v1/recipes").json()
     assert [recipe["name"] for recipe in recipes] == list(PRESETS)
     assert all(recipe["source"] and recipe["summary"] and recipe["composition"]["fuse"] for recipe in recipes)
@@ -156,7 +158,7 @@ def test_the_catalogue_is_shown_to_anyone(shared: Any) -> None:
     assert all(entry["options"]["type"] == "object" for entry in entries)
 
 
-def test_health_and_readiness(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_and_readiness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.site.request("GET", "/healthz").json()["status"] == "ok"
     ready = world.site.request("GET", "/readyz?worker=false")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
@@ -176,7 +178,7 @@ def test_health_and_readiness(world: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert (full.status_code, full.json()["checks"]["disk"]["ok"]) == (503, False)
 
 
-def test_a_running_jobs_progress_is_shown(world: Any) -> None:
+def test_a_running_jobs_progress_is_shown(world: World) -> None:
     fed = world.running(["a"])
     world.push(fed, "a")
     job = world.claim()

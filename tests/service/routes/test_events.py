@@ -14,6 +14,7 @@ import pytest
 from client_sdk.events import Message, messages
 from service.api.routes import events as routes
 from service.operations.progress import jobs
+from tests.service.conftest import SettingsMaker
 
 from ..world import Fed, World
 
@@ -50,7 +51,7 @@ class Stream:
 
 
 @pytest.fixture
-def twin(world: World, world_of: Any) -> Iterator[World]:
+def twin(world: World, world_of: type[World]) -> Iterator[World]:
     """A second replica on the same database."""
     made = world_of(world.settings)
     made.operator = world.operator
@@ -169,7 +170,7 @@ def test_heartbeats_and_a_bounded_life(world: World, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def narrow(make_settings: Any, world_of: Any) -> Iterator[World]:
+def narrow(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
     """Three streams, two of them for a token."""
     made = world_of(make_settings(max_event_streams=3, max_event_streams_per_token=2))
     yield made
@@ -201,7 +202,7 @@ def test_a_token_that_takes_many_streams_leaves_some_for_others(narrow: World) -
 
 @pytest.mark.timeout(120)
 def test_streams_that_are_far_behind_leave_threads_to_others(
-    make_settings: Any, world_of: Any, monkeypatch: pytest.MonkeyPatch
+    make_settings: SettingsMaker, world_of: type[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, gate, at_work = world_of(make_settings(threads=6, requests_at_once=2)), threading.Event(), []
     page = routes._page

@@ -8,11 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from service.persistence.tables import Base
+from tests.service.conftest import SettingsMaker
+from tests.service.world import World
 
 from ..world import refused
 
 
-def test_the_same_key_with_the_same_body_gets_the_first_answer(world: Any) -> None:
+def test_the_same_key_with_the_same_body_gets_the_first_answer(world: World) -> None:
     body, headers = world.body(), {"Idempotency-Key": "k1"}
     first, again = (world.op("POST", "/v1/federations", json=body, headers=headers) for _ in "12")
     assert first.status_code == again.status_code == 201
@@ -23,14 +25,14 @@ def test_the_same_key_with_the_same_body_gets_the_first_answer(world: Any) -> No
     assert len(world.ok("GET", "/v1/federations")["items"]) == 1
 
 
-def test_without_a_key_the_same_name_is_taken(world: Any) -> None:
+def test_without_a_key_the_same_name_is_taken(world: World) -> None:
     body = world.body()
     world.ok("POST", "/v1/federations", json=body)
     response = world.op("POST", "/v1/federations", json=body)
     assert (refused(response), response.json()["field"]) == ((409, "name-taken"), "name")
 
 
-def test_a_key_belongs_to_its_caller(world: Any) -> None:
+def test_a_key_belongs_to_its_caller(world: World) -> None:
     other = world.ok("POST", "/v1/tokens", json={"name": "o", "role": "operator"})["token"]
     headers = {"Idempotency-Key": "k"}
     mine = world.op("POST", "/v1/federations", json=world.body(), headers=headers)
@@ -40,13 +42,13 @@ def test_a_key_belongs_to_its_caller(world: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a\tb", "x" * 201])
-def test_keys_that_are_none(shared: Any, key: str) -> None:
+def test_keys_that_are_none(shared: World, key: str) -> None:
     response = shared.op("POST", "/v1/federations", json=shared.body(), headers={"Idempotency-Key": key})
     assert refused(response) == (422, "invalid-field")
     assert "Idempotency-Key" in response.json()["field"]
 
 
-def test_an_enrolment_that_is_sent_twice_makes_one_client(world: Any) -> None:
+def test_an_enrolment_that_is_sent_twice_makes_one_client(world: World) -> None:
     fed = world.create()
     call = {"token": fed.join_token, "json": {"name": "a", "num_samples": 3}, "headers": {"Idempotency-Key": "e"}}
     url = f"/v1/federations/{fed.id}/clients"
@@ -62,7 +64,7 @@ def test_an_enrolment_that_is_sent_twice_makes_one_client(world: Any) -> None:
 
 @pytest.mark.parametrize("both", ["sqlite", "postgresql"])
 def test_of_requests_that_collide_one_wins_and_the_others_are_told(
-    make_settings: Any, request: pytest.FixtureRequest, both: str
+    make_settings: SettingsMaker, request: pytest.FixtureRequest, both: str
 ) -> None:
     url = None if both == "sqlite" else request.getfixturevalue("postgres")
     settings = make_settings(database_url=url)
@@ -79,7 +81,7 @@ def test_of_requests_that_collide_one_wins_and_the_others_are_told(
         world.close()
 
 
-def test_a_new_join_token_ends_the_old_one_and_nothing_else(world: Any) -> None:
+def test_a_new_join_token_ends_the_old_one_and_nothing_else(world: World) -> None:
     fed = world.create()
     device, old = world.enrol(fed, "a"), fed.join_token
     fed.join_token = world.ok("POST", f"/v1/federations/{fed.id}/join-token")["join_token"]
@@ -92,7 +94,7 @@ def test_a_new_join_token_ends_the_old_one_and_nothing_else(world: Any) -> None:
     assert world.assignment(device)["client_name"] == "a"
 
 
-def test_lists_come_in_pages_that_hold_everything_once_and_in_order(world: Any) -> None:
+def test_lists_come_in_pages_that_hold_everything_once_and_in_order(world: World) -> None:
     made = [world.create().id for _ in range(7)]
     seen, after = [], ""
     while after is not None:
@@ -105,7 +107,7 @@ def test_lists_come_in_pages_that_hold_everything_once_and_in_order(world: Any) 
 
 
 @pytest.mark.parametrize("path", ["clients", "rounds"])
-def test_the_lists_of_a_federation_come_in_pages_too(world: Any, path: str) -> None:
+def test_the_lists_of_a_federation_come_in_pages_too(world: World, path: str) -> None:
     fed = world.running(["a", "b", "c"])
     page = world.ok("GET", f"/v1/federations/{fed.id}/{path}?limit=1")
     assert len(page["items"]) == 1
@@ -115,13 +117,13 @@ def test_the_lists_of_a_federation_come_in_pages_too(world: Any, path: str) -> N
 
 @pytest.mark.parametrize("path", ["federations", "models", "datasets", "jobs", "tokens"])
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "after=" + "x" * 65])
-def test_pages_that_cannot_be(shared: Any, path: str, query: str) -> None:
+def test_pages_that_cannot_be(shared: World, path: str, query: str) -> None:
     response = shared.op("GET", f"/v1/{path}?{query}")
     assert refused(response) == (422, "invalid-field")
     assert response.json()["field"] == "query." + query.partition("=")[0]
 
 
-def test_a_cursor_that_names_nothing_is_only_a_place_in_the_order(shared: Any) -> None:
+def test_a_cursor_that_names_nothing_is_only_a_place_in_the_order(shared: World) -> None:
     shared.create()
     assert shared.ok("GET", "/v1/federations?after=zzz") == {"items": [], "next": None}
 
@@ -161,14 +163,14 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "field", "said"), BAD, ids=[f"{i}-{b[1]}" for i, b in enumerate(BAD)])
-def test_a_federation_that_cannot_be(shared: Any, change: dict[str, Any], field: str, said: str) -> None:
+def test_a_federation_that_cannot_be(shared: World, change: dict[str, Any], field: str, said: str) -> None:
     response = shared.op("POST", "/v1/federations", json=shared.body(**change))
     assert refused(response) == (422, "invalid-field"), response.text
     assert response.json()["field"].startswith(field)
     assert said in response.json()["detail"]
 
 
-def test_data_sets_must_fit_the_task(world: Any) -> None:
+def test_data_sets_must_fit_the_task(world: World) -> None:
     other = world.dataset(inputs=np.zeros((4, 3), np.float32))["name"]
     tokens = world.dataset(inputs=np.zeros((4, 2), np.int64))["name"]
     unlabelled = world.dataset()["name"]
@@ -209,7 +211,7 @@ ENROL: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "field"), ENROL, ids=[f"{i}-{e[1]}" for i, e in enumerate(ENROL)])
-def test_an_enrolment_that_cannot_be(shared: Any, change: dict[str, Any], field: str) -> None:
+def test_an_enrolment_that_cannot_be(shared: World, change: dict[str, Any], field: str) -> None:
     fed = shared.create()
     body = {"name": "x", "num_samples": 1, **change}
     response = shared.site.request("POST", f"/v1/federations/{fed.id}/clients", token=fed.join_token, json=body)
@@ -218,7 +220,7 @@ def test_an_enrolment_that_cannot_be(shared: Any, change: dict[str, Any], field:
     assert shared.ok("GET", f"/v1/federations/{fed.id}/clients")["items"] == []
 
 
-def test_nobody_joins_what_is_over(world: Any) -> None:
+def test_nobody_joins_what_is_over(world: World) -> None:
     fed = world.create()
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     response = world.site.request(
@@ -227,7 +229,7 @@ def test_nobody_joins_what_is_over(world: Any) -> None:
     assert refused(response) == (409, "invalid-transition")
 
 
-def test_revoking_twice_is_no_error_and_an_unknown_client_is(world: Any) -> None:
+def test_revoking_twice_is_no_error_and_an_unknown_client_is(world: World) -> None:
     fed, other = world.create(), world.create()
     device = world.enrol(fed, "a")
     url = f"/v1/federations/{fed.id}/clients/{device.id}"
@@ -237,7 +239,7 @@ def test_revoking_twice_is_no_error_and_an_unknown_client_is(world: Any) -> None
     assert refused(world.op("DELETE", f"/v1/federations/{other.id}/clients/{device.id}")) == (404, "not-found")
 
 
-def test_no_token_is_stored(world: Any) -> None:
+def test_no_token_is_stored(world: World) -> None:
     fed = world.running(["a"])
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v"}, headers={"Idempotency-Key": "t"})
     again = world.ok("POST", "/v1/tokens", json={"name": "v"}, headers={"Idempotency-Key": "t"})
@@ -252,7 +254,7 @@ def test_no_token_is_stored(world: Any) -> None:
     assert not any(secret in listed for secret in secrets)
 
 
-def test_a_token_is_revoked_by_another(world: Any) -> None:
+def test_a_token_is_revoked_by_another(world: World) -> None:
     made = world.ok("POST", "/v1/tokens", json={"name": "second", "role": "operator"})
     mine = next(t for t in world.ok("GET", "/v1/tokens")["items"] if t["name"] == "first operator")
     assert refused(world.op("DELETE", f"/v1/tokens/{mine['id']}")) == (409, "in-use")

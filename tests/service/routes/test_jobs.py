@@ -1,11 +1,10 @@
 """Jobs as an operator sees them."""
 
-from typing import Any
-
 from service.operations.store import workers
+from tests.service.world import World
 
 
-def test_a_job_names_the_round_that_it_fuses(world: Any) -> None:
+def test_a_job_names_the_round_that_it_fuses(world: World) -> None:
     fed = world.running(("a",))
     for index in (1, 2):
         assert world.push(fed, "a").is_success
@@ -18,7 +17,7 @@ def test_a_job_names_the_round_that_it_fuses(world: Any) -> None:
     assert world.ok("POST", f"/v1/jobs/{jobs[2]['id']}/retry")["round"] == 2
 
 
-def test_the_feed_of_running_jobs_names_rounds_too(world: Any) -> None:
+def test_the_feed_of_running_jobs_names_rounds_too(world: World) -> None:
     fed = world.running(("a",))
     assert world.push(fed, "a").is_success
     world.claim()

@@ -8,24 +8,26 @@ from typing import Any
 import pytest
 
 from service.persistence.tables import FederationRow
+from tests.service.conftest import SettingsMaker
+from tests.service.world import Fed, World
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def world(request: pytest.FixtureRequest, make_settings: Any, world_of: Any) -> Iterator[Any]:
+def world(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
     url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
     made = world_of(make_settings(database_url=url))
     yield made
     made.close()
 
 
-def join(world: Any, fed: Any, name: str, key: str | None = None, token: str | None = None) -> Any:
+def join(world: World, fed: Fed, name: str, key: str | None = None, token: str | None = None) -> Any:
     headers = {"Idempotency-Key": key} if key else None
     body = {"name": name, "num_samples": 5}
     url = f"/v1/federations/{fed.id}/clients"
     return world.site.begin("POST", url, token=token or fed.join_token, json=body, headers=headers)
 
 
-def test_fifty_at_once_never_exceed_the_limit(world: Any) -> None:
+def test_fifty_at_once_never_exceed_the_limit(world: World) -> None:
     fed = world.create(join={"max_uses": 20})
     begun = [join(world, fed, f"d{i}") for i in range(50)]
     assert not wait(begun, timeout=60).not_done
@@ -44,7 +46,7 @@ def test_fifty_at_once_never_exceed_the_limit(world: Any) -> None:
     }
 
 
-def test_a_refused_enrolment_uses_nothing_and_an_answered_one_is_answered_again(world: Any) -> None:
+def test_a_refused_enrolment_uses_nothing_and_an_answered_one_is_answered_again(world: World) -> None:
     fed = world.create(join={"max_uses": 2})
     first = join(world, fed, "a", key="k").result()
     assert join(world, fed, "a").result().status_code == 409  # the name is taken
@@ -55,7 +57,7 @@ def test_a_refused_enrolment_uses_nothing_and_an_answered_one_is_answered_again(
     assert (card.status_code, card.json()["reason"]) == (403, "exhausted")
 
 
-def test_a_join_token_ends_with_its_time(world: Any) -> None:
+def test_a_join_token_ends_with_its_time(world: World) -> None:
     fed = world.create(join={"valid_seconds": 3600})
     with world.store.write() as session:
         session.get_one(FederationRow, fed.id).join_expires_at = datetime.now(UTC) - timedelta(seconds=1)
@@ -70,7 +72,7 @@ def test_a_join_token_ends_with_its_time(world: Any) -> None:
     assert join(world, fed, "b").result().status_code == 401  # the one before
 
 
-def test_without_limits_the_service_sets_a_time(world: Any) -> None:
+def test_without_limits_the_service_sets_a_time(world: World) -> None:
     fed = world.create()
     shown = world.show(fed)["join"]
     left = datetime.fromisoformat(shown["expires_at"]) - datetime.now(UTC)
@@ -80,7 +82,7 @@ def test_without_limits_the_service_sets_a_time(world: Any) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"max_uses": 0}, {"valid_seconds": 1}, {"max_uses": "many"}, {"uses": 3}])
-def test_limits_that_cannot_be_are_refused(world: Any, limits: dict[str, Any]) -> None:
+def test_limits_that_cannot_be_are_refused(world: World, limits: dict[str, Any]) -> None:
     response = world.op("POST", "/v1/federations", json=world.body(join=limits))
     assert (response.status_code, response.json()["field"]) == (422, f"join.{next(iter(limits))}")
     fed = world.create()
@@ -88,7 +90,7 @@ def test_limits_that_cannot_be_are_refused(world: Any, limits: dict[str, Any]) -
     assert join(world, fed, "a").result().status_code == 201  # the token is the one it was
 
 
-def test_a_federation_has_only_so_many_clients(make_settings: Any, world_of: Any) -> None:
+def test_a_federation_has_only_so_many_clients(make_settings: SettingsMaker, world_of: type[World]) -> None:
     world = world_of(make_settings(max_clients=2, max_federations=1))
     fed = world.create()
     assert [join(world, fed, name).result().status_code for name in "abc"] == [201, 201, 409]

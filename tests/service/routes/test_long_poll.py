@@ -10,10 +10,11 @@ from service.operations.ledger import after_commit
 from service.operations.ledger.unit import Store
 from service.operations.progress import reading
 from service.persistence.engine import Database
+from tests.service.world import Fed, World
 
 
 @pytest.fixture
-def waiting(world: Any) -> threading.Event:
+def waiting(world: World) -> threading.Event:
     """An event that is set when somebody waits."""
     begun, wait = threading.Event(), world.services.changes.wait
 
@@ -25,13 +26,13 @@ def waiting(world: Any) -> threading.Event:
     return begun
 
 
-def poll(world: Any, fed: Any, waiting: threading.Event, name: str = "a") -> Any:
+def poll(world: World, fed: Fed, waiting: threading.Event, name: str = "a") -> Any:
     future = world.site.begin("GET", "/v1/assignment?wait=20", token=fed.devices[name].token)
     assert waiting.wait(5)
     return future
 
 
-def test_a_change_by_a_request_ends_the_wait(world: Any, waiting: threading.Event) -> None:
+def test_a_change_by_a_request_ends_the_wait(world: World, waiting: threading.Event) -> None:
     fed = world.create()
     world.enrol(fed, "a")
     future = poll(world, fed, waiting)
@@ -39,7 +40,7 @@ def test_a_change_by_a_request_ends_the_wait(world: Any, waiting: threading.Even
     assert future.result(5).json()["action"] == "done"
 
 
-def test_a_change_by_another_process_ends_the_wait(world: Any, waiting: threading.Event) -> None:
+def test_a_change_by_another_process_ends_the_wait(world: World, waiting: threading.Event) -> None:
     fed = world.running(["a", "b"])
     world.push(fed, "a")
     future = poll(world, fed, waiting)
@@ -52,7 +53,7 @@ def test_a_change_by_another_process_ends_the_wait(world: Any, waiting: threadin
     other.database.close()
 
 
-def test_a_change_that_gives_nothing_to_do_goes_on_waiting(world: Any, waiting: threading.Event) -> None:
+def test_a_change_that_gives_nothing_to_do_goes_on_waiting(world: World, waiting: threading.Event) -> None:
     fed = world.create()
     world.enrol(fed, "a")
     future = poll(world, fed, waiting)
@@ -64,20 +65,20 @@ def test_a_change_that_gives_nothing_to_do_goes_on_waiting(world: Any, waiting: 
     assert future.result(5).json()["action"] == "train"
 
 
-def test_what_is_there_already_is_answered_without_a_wait(world: Any, waiting: threading.Event) -> None:
+def test_what_is_there_already_is_answered_without_a_wait(world: World, waiting: threading.Event) -> None:
     fed = world.running(["a"])
     assert world.assignment(fed.devices["a"], wait=20)["action"] == "train"
     assert not waiting.is_set()
 
 
-def test_the_wait_ends_with_its_time(world: Any) -> None:
+def test_the_wait_ends_with_its_time(world: World) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
     answer = world.assignment(device, wait=0.05)
     assert (answer["action"], answer["reason"]) == ("wait", "the operator has not started the federation")
 
 
-def test_a_shutdown_sends_the_waiting_home(world: Any, waiting: threading.Event) -> None:
+def test_a_shutdown_sends_the_waiting_home(world: World, waiting: threading.Event) -> None:
     fed = world.create()
     world.enrol(fed, "a")
     future = poll(world, fed, waiting)
@@ -86,19 +87,19 @@ def test_a_shutdown_sends_the_waiting_home(world: Any, waiting: threading.Event)
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "x", "nan", "inf"])
-def test_times_that_are_not_taken(shared: Any, wait: str) -> None:
+def test_times_that_are_not_taken(shared: World, wait: str) -> None:
     fed = shared.create()
     device = shared.enrol(fed, "a")
     response = shared.site.request("GET", f"/v1/assignment?wait={wait}", token=device.token)
     assert (response.status_code, response.json()["field"]) == (422, "query.wait")
 
 
-def test_a_device_is_seen_and_that_is_not_written_every_time(world: Any) -> None:
+def test_a_device_is_seen_and_that_is_not_written_every_time(world: World) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
 
     def seen() -> str:
-        return world.ok("GET", f"/v1/federations/{fed.id}/clients")["items"][0]["last_seen_at"]
+        return str(world.ok("GET", f"/v1/federations/{fed.id}/clients")["items"][0]["last_seen_at"])
 
     first = seen()
     time.sleep(0.002)

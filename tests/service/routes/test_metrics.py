@@ -8,6 +8,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.operations.store import workers
+from tests.service.conftest import SettingsMaker
 
 from ..world import World
 
@@ -31,7 +32,7 @@ def requests(world: World, status: str) -> float:
     return sum(value for labels, value in counted.items() if dict(labels)["status"].startswith(status))
 
 
-def test_who_may_read(world: World, make_settings: Any, world_of: Any) -> None:
+def test_who_may_read(world: World, make_settings: SettingsMaker, world_of: type[World]) -> None:
     fed = world.create()
     device = world.enrol(fed, "d")
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})["token"]
@@ -55,7 +56,7 @@ def test_who_may_read(world: World, make_settings: Any, world_of: Any) -> None:
     ],
 )
 def test_the_same_machine_where_the_settings_say_so(
-    make_settings: Any, world_of: Any, address: str, headers: dict[str, str], status: int
+    make_settings: SettingsMaker, world_of: type[World], address: str, headers: dict[str, str], status: int
 ) -> None:
     world = world_of(make_settings(metrics_open=True))
     app = world.site.app

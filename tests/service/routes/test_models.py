@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import MEDIA_TYPE, TYPE_PREFIX
+from tests.service.world import World
 
 
 @pytest.fixture(scope="module")
-def model(shared: Any) -> tuple[dict[str, Any], bytes]:
+def model(shared: World) -> tuple[dict[str, Any], bytes]:
     body = shared.forge.pack(shared.forge.arrays(3), {"format": "pt"})
     return shared.ok("POST", "/v1/models?architecture=mlp", body=body), body
 
 
-def test_a_download_names_its_digest(shared: Any, model: Any) -> None:
+def test_a_download_names_its_digest(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
     info, body = model
     response = shared.op("GET", info["url"])
     assert response.status_code == 200
@@ -30,7 +31,7 @@ def test_a_download_names_its_digest(shared: Any, model: Any) -> None:
     assert "private" in response.headers["cache-control"]
 
 
-def test_head_has_the_headers_and_no_body(shared: Any, model: Any) -> None:
+def test_head_has_the_headers_and_no_body(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
     info, body = model
     response = shared.op("HEAD", info["url"])
     assert (response.status_code, response.content) == (200, b"")
@@ -39,14 +40,14 @@ def test_head_has_the_headers_and_no_body(shared: Any, model: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ['"{}"', 'W/"{}"', '"other", "{}"', "*"])
-def test_what_the_caller_has_is_not_sent_again(shared: Any, model: Any, given: str) -> None:
+def test_what_the_caller_has_is_not_sent_again(shared: World, model: tuple[dict[str, Any], bytes], given: str) -> None:
     info, _ = model
     response = shared.op("GET", info["url"], headers={"If-None-Match": given.format(info["digest"])})
     assert (response.status_code, response.content) == (304, b"")
     assert response.headers["etag"] == f'"{info["digest"]}"'
 
 
-def test_another_etag_is_answered_in_full(shared: Any, model: Any) -> None:
+def test_another_etag_is_answered_in_full(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
     assert shared.op("GET", model[0]["url"], headers={"If-None-Match": '"sha256-0"'}).status_code == 200
 
 
@@ -54,7 +55,7 @@ def test_another_etag_is_answered_in_full(shared: Any, model: Any) -> None:
     ("asked", "first", "last"),
     [("0-0", 0, 0), ("10-19", 10, 19), ("100-", 100, -1), ("-5", -5, -1), ("0-99999999", 0, -1)],
 )
-def test_a_part(shared: Any, model: Any, asked: str, first: int, last: int) -> None:
+def test_a_part(shared: World, model: tuple[dict[str, Any], bytes], asked: str, first: int, last: int) -> None:
     info, body = model
     first, last = first % len(body), last % len(body)
     response = shared.op("GET", info["url"], headers={"Range": f"bytes={asked}"})
@@ -64,7 +65,7 @@ def test_a_part(shared: Any, model: Any, asked: str, first: int, last: int) -> N
     assert response.headers["etag"] == f'"{info["digest"]}"'
 
 
-def test_a_part_of_another_version_is_the_whole(shared: Any, model: Any) -> None:
+def test_a_part_of_another_version_is_the_whole(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
     info, body = model
     headers = {"Range": "bytes=10-", "If-Range": '"sha256-0"'}
     assert shared.op("GET", info["url"], headers=headers).content == body
@@ -72,7 +73,7 @@ def test_a_part_of_another_version_is_the_whole(shared: Any, model: Any) -> None
     assert shared.op("GET", info["url"], headers=headers).content == body[10:]
 
 
-def test_a_part_beyond_the_end_is_a_problem(shared: Any, model: Any) -> None:
+def test_a_part_beyond_the_end_is_a_problem(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
     info, body = model
     response = shared.op("GET", info["url"], headers={"Range": f"bytes={len(body)}-"})
     assert response.status_code == 416
@@ -83,14 +84,16 @@ def test_a_part_beyond_the_end_is_a_problem(shared: Any, model: Any) -> None:
 
 
 @pytest.mark.parametrize("asked", ["lines=1-2", "bytes=", "bytes=a-b", "bytes=5-2"])
-def test_a_range_that_makes_no_sense_is_no_server_error(shared: Any, model: Any, asked: str) -> None:
+def test_a_range_that_makes_no_sense_is_no_server_error(
+    shared: World, model: tuple[dict[str, Any], bytes], asked: str
+) -> None:
     response = shared.op("GET", model[0]["url"], headers={"Range": asked})
     assert response.status_code in (200, 400, 416)
     if response.status_code != 200:
         assert response.headers["content-type"] == MEDIA_TYPE
 
 
-def test_an_imported_model_starts_a_federation(world: Any) -> None:
+def test_an_imported_model_starts_a_federation(world: World) -> None:
     body = world.forge.pack(world.forge.arrays(3))
     info = world.ok("POST", "/v1/models", body=body)
     assert (info["role"], info["federation_id"], info["current"]) == ("imported", None, False)
@@ -102,7 +105,7 @@ def test_an_imported_model_starts_a_federation(world: Any) -> None:
     assert "mdl_x" in response.json()["detail"]
 
 
-def test_imports_that_are_refused_leave_nothing(world: Any) -> None:
+def test_imports_that_are_refused_leave_nothing(world: World) -> None:
     before = world.files()
     arrays = world.forge.arrays(3)
     arrays["fc.bias"][1] = np.nan
@@ -120,7 +123,7 @@ def test_imports_that_are_refused_leave_nothing(world: Any) -> None:
     assert world.ok("GET", "/v1/models")["items"] == []
 
 
-def test_models_are_listed_by_federation_and_prototype(world: Any) -> None:
+def test_models_are_listed_by_federation_and_prototype(world: World) -> None:
     fed = world.running(["a"])
     world.ok("POST", "/v1/models", body=world.forge.pack(world.forge.arrays()))
     assert len(world.ok("GET", "/v1/models")["items"]) == 2

@@ -8,6 +8,8 @@ from starlette.datastructures import Headers
 
 from service.api.peers import resolve
 from service.config import Settings
+from tests.service.conftest import SettingsMaker
+from tests.service.world import World
 
 TRUSTED = Settings(trusted_proxies="10.0.0.0/8, 192.0.2.7,fd00::/8").proxies
 
@@ -68,7 +70,7 @@ def test_a_certificate_without_its_key_ends_the_start() -> None:
 class From:
     """Lets requests come from an address."""
 
-    def __init__(self, world: Any, client: str, scheme: str = "http"):
+    def __init__(self, world: World, client: str, scheme: str = "http"):
         self.world, self.client, self.scheme = world, client, scheme
 
     def get(self, url: str, **headers: str) -> httpx.Response:
@@ -85,7 +87,7 @@ class From:
             site.app = app
 
 
-def test_plain_http_from_another_machine_is_refused_before_the_token_is_looked_at(world: Any) -> None:
+def test_plain_http_from_another_machine_is_refused_before_the_token_is_looked_at(world: World) -> None:
     refused = From(world, "203.0.113.5").get("/v1/federations")
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:potstill:problem:insecure-transport")
     assert "POTSTILL_TRUSTED_PROXIES" in refused.json()["detail"]
@@ -98,7 +100,7 @@ def test_plain_http_from_another_machine_is_refused_before_the_token_is_looked_a
     assert From(world, "127.0.0.1").get("/v1/federations").status_code == 200
 
 
-def test_behind_a_trusted_proxy_the_log_names_the_client(make_settings: Any, world_of: Any) -> None:
+def test_behind_a_trusted_proxy_the_log_names_the_client(make_settings: SettingsMaker, world_of: type[World]) -> None:
     world = world_of(make_settings(trusted_proxies="10.0.0.0/8"))
     far = {"x_forwarded_for": "198.51.100.1, 203.0.113.5", "x_forwarded_proto": "https"}
     assert From(world, "10.0.0.1").get("/v1/federations", **far).status_code == 200
@@ -118,14 +120,14 @@ def test_behind_a_trusted_proxy_the_log_names_the_client(make_settings: Any, wor
     world.close()
 
 
-def test_it_can_be_allowed(make_settings: Any, world_of: Any) -> None:
+def test_it_can_be_allowed(make_settings: SettingsMaker, world_of: type[World]) -> None:
     world = world_of(make_settings(insecure_http=True))
     assert From(world, "203.0.113.5").get("/v1/federations").status_code == 200
     world.close()
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/healthz", "/v1/recipes", "/v1/federations", "/nowhere"])
-def test_every_answer_carries_the_security_headers(shared: Any, path: str) -> None:
+def test_every_answer_carries_the_security_headers(shared: World, path: str) -> None:
     answer = shared.op("GET", path, headers={"Origin": "https://evil.example"})
     policy = answer.headers["content-security-policy"]
     assert "unsafe" not in policy
@@ -138,7 +140,7 @@ def test_every_answer_carries_the_security_headers(shared: Any, path: str) -> No
     assert ("no-store" in answer.headers.get("cache-control", "")) == path.startswith("/v1/")
 
 
-def test_no_other_origin_is_let_in(shared: Any) -> None:
+def test_no_other_origin_is_let_in(shared: World) -> None:
     asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     answer = shared.site.request("OPTIONS", "/v1/federations", headers=asked)
     assert answer.status_code == 405

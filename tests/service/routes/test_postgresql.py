@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator
 from concurrent.futures import wait
-from typing import Any
 
 import pytest
 
+from tests.service.conftest import SettingsMaker
+from tests.service.world import World
+
 
 @pytest.fixture
-def world(make_settings: Any, postgres: str, world_of: Any) -> Iterator[Any]:
+def world(make_settings: SettingsMaker, postgres: str, world_of: type[World]) -> Iterator[World]:
     made = world_of(make_settings(database_url=postgres))
     yield made
     made.close()
 
 
-def test_a_round_with_uploads_all_at_once(world: Any) -> None:
+def test_a_round_with_uploads_all_at_once(world: World) -> None:
     names = [f"c{i:02}" for i in range(20)]
     fed = world.running(names)
     url = f"/v1/rounds/{world.round(fed)['id']}/update"
@@ -29,7 +31,7 @@ def test_a_round_with_uploads_all_at_once(world: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["federations", "models", "rounds", "jobs", "datasets", "federations/x%00/rounds"])
-def test_a_nul_in_an_id_names_nothing(world: Any, path: str) -> None:
+def test_a_nul_in_an_id_names_nothing(world: World, path: str) -> None:
     response = world.op("GET", f"/v1/{path}" + ("" if "%00" in path else "/a%00b"))
     assert response.status_code == 404
     assert response.json()["type"].endswith(":not-found")
@@ -38,11 +40,11 @@ def test_a_nul_in_an_id_names_nothing(world: Any, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["federations?after=%00", "models?federation=%00", "models?prototype=%00", "jobs?after=a%00"]
 )
-def test_a_nul_in_a_query_is_no_fault_of_ours(world: Any, path: str) -> None:
+def test_a_nul_in_a_query_is_no_fault_of_ours(world: World, path: str) -> None:
     assert world.op("GET", f"/v1/{path}").status_code < 500
 
 
-def test_a_nul_in_a_body_is_no_fault_of_ours(world: Any) -> None:
+def test_a_nul_in_a_body_is_no_fault_of_ours(world: World) -> None:
     for change in (
         {"name": "a\x00"},
         {"datasets": {"unlabeled": "a\x00"}},

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import TYPE_PREFIX
+from tests.service.world import Fed, World
 
 INPUTS = np.arange(10, dtype=np.float32).reshape(5, 2)
 
 
 @pytest.fixture
-def fed(world: Any) -> Any:
+def fed(world: World) -> Fed:
     data = world.dataset(inputs=INPUTS, labels=np.zeros(5, np.int64))
     made = world.create(recipe={"name": "ds-fl"}, datasets={"unlabeled": data["id"]}, rounds={"total": 2})
     for name in ("a", "b"):
@@ -21,17 +22,17 @@ def fed(world: Any) -> Any:
     return made
 
 
-def body(world: Any, fed: Any, values: Any) -> bytes:
+def body(world: World, fed: Fed, values: Any) -> bytes:
     metadata = {"num_samples": "10", "base_model": world.round(fed)["base_models"]["main"]}
     return world.forge.pack({"predictions": np.asarray(values, np.float32)}, metadata)
 
 
-def fair(world: Any, rows: int = 5) -> np.ndarray:
+def fair(world: World, rows: int = 5) -> np.ndarray:
     classes = world.body()["task"]["num_classes"]
     return np.full((rows, classes), 1 / classes)
 
 
-def test_the_public_set_reaches_devices_of_the_federation_and_no_others(world: Any, fed: Any) -> None:
+def test_the_public_set_reaches_devices_of_the_federation_and_no_others(world: World, fed: Fed) -> None:
     extras = world.assignment(fed.devices["a"])["extras"]
     assert set(extras) == {"public"}
     got = world.site.request("GET", extras["public"]["url"], token=fed.devices["a"].token)
@@ -40,7 +41,7 @@ def test_the_public_set_reaches_devices_of_the_federation_and_no_others(world: A
     assert world.site.request("GET", extras["public"]["url"], token=stranger.token).status_code == 403
 
 
-def test_predictions_count_and_the_targets_go_out_next(world: Any, fed: Any) -> None:
+def test_predictions_count_and_the_targets_go_out_next(world: World, fed: Fed) -> None:
     public = world.assignment(fed.devices["a"])["extras"]["public"]
     for number, name in enumerate(("a", "b")):
         values = fair(world)
@@ -64,7 +65,7 @@ def test_predictions_count_and_the_targets_go_out_next(world: Any, fed: Any) -> 
     ],
     ids=["sum 2", "some rows", "a row too few", "one class"],
 )
-def test_what_is_no_prediction_is_refused_and_leaves_nothing(world: Any, fed: Any, change: Any, kind: str) -> None:
+def test_what_is_no_prediction_is_refused_and_leaves_nothing(world: World, fed: Fed, change: Any, kind: str) -> None:
     before = world.files()
     response = world.push(fed, "a", body(world, fed, change(fair(world))))
     assert response.status_code == 422
@@ -73,7 +74,7 @@ def test_what_is_no_prediction_is_refused_and_leaves_nothing(world: Any, fed: An
     assert world.files() == before and world.updates() == 0
 
 
-def test_weights_are_refused(world: Any, fed: Any) -> None:
+def test_weights_are_refused(world: World, fed: Fed) -> None:
     response = world.push(fed, "a", world.update(fed))
     assert response.status_code == 422
     assert response.json()["type"] == TYPE_PREFIX + "invalid-tensors"
@@ -87,7 +88,7 @@ def test_weights_are_refused(world: Any, fed: Any) -> None:
         ({"recipe": {"name": "ds-fl"}, "local": {}}, "recipe.fuse"),
     ],
 )
-def test_half_of_the_method_is_refused_at_creation(world: Any, changes: Any, field: str) -> None:
+def test_half_of_the_method_is_refused_at_creation(world: World, changes: Any, field: str) -> None:
     response = world.op("POST", "/v1/federations", json=world.body(**changes))
     assert response.status_code == 422
     assert response.json()["field"] == field

@@ -8,6 +8,7 @@ from service.operations.steer import publishing
 from service.operations.store import provenance
 from service.operations.store.outcome import Outcome
 from service.operations.store.provenance import digest_of
+from tests.service.world import Fed, World
 
 ORIGIN = {
     "seeds": [["round", 1, "distil", "main"]],
@@ -16,7 +17,7 @@ ORIGIN = {
 }
 
 
-def publish(world: Any, fed: Any, spec: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+def publish(world: World, fed: Fed, spec: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     """Publish round 1 as a worker would that was told `spec`; return the round."""
     job = world.claim()
     path = world.blobs.scratch.temp()
@@ -29,7 +30,7 @@ def publish(world: Any, fed: Any, spec: dict[str, Any], metrics: dict[str, Any])
     return world.round(fed, 1)
 
 
-def spec_of(world: Any, fed: Any, digests: dict[str, str]) -> dict[str, Any]:
+def spec_of(world: World, fed: Fed, digests: dict[str, str]) -> dict[str, Any]:
     base = world.show(fed)["models"]["main"]["digest"]
     return {
         "kind": "round",
@@ -40,7 +41,7 @@ def spec_of(world: Any, fed: Any, digests: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def fused(world: Any, **changes: Any) -> tuple[Any, dict[str, Any]]:
+def fused(world: World, **changes: Any) -> tuple[Any, dict[str, Any]]:
     fed = world.running(["a", "b"], **changes)
     base = world.show(fed)["models"]["main"]["digest"]
     sent = {name: world.push(fed, name, world.update(fed, seed)).json() for seed, name in enumerate(("a", "b"), 1)}
@@ -49,7 +50,7 @@ def fused(world: Any, **changes: Any) -> tuple[Any, dict[str, Any]]:
     return fed, publish(world, fed, spec, {"weights": {"a": 0.25, "b": 0.75}})
 
 
-def test_a_document_names_every_input_and_its_digest_can_be_checked(world: Any) -> None:
+def test_a_document_names_every_input_and_its_digest_can_be_checked(world: World) -> None:
     fed, round_ = fused(world, retention={"updates": "all"})
     shown = world.ok("GET", f"/v1/rounds/{round_['id']}/provenance")
     document = shown["document"]
@@ -74,7 +75,7 @@ def test_a_document_names_every_input_and_its_digest_can_be_checked(world: Any) 
         assert world.ok("GET", path) == shown
 
 
-def test_what_retention_has_removed_is_shown_so_and_is_no_error(world: Any) -> None:
+def test_what_retention_has_removed_is_shown_so_and_is_no_error(world: World) -> None:
     _, round_ = fused(world)
     shown = world.ok("GET", f"/v1/rounds/{round_['id']}/provenance")
     gone = {each["digest"] for each in shown["document"]["inputs"] if each["kind"] == "update"}
@@ -83,7 +84,7 @@ def test_what_retention_has_removed_is_shown_so_and_is_no_error(world: Any) -> N
     assert not shown["replayable"]
 
 
-def test_what_has_no_document_is_not_found(world: Any) -> None:
+def test_what_has_no_document_is_not_found(world: World) -> None:
     fed = world.running(["a"])
     model = world.show(fed)["models"]["main"]["id"]
     round_ = world.round(fed)["id"]
@@ -93,7 +94,7 @@ def test_what_has_no_document_is_not_found(world: Any) -> None:
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:potstill:problem:not-found"), path
 
 
-def test_devices_may_not_read_who_took_part(world: Any) -> None:
+def test_devices_may_not_read_who_took_part(world: World) -> None:
     fed, round_ = fused(world)
     answer = world.site.request("GET", f"/v1/rounds/{round_['id']}/provenance", token=fed.devices["a"].token)
     assert answer.status_code == 403

@@ -5,22 +5,29 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from service.api import guard
 from service.infra.rates import Rates, RecentTokens, Slots, network_of
 from service.infra.refusals import Refusals
 from service.operations.view import federations
+from tests.service.conftest import SettingsMaker
+from tests.service.world import World
+
+Strict = Callable[..., World]
+"""(settings) -> a service of these."""
 
 
 @pytest.fixture
-def strict(make_settings: Any, world_of: Any) -> Any:
-    made = []
+def strict(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[Strict]:
+    made: list[World] = []
 
-    def make(**settings: Any) -> Any:
+    def make(**settings: Any) -> World:
         made.append(world_of(make_settings(**settings)))
         return made[-1]
 
@@ -29,11 +36,11 @@ def strict(make_settings: Any, world_of: Any) -> Any:
         world.close()
 
 
-def get(world: Any, token: str | None, path: str = "/v1/token") -> Any:
+def get(world: World, token: str | None, path: str = "/v1/token") -> Any:
     return world.site.request("GET", path, token=token)
 
 
-def test_a_token_that_asks_too_fast_waits_and_others_do_not(strict: Any) -> None:
+def test_a_token_that_asks_too_fast_waits_and_others_do_not(strict: Strict) -> None:
     world = strict(rate_burst=5, rate_per_second=0.01)
     fed = world.create()
     a, b = world.enrol(fed, "a"), world.enrol(fed, "b")
@@ -51,7 +58,7 @@ def test_a_token_that_asks_too_fast_waits_and_others_do_not(strict: Any) -> None
     assert get(world, fresh).status_code == 429  # another token of the same device does not begin anew
 
 
-def test_the_days_bytes_are_counted_as_they_come(strict: Any) -> None:
+def test_the_days_bytes_are_counted_as_they_come(strict: Strict) -> None:
     world = strict(upload_bytes_per_day=6000, max_upload_bytes=5000)
     body = world.forge.pack(world.forge.arrays())
     assert 600 < len(body) < 3000
@@ -67,7 +74,9 @@ def test_the_days_bytes_are_counted_as_they_come(strict: Any) -> None:
     assert world.op("GET", "/v1/federations").status_code == 200
 
 
-def test_a_body_without_a_length_does_not_pass_the_days_bytes_by(strict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_without_a_length_does_not_pass_the_days_bytes_by(
+    strict: Strict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.api.middleware.COUNTED_EVERY", 1000)
     world = strict(upload_bytes_per_day=6000, max_upload_bytes=50_000)
     header = world.forge.raw({"inputs": {"dtype": "F32", "shape": [5000, 2], "data_offsets": [0, 40_000]}})
@@ -83,16 +92,16 @@ def test_a_body_without_a_length_does_not_pass_the_days_bytes_by(strict: Any, mo
     assert world.op("GET", "/v1/federations").status_code == 200
 
 
-def test_a_small_body_that_trickles_is_ended(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_body_that_trickles_is_ended(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read before its token is looked at: strangers could hold every connection with a byte now and then."""
     monkeypatch.setattr("service.api.middleware.JSON_SECONDS", 0.5)
-    heard: list[dict[str, Any]] = []
+    heard: list[Message] = []
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.02)
         return {"type": "http.request", "body": b" ", "more_body": not heard}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Message) -> None:
         heard.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/v1/federations", "query_string": b"", "headers": []}
@@ -103,7 +112,7 @@ def test_a_small_body_that_trickles_is_ended(shared: Any, monkeypatch: pytest.Mo
     assert b"did not come within 0.5 seconds" in heard[1]["body"]
 
 
-def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: Any) -> None:
+def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: Strict) -> None:
     world = strict(auth_failures_per_minute=5)
     device = world.enrol(world.create(), "a")
     assert get(world, device.token).status_code == 200
@@ -117,7 +126,7 @@ def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: A
     assert get(world, None, "/healthz").status_code == 200
 
 
-def test_refusals_are_in_the_audit_log_and_cannot_make_it_grow(strict: Any) -> None:
+def test_refusals_are_in_the_audit_log_and_cannot_make_it_grow(strict: Strict) -> None:
     from service.app import write_refusals
 
     world = strict(auth_failures_per_minute=5)
@@ -146,7 +155,7 @@ def test_any_number_of_addresses_comes_to_21_rows() -> None:
     assert refusals.drain() == []
 
 
-def test_long_polls_are_counted(strict: Any) -> None:
+def test_long_polls_are_counted(strict: Strict) -> None:
     world = strict(max_long_polls_per_token=2)
     fed = world.create()
     device = world.enrol(fed, "a")
@@ -179,7 +188,7 @@ def test_slots_of_all_together() -> None:
     assert [polls.enter(caller) for caller in "abc"] == [None] * 3
 
 
-def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Strict, monkeypatch: pytest.MonkeyPatch) -> None:
     world = strict(threads=8, requests_at_once=4)
     device = world.enrol(world.create(), "a")
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})["token"]
@@ -206,7 +215,7 @@ def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Any, monkeypatc
     assert {request.result(30).status_code for request in crowd} == {200}
 
 
-def test_polls_and_streams_take_no_slot_while_they_wait(strict: Any) -> None:
+def test_polls_and_streams_take_no_slot_while_they_wait(strict: Strict) -> None:
     world = strict(requests_at_once=1)
     fed = world.create()
     device = world.enrol(fed, "a")
@@ -223,7 +232,7 @@ def test_polls_and_streams_take_no_slot_while_they_wait(strict: Any) -> None:
     assert [stream.result(20).status_code for stream in streams] == [200] * 3
 
 
-def test_a_body_that_does_not_come_holds_no_slot(strict: Any) -> None:
+def test_a_body_that_does_not_come_holds_no_slot(strict: Strict) -> None:
     """Strangers behind an address could keep its devices waiting."""
     world = strict(requests_at_once=1)
     fed = world.create()
@@ -232,7 +241,7 @@ def test_a_body_that_does_not_come_holds_no_slot(strict: Any) -> None:
     assert not any(request.done() for request in slow)
 
 
-def test_a_line_that_is_too_long_is_sent_back(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_sent_back(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(caller: str) -> bool:
         return False
 
@@ -242,7 +251,7 @@ def test_a_line_that_is_too_long_is_sent_back(shared: Any, monkeypatch: pytest.M
     assert "wait already" in answer.json()["detail"]
 
 
-def test_concurrency_is_a_tokens_where_it_is_known_and_else_an_addresss(world: Any) -> None:
+def test_concurrency_is_a_tokens_where_it_is_known_and_else_an_addresss(world: World) -> None:
     assert get(world, world.operator).status_code == 200
 
     def line(token: str, sends: bool = False) -> Any:
@@ -275,7 +284,7 @@ def test_a_token_is_known_for_a_while_and_where_it_was_seen(monkeypatch: pytest.
     assert not recent.has("a", "hash")
 
 
-def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: Any) -> None:
+def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: SettingsMaker) -> None:
     told: list[int] = []
     settings = make_settings(broker_url="redis://127.0.0.1:1/0", rate_burst=2, rate_per_second=0.01)
     rates = Rates(settings, lambda: told.append(1))
@@ -284,20 +293,20 @@ def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: Any
 
 
 @pytest.mark.parametrize("depth", [64, 65, 5000])
-def test_json_nests_64_levels_deep(shared: Any, depth: int) -> None:
+def test_json_nests_64_levels_deep(shared: World, depth: int) -> None:
     body = b'{"name": "[[[", "options": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
     answer = shared.op("POST", "/v1/federations", body=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == (422 if depth <= 64 else 400), answer.text
     assert ("nested" in answer.text) == (depth > 64)
 
 
-def test_brackets_in_texts_are_no_nesting(shared: Any) -> None:
+def test_brackets_in_texts_are_no_nesting(shared: World) -> None:
     body = b'{"name": "' + b"[{" * 100 + b'\\"[[["}'
     answer = shared.op("POST", "/v1/federations", body=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, "nested" in answer.text) == (422, False)
 
 
-def test_idempotency_keys_do_not_grow_without_end(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idempotency_keys_do_not_grow_without_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.operations.ledger.idempotency.MOST", 2)
     statuses = [
         world.op("POST", "/v1/tokens", json={"name": f"t{i}"}, headers={"Idempotency-Key": f"k{i}"}).status_code
@@ -307,7 +316,9 @@ def test_idempotency_keys_do_not_grow_without_end(world: Any, monkeypatch: pytes
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="NO REDIS: apt-get install redis-server")
-def test_replicas_share_their_counts_in_redis_and_go_on_alone_without_it(make_settings: Any, tmp_path: Path) -> None:
+def test_replicas_share_their_counts_in_redis_and_go_on_alone_without_it(
+    make_settings: SettingsMaker, tmp_path: Path
+) -> None:
     place = tmp_path / "redis.sock"
     command = ["redis-server", "--port", "0", "--unixsocket", str(place), "--save", "", "--dir", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)

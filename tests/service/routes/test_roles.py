@@ -8,6 +8,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from contract.wire.problems import MEDIA_TYPE, TYPE_PREFIX
+from tests.service.world import World
 
 PUBLIC = {("GET", "/v1/recipes"), ("GET", "/v1/architectures"), ("OPTIONS", "/v1/uploads")}
 DEVICE = {
@@ -65,7 +66,7 @@ def _allowed(method: str, path: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def tokens(shared: Any) -> dict[str, str]:
+def tokens(shared: World) -> dict[str, str]:
     fed = shared.create()
     device = shared.enrol(fed, "d")
     viewer = shared.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})
@@ -76,7 +77,7 @@ def guarded(app: Any) -> list[tuple[str, str]]:
     return [(m, p) for m, p in _routes(app) if p.startswith("/v1") and (m, p) not in PUBLIC]
 
 
-def test_the_list_of_routes_is_the_whole_api(shared: Any) -> None:
+def test_the_list_of_routes_is_the_whole_api(shared: World) -> None:
     routes = set(_routes(shared.app))
     documented = {
         (method.upper(), re.sub(r"{[^}]+}", "{}", path))
@@ -88,7 +89,7 @@ def test_the_list_of_routes_is_the_whole_api(shared: Any) -> None:
     assert len(guarded(shared.app)) >= 30
 
 
-def test_every_guarded_route_refuses_who_has_no_token_or_a_false_one(shared: Any) -> None:
+def test_every_guarded_route_refuses_who_has_no_token_or_a_false_one(shared: World) -> None:
     for method, path in guarded(shared.app):
         for token in (None, "x", "pst_op_" + "A" * 43, "pst_dev_" + "A" * 43, "pst_join_é" + "A" * 40):
             headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
@@ -100,13 +101,15 @@ def test_every_guarded_route_refuses_who_has_no_token_or_a_false_one(shared: Any
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
-def test_another_scheme_is_no_token(shared: Any, scheme: str) -> None:
+def test_another_scheme_is_no_token(shared: World, scheme: str) -> None:
     headers = {"Authorization": f"{scheme} {shared.operator}"}
     assert shared.site.request("GET", "/v1/federations", headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize("role", ["operator", "viewer", "device", "join"])
-def test_every_guarded_route_refuses_the_roles_that_it_is_not_for(shared: Any, tokens: Any, role: str) -> None:
+def test_every_guarded_route_refuses_the_roles_that_it_is_not_for(
+    shared: World, tokens: dict[str, str], role: str
+) -> None:
     for method, path in guarded(shared.app):
         body = b"{}" if method in ("POST", "PUT") else b""
         headers = {"Content-Type": "application/json"} if body else {}
@@ -122,12 +125,12 @@ def test_every_guarded_route_refuses_the_roles_that_it_is_not_for(shared: Any, t
             assert method == "HEAD" or "token" in response.json()["detail"]
 
 
-def test_public_routes_need_no_token(shared: Any) -> None:
+def test_public_routes_need_no_token(shared: World) -> None:
     for method, path in PUBLIC | {("GET", "/healthz"), ("GET", "/docs"), ("GET", "/openapi.json")}:
         assert shared.site.request(method, path).is_success, path
 
 
-def test_a_device_reads_the_models_of_its_own_federation_only(world: Any) -> None:
+def test_a_device_reads_the_models_of_its_own_federation_only(world: World) -> None:
     fed, other = world.running(["a"]), world.running(["b"])
     mine = world.assignment(fed.devices["a"])["model"]
     theirs = world.assignment(other.devices["b"])["model"]
@@ -139,7 +142,7 @@ def test_a_device_reads_the_models_of_its_own_federation_only(world: Any) -> Non
     assert world.site.request("GET", imported["url"], token=token).status_code == 403
 
 
-def test_a_join_token_enrols_in_its_own_federation_only(world: Any) -> None:
+def test_a_join_token_enrols_in_its_own_federation_only(world: World) -> None:
     fed, other = world.create(), world.create()
     response = world.site.request(
         "POST", f"/v1/federations/{other.id}/clients", token=fed.join_token, json={"name": "x", "num_samples": 1}

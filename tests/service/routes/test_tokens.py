@@ -12,28 +12,31 @@ from service.domain.errors import DomainError
 from service.infra import tokens as forge
 from service.operations.access import tokens
 from service.persistence.tables import ClientRow, TokenRow
+from tests.service.conftest import SettingsMaker
+from tests.service.world import Device, Fed, World
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def change(world: Any, table: Any, id_: str, **values: Any) -> None:
+def change(world: World, table: Any, id_: str, **values: Any) -> None:
     with world.store.write() as session:
         row = session.get_one(table, id_)
         for name, value in values.items():
             setattr(row, name, value)
 
 
-def use(world: Any, token: str) -> int:
+def use(world: World, token: str) -> int:
     return world.site.request("GET", "/v1/token", token=token).status_code
 
 
-def rotate(world: Any, token: str) -> dict[str, Any]:
+def rotate(world: World, token: str) -> dict[str, Any]:
     response = world.site.request("POST", "/v1/token/rotate", token=token)
     assert response.status_code == 200, response.text
-    return response.json()
+    renewed: dict[str, Any] = response.json()
+    return renewed
 
 
-def test_a_persons_token_ends_when_it_was_said_to(world: Any) -> None:
+def test_a_persons_token_ends_when_it_was_said_to(world: World) -> None:
     made = world.ok("POST", "/v1/tokens", json={"name": "a", "role": "viewer", "valid_seconds": 3600})
     ends = datetime.fromisoformat(made["expires_at"])
     assert timedelta(minutes=59) < ends - datetime.now(UTC) <= timedelta(hours=1)
@@ -48,12 +51,12 @@ def test_a_persons_token_ends_when_it_was_said_to(world: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 59, -1, 10**12, "soon", 1.5])
-def test_a_life_that_cannot_be_is_refused(world: Any, seconds: Any) -> None:
+def test_a_life_that_cannot_be_is_refused(world: World, seconds: Any) -> None:
     response = world.op("POST", "/v1/tokens", json={"name": "a", "valid_seconds": seconds})
     assert (response.status_code, response.json()["field"]) == (422, "valid_seconds")
 
 
-def test_a_device_replaces_its_token_and_a_lost_answer_locks_nobody_out(world: Any) -> None:
+def test_a_device_replaces_its_token_and_a_lost_answer_locks_nobody_out(world: World) -> None:
     fed = world.create()
     old = world.enrol(fed, "a")
     first = rotate(world, old.token)
@@ -67,7 +70,7 @@ def test_a_device_replaces_its_token_and_a_lost_answer_locks_nobody_out(world: A
     assert rotate(world, first["token"])["token"] != first["token"]
 
 
-def test_a_rotation_gives_a_device_a_whole_life_again(world: Any) -> None:
+def test_a_rotation_gives_a_device_a_whole_life_again(world: World) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
     soon = datetime.now(UTC) + timedelta(minutes=1)
@@ -79,7 +82,7 @@ def test_a_rotation_gives_a_device_a_whole_life_again(world: Any) -> None:
     assert shown["expires_at"] == fresh["expires_at"]
 
 
-def test_an_expired_device_is_told_so_and_can_be_given_a_token_anew(world: Any) -> None:
+def test_an_expired_device_is_told_so_and_can_be_given_a_token_anew(world: World) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
     change(world, ClientRow, device.id, expires_at=PAST)
@@ -91,7 +94,7 @@ def test_an_expired_device_is_told_so_and_can_be_given_a_token_anew(world: Any) 
     assert world.ok("GET", f"/v1/federations/{fed.id}/clients")["items"][0]["token_state"] == "active"
 
 
-def test_a_token_given_anew_ends_the_one_before_and_one_that_is_on_its_way(world: Any) -> None:
+def test_a_token_given_anew_ends_the_one_before_and_one_that_is_on_its_way(world: World) -> None:
     fed, other = world.create(), world.create()
     device = world.enrol(fed, "a")
     pending = rotate(world, device.token)["token"]
@@ -103,7 +106,7 @@ def test_a_token_given_anew_ends_the_one_before_and_one_that_is_on_its_way(world
     assert world.op("POST", f"/v1/federations/{fed.id}/clients/{device.id}/token").status_code == 409
 
 
-def test_revoking_ends_both_tokens_of_a_rotation(world: Any) -> None:
+def test_revoking_ends_both_tokens_of_a_rotation(world: World) -> None:
     made = world.ok("POST", "/v1/tokens", json={"name": "a", "role": "operator"})
     pending = rotate(world, made["token"])["token"]
     assert world.op("DELETE", f"/v1/tokens/{made['id']}").status_code == 204
@@ -112,18 +115,18 @@ def test_revoking_ends_both_tokens_of_a_rotation(world: Any) -> None:
         assert (response.status_code, response.json()["reason"]) == (401, "revoked")
 
 
-def _given_anew(world: Any, fed: Any, device: Any) -> str:
+def _given_anew(world: World, fed: Fed, device: Device) -> str:
     return str(world.ok("POST", f"/v1/federations/{fed.id}/clients/{device.id}/token")["token"])
 
 
-def _replaced(world: Any, fed: Any, device: Any) -> str:
+def _replaced(world: World, fed: Fed, device: Device) -> str:
     fresh = str(rotate(world, device.token)["token"])
     assert use(world, fresh) == 200
     return fresh
 
 
 @pytest.mark.parametrize("change_hands", [_given_anew, _replaced])
-def test_a_token_that_ends_while_it_is_replaced_fetches_no_successor(world: Any, change_hands: Any) -> None:
+def test_a_token_that_ends_while_it_is_replaced_fetches_no_successor(world: World, change_hands: Any) -> None:
     """Else whoever stole a token would hold the next one too, and the owner's would end at its first use."""
     fed = world.create()
     device = world.enrol(fed, "a")
@@ -138,7 +141,7 @@ def test_a_token_that_ends_while_it_is_replaced_fetches_no_successor(world: Any,
 
 
 @pytest.mark.parametrize("change_hands", [_given_anew, _replaced])
-def test_a_long_poll_ends_with_its_token(world: Any, change_hands: Any) -> None:
+def test_a_long_poll_ends_with_its_token(world: World, change_hands: Any) -> None:
     fed = world.create()
     device = world.enrol(fed, "a")
     poll = world.site.begin("GET", "/v1/assignment?wait=20", token=device.token)
@@ -151,7 +154,7 @@ def test_a_long_poll_ends_with_its_token(world: Any, change_hands: Any) -> None:
     assert (answer.status_code, answer.json().get("reason")) == (401, "revoked")
 
 
-def statements(world: Any, act: Any) -> list[str]:
+def statements(world: World, act: Any) -> list[str]:
     """Return the SQL that a call makes the service say, without transactions."""
     said: list[str] = []
 
@@ -166,7 +169,7 @@ def statements(world: Any, act: Any) -> list[str]:
     return [text for text in said if not text.startswith("BEGIN")]
 
 
-def test_authentication_reads_once_and_writes_only_now_and_then(world: Any) -> None:
+def test_authentication_reads_once_and_writes_only_now_and_then(world: World) -> None:
     made = world.ok("POST", "/v1/tokens", json={"name": "a", "role": "viewer"})
     device = world.enrol(world.create(), "d")
     first = statements(world, lambda: use(world, made["token"]))
@@ -181,7 +184,7 @@ def test_authentication_reads_once_and_writes_only_now_and_then(world: Any) -> N
     assert len(statements(world, lambda: use(world, made["token"]))) > 1
 
 
-def test_an_unknown_token_takes_the_same_way_as_a_revoked_one(world: Any) -> None:
+def test_an_unknown_token_takes_the_same_way_as_a_revoked_one(world: World) -> None:
     made = world.ok("POST", "/v1/tokens", json={"name": "a", "role": "viewer"})
     world.op("DELETE", f"/v1/tokens/{made['id']}")
     revoked = statements(world, lambda: use(world, made["token"]))
@@ -191,13 +194,20 @@ def test_an_unknown_token_takes_the_same_way_as_a_revoked_one(world: Any) -> Non
 
 def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, str]] = []
-    monkeypatch.setattr(forge.hmac, "compare_digest", lambda a, b: bool(seen.append((a, b))) or a == b)
+
+    def compare(a: str, b: str) -> bool:
+        seen.append((a, b))
+        return a == b
+
+    monkeypatch.setattr("service.infra.tokens.hmac.compare_digest", compare)
     assert forge.same("x", ["y", "x"])
     assert not forge.same(None, ["y"])
     assert seen == [("x", "y"), ("x", "x"), ("", "y")]
 
 
-def test_another_key_takes_over_while_the_one_before_is_still_known(make_settings: Any, world_of: Any) -> None:
+def test_another_key_takes_over_while_the_one_before_is_still_known(
+    make_settings: SettingsMaker, world_of: type[World]
+) -> None:
     settings: Settings = make_settings(secret="the key before this")
     before = world_of(settings)
     fed = before.create()
@@ -228,7 +238,7 @@ def test_another_key_takes_over_while_the_one_before_is_still_known(make_setting
     after.close()
 
 
-def test_only_so_many_tokens(make_settings: Any, world_of: Any) -> None:
+def test_only_so_many_tokens(make_settings: SettingsMaker, world_of: type[World]) -> None:
     world = world_of(make_settings(max_tokens=2))
     made = world.ok("POST", "/v1/tokens", json={"name": "a"})
     response = world.op("POST", "/v1/tokens", json={"name": "b"})

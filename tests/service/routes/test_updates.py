@@ -6,12 +6,15 @@ from concurrent.futures import wait
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from contract.wire.problems import TYPE_PREFIX
 from service.operations.fleet import updates
 from service.operations.ledger import clock
 from service.operations.view import rounds
+from tests.service.conftest import Move
+from tests.service.world import World
 
 CLOCKS = (
     "fleet.updates",
@@ -23,12 +26,12 @@ CLOCKS = (
 )
 
 
-def kind(response: Any) -> str:
-    return response.json()["type"].removeprefix(TYPE_PREFIX)
+def kind(response: httpx.Response) -> str:
+    return str(response.json()["type"]).removeprefix(TYPE_PREFIX)
 
 
 @pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Any:
+def later(monkeypatch: pytest.MonkeyPatch) -> Move:
     """Move the service's clock forward."""
 
     def move(seconds: float) -> None:
@@ -39,7 +42,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Any:
     return move
 
 
-def test_an_update_is_stored_and_counts(world: Any) -> None:
+def test_an_update_is_stored_and_counts(world: World) -> None:
     fed = world.running(["a", "b"])
     body = world.update(fed, num_samples="7", metrics='{"loss": 0.5, "accuracy": 0.75, "steps": 3, "seconds": 1.5}')
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
@@ -56,7 +59,7 @@ def test_an_update_is_stored_and_counts(world: Any) -> None:
     assert first["answered_at"] == receipt["received_at"]
 
 
-def test_chunks_of_any_size_without_a_length_are_taken(world: Any) -> None:
+def test_chunks_of_any_size_without_a_length_are_taken(world: World) -> None:
     fed = world.running(["a", "b"])
     body = world.update(fed)
     for name, size in (("a", 1), ("b", 333)):
@@ -64,7 +67,7 @@ def test_chunks_of_any_size_without_a_length_are_taken(world: Any) -> None:
         assert response.status_code == 201, response.text
 
 
-def test_the_last_update_makes_a_job_in_the_same_transaction(world: Any) -> None:
+def test_the_last_update_makes_a_job_in_the_same_transaction(world: World) -> None:
     fed = world.running(["a", "b"])
     world.push(fed, "a")
     assert world.round(fed)["job_id"] is None
@@ -75,7 +78,7 @@ def test_the_last_update_makes_a_job_in_the_same_transaction(world: Any) -> None
     assert (job["kind"], job["state"], job["round_id"]) == ("round", "queued", round_["id"])
 
 
-def test_the_same_bytes_again_get_the_same_receipt(world: Any) -> None:
+def test_the_same_bytes_again_get_the_same_receipt(world: World) -> None:
     fed = world.running(["a", "b"])
     body = world.update(fed)
     first, again = world.push(fed, "a", body), world.push(fed, "a", body)
@@ -85,7 +88,7 @@ def test_the_same_bytes_again_get_the_same_receipt(world: Any) -> None:
     assert [name for name in world.files() if name.startswith("tmp")] == []
 
 
-def test_the_same_bytes_again_get_their_receipt_after_the_round_is_over(world: Any) -> None:
+def test_the_same_bytes_again_get_their_receipt_after_the_round_is_over(world: World) -> None:
     fed = world.running(["a"])
     url = f"/v1/rounds/{world.round(fed)['id']}/update"
     body = world.update(fed)
@@ -96,7 +99,7 @@ def test_the_same_bytes_again_get_their_receipt_after_the_round_is_over(world: A
     assert again.json()["round"] == 1
 
 
-def test_other_bytes_are_refused_and_the_first_count(world: Any) -> None:
+def test_other_bytes_are_refused_and_the_first_count(world: World) -> None:
     fed = world.running(["a", "b"])
     kept = world.push(fed, "a").json()["digest"]
     before = world.files()
@@ -107,7 +110,7 @@ def test_other_bytes_are_refused_and_the_first_count(world: Any) -> None:
     assert world.round(fed)["answered"] == 1
 
 
-def test_two_devices_may_send_the_same_bytes(world: Any) -> None:
+def test_two_devices_may_send_the_same_bytes(world: World) -> None:
     fed = world.running(["a", "b"])
     body = world.update(fed)
     receipts = [world.push(fed, name, body).json() for name in "ab"]
@@ -116,7 +119,7 @@ def test_two_devices_may_send_the_same_bytes(world: Any) -> None:
     assert world.round(fed)["answered"] == 2
 
 
-def test_after_the_deadline_an_update_is_late(world: Any, later: Any) -> None:
+def test_after_the_deadline_an_update_is_late(world: World, later: Move) -> None:
     fed = world.running(["a", "b"], rounds={"deadline_seconds": 60})
     body, before = world.update(fed), world.files()
     later(61)
@@ -128,7 +131,7 @@ def test_after_the_deadline_an_update_is_late(world: Any, later: Any) -> None:
     assert (world.updates(), world.files()) == (0, before)
 
 
-def test_an_update_of_a_round_that_is_over_is_told_the_present_one(world: Any) -> None:
+def test_an_update_of_a_round_that_is_over_is_told_the_present_one(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"min_updates": 1})
     old = world.round(fed)
     body = world.update(fed)
@@ -147,7 +150,9 @@ def test_an_update_of_a_round_that_is_over_is_told_the_present_one(world: Any) -
     assert (world.updates(), world.files()) == (1, before)
 
 
-def test_a_round_that_closes_while_a_body_arrives_does_not_take_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_closes_while_a_body_arrives_does_not_take_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fed = world.running(["a", "b"])
     round_ = world.round(fed)
     world.push(fed, "a")
@@ -168,7 +173,7 @@ def test_a_round_that_closes_while_a_body_arrives_does_not_take_it(world: Any, m
 
 
 @pytest.mark.parametrize("state", ["paused", "cancelled"])
-def test_a_paused_federation_takes_updates_and_a_cancelled_one_does_not(world: Any, state: str) -> None:
+def test_a_paused_federation_takes_updates_and_a_cancelled_one_does_not(world: World, state: str) -> None:
     fed = world.running(["a", "b"])
     body = world.update(fed)
     world.ok("POST", f"/v1/federations/{fed.id}/{'pause' if state == 'paused' else 'cancel'}")
@@ -176,7 +181,7 @@ def test_a_paused_federation_takes_updates_and_a_cancelled_one_does_not(world: A
     assert response.status_code == (201 if state == "paused" else 409), response.text
 
 
-def test_tokens_that_may_not_send_here(world: Any) -> None:
+def test_tokens_that_may_not_send_here(world: World) -> None:
     fed, other = world.running(["a", "b"]), world.running(["a"])
     url, body, before = f"/v1/rounds/{world.round(fed)['id']}/update", world.update(fed), world.files()
     world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['b'].id}")
@@ -200,7 +205,7 @@ def test_tokens_that_may_not_send_here(world: Any) -> None:
     assert (world.updates(), world.files()) == (0, before)
 
 
-def test_a_device_that_was_not_asked_is_refused(world: Any) -> None:
+def test_a_device_that_was_not_asked_is_refused(world: World) -> None:
     fed = world.running(["a", "b", "c"], rounds={"clients_per_round": 1})
     asked = {p["name"] for p in world.round(fed)["participants"]}
     assert len(asked) == 1
@@ -210,7 +215,7 @@ def test_a_device_that_was_not_asked_is_refused(world: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["rnd_unknown", "..%2f..%2fx", "%00", "C:%5Cx", "a%00b"])
-def test_names_used_as_paths_find_nothing(world: Any, name: str) -> None:
+def test_names_used_as_paths_find_nothing(world: World, name: str) -> None:
     fed = world.running(["a"])
     before = world.files()
     response = world.push(fed, "a", url=f"/v1/rounds/{name}/update")
@@ -218,7 +223,7 @@ def test_names_used_as_paths_find_nothing(world: Any, name: str) -> None:
     assert world.files() == before
 
 
-def test_fifty_uploads_at_once_all_count(world: Any) -> None:
+def test_fifty_uploads_at_once_all_count(world: World) -> None:
     names = [f"c{i:02}" for i in range(50)]
     fed = world.running(names)
     url = f"/v1/rounds/{world.round(fed)['id']}/update"

@@ -1,7 +1,6 @@
 """Resumable uploads: who may do what, when they end, the limits, and how one comes to count."""
 
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +8,13 @@ import pytest
 from service.operations.ledger import clock
 from service.operations.store import reservations
 from service.operations.upkeep.sweep import sweep, tidy
+from tests.service.world import Fed, World
 
 from .sending import PATCHED, Sender, held, kind, until
 
 
 # ------------------------------------------------------------------------------------------------ whose it is, and ends
-def test_an_upload_is_its_owners_alone(world: Any, fed: Any, sender: Sender) -> None:
+def test_an_upload_is_its_owners_alone(world: World, fed: Fed, sender: Sender) -> None:
     other, operator = Sender(world, fed.devices["b"].token), Sender(world, world.operator)
     upload = sender.whole(world.update(fed))
     url = f"/v1/uploads/{upload}"
@@ -29,7 +29,7 @@ def test_an_upload_is_its_owners_alone(world: Any, fed: Any, sender: Sender) -> 
 
 
 @pytest.mark.parametrize("name", ["upl_x", "..%2f..%2fx", "%00", "C:%5Cx"])
-def test_names_used_as_paths_find_nothing(world: Any, fed: Any, sender: Sender, name: str) -> None:
+def test_names_used_as_paths_find_nothing(world: World, fed: Fed, sender: Sender, name: str) -> None:
     before = world.files()
     assert sender.patch(f"/v1/uploads/{name}", 0, b"abc").status_code in (404, 405)
     named = world.push(fed, "a", b"", url=f"/v1/rounds/{world.round(fed)['id']}/update?upload={name}")
@@ -37,7 +37,7 @@ def test_names_used_as_paths_find_nothing(world: Any, fed: Any, sender: Sender, 
     assert world.files() == before
 
 
-def test_termination_removes_it(world: Any, sender: Sender, quick: None) -> None:
+def test_termination_removes_it(world: World, sender: Sender, quick: None) -> None:
     before = world.files()
     url = sender.opened(6)
     going = sender.begin(url, 0, [b"abc"], stall=True)
@@ -49,7 +49,7 @@ def test_termination_removes_it(world: Any, sender: Sender, quick: None) -> None
     until(lambda: world.files() == before)
 
 
-def test_what_expired_is_swept(world: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_expired_is_swept(world: World, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     before = world.files()
     url = sender.opened(6)
     sender.patch(url, 0, b"abc")
@@ -63,7 +63,7 @@ def test_what_expired_is_swept(world: Any, sender: Sender, monkeypatch: pytest.M
     assert world.files() == before
 
 
-def test_bytes_that_no_row_names_are_tidied_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_no_row_names_are_tidied_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     stray = world.services.parts.root / ("upl_" + "0" * 23)
     stray.write_bytes(b"abc")
     tidy(world.store, world.blobs, world.settings)
@@ -73,14 +73,14 @@ def test_bytes_that_no_row_names_are_tidied_up(world: Any, monkeypatch: pytest.M
     assert not stray.exists()
 
 
-def test_a_revoked_device_leaves_no_upload(world: Any, fed: Any, sender: Sender) -> None:
+def test_a_revoked_device_leaves_no_upload(world: World, fed: Fed, sender: Sender) -> None:
     before = world.files()
     sender.patch(sender.opened(6), 0, b"abc")
     world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['a'].id}")
     assert world.files() == before
 
 
-def test_bytes_that_were_lost_end_the_upload(world: Any, fed: Any, sender: Sender) -> None:
+def test_bytes_that_were_lost_end_the_upload(world: World, fed: Fed, sender: Sender) -> None:
     """An older copy of the folder came back: what is missing is said, not made up."""
     upload = sender.whole(world.update(fed))
     (world.services.parts.root / upload).unlink()
@@ -95,7 +95,7 @@ def test_bytes_that_were_lost_end_the_upload(world: Any, fed: Any, sender: Sende
 
 
 # ------------------------------------------------------------------------------------------------------- the limits
-def test_how_many_may_be_open(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_may_be_open(world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(world.settings.__dict__, "max_open_uploads", 2)
     first, _ = sender.opened(6), sender.opened(6)
     response = sender.create(6)
@@ -107,7 +107,7 @@ def test_how_many_may_be_open(world: Any, fed: Any, sender: Sender, monkeypatch:
     assert sender.create(6).status_code == 201
 
 
-def test_how_much_may_be_reserved(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_may_be_reserved(world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 100)
     sender.opened(60)
     other = Sender(world, fed.devices["b"].token)
@@ -118,7 +118,7 @@ def test_how_much_may_be_reserved(world: Any, fed: Any, sender: Sender, monkeypa
 
 
 def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
-    world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+    world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 10_000)
     sender.opened(1000)
@@ -132,7 +132,7 @@ def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
 
 
 def test_reservations_alone_hold_no_room_for_long(
-    world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+    world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device that opens uploads and sends nothing would keep all others from sending, for a day."""
     body = world.update(fed)
@@ -151,7 +151,9 @@ def test_reservations_alone_hold_no_room_for_long(
     assert sender.patch(url, 3, b"def").status_code == 204
 
 
-def test_room_that_was_reserved_is_taken(world: Any, fed: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_that_was_reserved_is_taken(
+    world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = world.update(fed)
     monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: len(body) + 100)
     url = sender.opened(1000)
@@ -163,7 +165,7 @@ def test_room_that_was_reserved_is_taken(world: Any, fed: Any, sender: Sender, m
 
 # ------------------------------------------------------------------------------------------------- what is delivered
 @pytest.mark.parametrize("bad", ["nan", "cut", "stale", "closed"])
-def test_a_refused_delivery_leaves_nothing(world: Any, fed: Any, sender: Sender, bad: str) -> None:
+def test_a_refused_delivery_leaves_nothing(world: World, fed: Fed, sender: Sender, bad: str) -> None:
     body, url = world.update(fed), f"/v1/rounds/{world.round(fed)['id']}/update"
     arrays = world.forge.arrays(1)
     if bad == "nan":
@@ -187,7 +189,7 @@ def test_a_refused_delivery_leaves_nothing(world: Any, fed: Any, sender: Sender,
     assert kind(world.push(fed, "a", b"", url=target)) in ("not-found", "round-closed")
 
 
-def test_what_is_not_whole_or_not_clear_is_kept(world: Any, fed: Any, sender: Sender) -> None:
+def test_what_is_not_whole_or_not_clear_is_kept(world: World, fed: Fed, sender: Sender) -> None:
     body = world.update(fed)
     url = sender.opened(len(body))
     sender.patch(url, 0, body[:100])
@@ -201,7 +203,7 @@ def test_what_is_not_whole_or_not_clear_is_kept(world: Any, fed: Any, sender: Se
     assert world.push(fed, "a", b"", url=target).status_code == 201
 
 
-def test_another_digest_than_the_device_has(world: Any, fed: Any, sender: Sender) -> None:
+def test_another_digest_than_the_device_has(world: World, fed: Fed, sender: Sender) -> None:
     before = world.files()
     target = f"/v1/rounds/{world.round(fed)['id']}/update?upload={sender.whole(world.update(fed))}"
     wrong = world.push(fed, "a", b"", url=target, headers={"Repr-Digest": "sha-256=:" + "A" * 43 + "=:"})
@@ -209,7 +211,7 @@ def test_another_digest_than_the_device_has(world: Any, fed: Any, sender: Sender
     assert (world.updates(), world.files()) == (0, before)
 
 
-def test_a_delivery_that_is_under_way_has_the_upload(world: Any, fed: Any, sender: Sender) -> None:
+def test_a_delivery_that_is_under_way_has_the_upload(world: World, fed: Fed, sender: Sender) -> None:
     from service.operations.store import uploads
 
     upload = sender.whole(world.update(fed))
@@ -222,7 +224,7 @@ def test_a_delivery_that_is_under_way_has_the_upload(world: Any, fed: Any, sende
     assert world.push(fed, "a", b"", url=target).status_code == 201
 
 
-def test_discriminators_data_sets_and_models_come_by_name_too(world: Any) -> None:
+def test_discriminators_data_sets_and_models_come_by_name_too(world: World) -> None:
     fed = world.collecting(["a", "b"])
     device, operator = Sender(world, fed.devices["a"].token), Sender(world, world.operator)
     file = world.forge.pack(world.forge.arrays(4), {"num_samples": "10"})

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from service.operations.ledger import clock
+from tests.service.world import Fed, World
 
 from .sending import PATCHED, PIECE, Sender, checksum, held, kind, until, world_owner
 
 
 # ---------------------------------------------------------------------------------------------------- the protocol
-def test_options_tell_what_is_spoken(world: Any) -> None:
+def test_options_tell_what_is_spoken(world: World) -> None:
     response = world.site.request("OPTIONS", "/v1/uploads")
     assert (response.status_code, response.content) == (204, b"")
     assert response.headers["tus-version"] == response.headers["tus-resumable"] == "1.0.0"
@@ -23,7 +24,7 @@ def test_options_tell_what_is_spoken(world: Any) -> None:
     assert response.headers["tus-checksum-algorithm"] == "sha256,sha1"
 
 
-def test_an_upload_in_pieces_is_delivered_by_name(world: Any, fed: Any, sender: Sender) -> None:
+def test_an_upload_in_pieces_is_delivered_by_name(world: World, fed: Fed, sender: Sender) -> None:
     body = world.update(fed)
     before = world.files()
     made = sender.create(len(body), Upload_Metadata=f"filename {base64.b64encode(b'x/../y').decode()},empty")
@@ -54,7 +55,7 @@ def test_an_upload_in_pieces_is_delivered_by_name(world: Any, fed: Any, sender: 
     assert (direct.status_code, direct.json()) == (200, receipt)
 
 
-def test_the_answer_is_the_same_after_the_round_is_over(world: Any, fed: Any, sender: Sender) -> None:
+def test_the_answer_is_the_same_after_the_round_is_over(world: World, fed: Fed, sender: Sender) -> None:
     target = f"/v1/rounds/{world.round(fed)['id']}/update?upload={sender.whole(world.update(fed))}"
     first = world.push(fed, "a", b"", url=target)
     world.push(fed, "b", world.update(fed, seed=2))
@@ -87,7 +88,7 @@ def test_a_method_may_travel_in_a_header(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "0.2.2", "1.0.1", ""])
-def test_another_version_of_tus(world: Any, sender: Sender, version: str | None) -> None:
+def test_another_version_of_tus(world: World, sender: Sender, version: str | None) -> None:
     url = sender.opened(3)
     headers = {} if version is None else {"Tus-Resumable": version}
     for method, path in (("POST", "/v1/uploads"), ("HEAD", url), ("PATCH", url), ("DELETE", url)):
@@ -113,7 +114,7 @@ def test_another_version_of_tus(world: Any, sender: Sender, version: str | None)
         ({"Upload-Length": str(2**40)}, "too-large", "bytes"),
     ],
 )
-def test_a_creation_that_is_refused(world: Any, sender: Sender, headers: Any, named: str, said: str) -> None:
+def test_a_creation_that_is_refused(world: World, sender: Sender, headers: Any, named: str, said: str) -> None:
     encoded = {name: value.encode() for name, value in headers.items()}
     response = sender.ask("POST", "/v1/uploads", headers=encoded)
     assert kind(response) == named, response.text
@@ -133,8 +134,8 @@ def test_pieces_that_are_refused(sender: Sender) -> None:
         assert (response.status_code, kind(response)) == (413, "too-large"), "more than Upload-Length"
     response = sender.patch(url, 2, b"c", {"Content-Type": "application/octet-stream"})
     assert (response.status_code, kind(response)) == (415, "unsupported-media-type")
-    for offset in ("x", "", "-1"):
-        response = sender.patch(url, 2, b"c", {"Upload-Offset": offset})
+    for said in ("x", "", "-1"):
+        response = sender.patch(url, 2, b"c", {"Upload-Offset": said})
         assert (response.status_code, kind(response)) == (400, "invalid-request")
     for text in ("md5 AAAA", "sha1", "sha1 !", "sha256 AAAA", checksum("sha1", b"c")[:-4]):
         response = sender.patch(url, 2, b"c", {"Upload-Checksum": text})
@@ -144,7 +145,7 @@ def test_pieces_that_are_refused(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("name", ["sha1", "sha256"])
-def test_a_piece_with_a_checksum_counts_as_a_whole_or_not_at_all(world: Any, sender: Sender, name: str) -> None:
+def test_a_piece_with_a_checksum_counts_as_a_whole_or_not_at_all(world: World, sender: Sender, name: str) -> None:
     url = sender.opened(6)
     assert sender.patch(url, 0, b"abc", {"Upload-Checksum": checksum(name, b"abc")}).status_code == 204
     response = sender.patch(url, 3, b"dex", {"Upload-Checksum": checksum(name, b"def")})
@@ -165,7 +166,9 @@ def test_what_came_before_the_link_was_cut_is_kept(sender: Sender) -> None:
     assert sender.patch(url, 4, b"efghi").headers["upload-offset"] == "9"
 
 
-def test_silence_ends_a_piece_and_keeps_what_came(world: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_ends_a_piece_and_keeps_what_came(
+    world: World, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.api.problems._LINGER_SECONDS", 0.01)
     monkeypatch.setitem(world.settings.__dict__, "max_upload_idle_seconds", 0.05)
     url = sender.opened(9)
@@ -175,7 +178,7 @@ def test_silence_ends_a_piece_and_keeps_what_came(world: Any, sender: Sender, mo
 
 
 def test_long_pieces_are_acknowledged_as_they_come(
-    world: Any, sender: Sender, quick: None, monkeypatch: pytest.MonkeyPatch
+    world: World, sender: Sender, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill in the middle of a piece costs what came after the last step, not the whole piece."""
     monkeypatch.setattr("service.api.bodies.BATCH", 16)
@@ -195,7 +198,7 @@ def test_long_pieces_are_acknowledged_as_they_come(
     assert kind(going.result(20)) == "upload-locked"
 
 
-def test_of_two_pieces_at_once_one_is_written(world: Any, sender: Sender, quick: None) -> None:
+def test_of_two_pieces_at_once_one_is_written(world: World, sender: Sender, quick: None) -> None:
     url = sender.opened(6)
     first = sender.begin(url, 0, [b"abc"], stall=True)
     until(lambda: held(world, url))
@@ -207,7 +210,7 @@ def test_of_two_pieces_at_once_one_is_written(world: Any, sender: Sender, quick:
     assert sender.patch(url, 3, b"def").status_code == 204
 
 
-def test_many_pieces_at_once_never_mix(world: Any, sender: Sender) -> None:
+def test_many_pieces_at_once_never_mix(world: World, sender: Sender) -> None:
     url = sender.opened(3000)
     pieces = [bytes([65 + i]) * 3000 for i in range(12)]
     begun = [sender.begin(url, 0, piece) for piece in pieces]
@@ -219,7 +222,7 @@ def test_many_pieces_at_once_never_mix(world: Any, sender: Sender) -> None:
     assert path.read_bytes() == pieces[codes.index(204)]
 
 
-def test_a_lease_that_ran_out_is_free(world: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_ran_out_is_free(world: World, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that was killed in the middle of a piece holds nobody up for long."""
     from service.operations.store import uploads
 

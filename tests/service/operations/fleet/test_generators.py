@@ -12,6 +12,8 @@ from service.operations.progress import jobs, reading
 from service.operations.steer import publishing
 from service.operations.upkeep import sweep
 from service.persistence.tables import GanUpdateRow
+from tests.service.conftest import Move
+from tests.service.world import Fed, World
 from worker.ledger import Claimed, Ledger
 from worker.specs import GeneratorSpec
 
@@ -20,7 +22,7 @@ from ...world import refused
 SMALL = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
 
 
-def training(world: Any, *names: str, rounds: int = 2, **plan: Any) -> Any:
+def training(world: World, *names: str, rounds: int = 2, **plan: Any) -> Any:
     """Return a federation whose clients train the first round of the generator."""
     fed = world.create(
         recipe={
@@ -41,37 +43,37 @@ def training(world: Any, *names: str, rounds: int = 2, **plan: Any) -> Any:
     return fed
 
 
-def average(world: Any, seed: int) -> None:
+def average(world: World, seed: int) -> None:
     world.finish(world.claim(), {"gan": world.forge.arrays(seed)})
 
 
-def end(world: Any) -> None:
+def end(world: World) -> None:
     files = {name: world.forge.arrays(i) for i, name in enumerate(("generator", "discriminator", "samples"), start=50)}
     world.finish(world.claim(), files, {"input_range": [0.0, 1.0]})
 
 
-def file(world: Any, task: dict[str, Any], seed: int = 7, **changes: Any) -> bytes:
+def file(world: World, task: dict[str, Any], seed: int = 7, **changes: Any) -> bytes:
     metadata = {"num_samples": "10", "base_model": task["model"]["id"], **changes}
     return world.forge.pack(world.forge.arrays(seed), {k: v for k, v in metadata.items() if v is not None})
 
 
-def send(world: Any, fed: Any, name: str, body: bytes) -> Any:
+def send(world: World, fed: Fed, name: str, body: bytes) -> Any:
     url, headers = f"/v1/federations/{fed.id}/gan", {"Content-Type": "application/octet-stream"}
     return world.site.request("PUT", url, token=fed.devices[name].token, body=body, headers=headers)
 
 
-def give(world: Any, fed: Any, name: str, seed: int = 7) -> bytes:
+def give(world: World, fed: Fed, name: str, seed: int = 7) -> bytes:
     """Deliver what the client is asked for; return the file."""
     body = file(world, world.assignment(fed.devices[name]), seed)
     assert send(world, fed, name, body).status_code == 201
     return body
 
 
-def queued(world: Any) -> list[str]:
+def queued(world: World) -> list[str]:
     return [job["kind"] for job in world.ok("GET", "/v1/jobs?state=queued")["items"]]
 
 
-def test_all_clients_train_it_round_by_round_until_discriminators_are_collected(world: Any) -> None:
+def test_all_clients_train_it_round_by_round_until_discriminators_are_collected(world: World) -> None:
     fed = training(world, "a", "b")
     for index in (1, 2):
         task = world.assignment(fed.devices["a"])
@@ -97,7 +99,7 @@ def test_all_clients_train_it_round_by_round_until_discriminators_are_collected(
     assert sorted(roles) == ["discriminator", "gan", "gan", "generator", "initial", "samples"]
 
 
-def test_what_came_counts_once_and_is_released_with_its_round(world: Any, settings: Settings) -> None:
+def test_what_came_counts_once_and_is_released_with_its_round(world: World, settings: Settings) -> None:
     fed = training(world, "a", "b")
     first = world.assignment(fed.devices["a"])
     body = give(world, fed, "a")
@@ -115,7 +117,7 @@ def test_what_came_counts_once_and_is_released_with_its_round(world: Any, settin
     assert [path.exists() for path in sent] == [False, False]
 
 
-def test_late_files_are_refused_and_leave_nothing(world: Any) -> None:
+def test_late_files_are_refused_and_leave_nothing(world: World) -> None:
     fed = training(world, "a", "b")
     task = world.assignment(fed.devices["a"])
     give(world, fed, "a")
@@ -132,7 +134,7 @@ def test_late_files_are_refused_and_leave_nothing(world: Any) -> None:
     assert world.assignment(fed.devices["late"])["gan_round"] == 2
 
 
-def test_at_the_deadline_a_round_goes_on_with_enough_and_waits_for_them(world: Any, move: Any) -> None:
+def test_at_the_deadline_a_round_goes_on_with_enough_and_waits_for_them(world: World, move: Move) -> None:
     fed = training(world, "a", "b", "c", deadline_seconds=60)
     task = world.assignment(fed.devices["c"])
     give(world, fed, "a")
@@ -146,7 +148,7 @@ def test_at_the_deadline_a_round_goes_on_with_enough_and_waits_for_them(world: A
     assert world.assignment(fed.devices["c"])["gan_round"] == 2
 
 
-def test_the_sweep_closes_a_round_whose_deadline_has_passed(world: Any, move: Any) -> None:
+def test_the_sweep_closes_a_round_whose_deadline_has_passed(world: World, move: Move) -> None:
     fed = training(world, "a", "b", "c", deadline_seconds=60)
     give(world, fed, "a")
     give(world, fed, "b", seed=8)
@@ -158,7 +160,7 @@ def test_the_sweep_closes_a_round_whose_deadline_has_passed(world: Any, move: An
     assert queued(world) == ["generator"]
 
 
-def test_a_revoked_client_is_neither_waited_for_nor_averaged(world: Any) -> None:
+def test_a_revoked_client_is_neither_waited_for_nor_averaged(world: World) -> None:
     fed = training(world, "a", "b", "bad", "gone")
     for seed, name in enumerate(("a", "b", "bad")):
         give(world, fed, name, seed=seed + 7)
@@ -170,7 +172,7 @@ def test_a_revoked_client_is_neither_waited_for_nor_averaged(world: Any) -> None
     assert all(each.weights.exists() for each in spec.updates)
 
 
-def load(world: Any) -> GeneratorSpec:
+def load(world: World) -> GeneratorSpec:
     """Claim the averaging job and return what the worker is told."""
     job = world.claim()
     ledger = Ledger(world.settings)
@@ -182,7 +184,7 @@ def load(world: Any) -> GeneratorSpec:
     return spec
 
 
-def test_the_averaging_job_is_told_what_went_out_and_what_came_back_by_name(world: Any) -> None:
+def test_the_averaging_job_is_told_what_went_out_and_what_came_back_by_name(world: World) -> None:
     fed = training(world, "b", "a")
     task = world.assignment(fed.devices["a"])
     bodies = {name: file(world, task, seed, num_samples=str(seed)) for seed, name in enumerate(("b", "a"), start=3)}
@@ -195,7 +197,7 @@ def test_the_averaging_job_is_told_what_went_out_and_what_came_back_by_name(worl
     assert [each.weights.read_bytes() for each in spec.updates] == [bodies["a"], bodies["b"]]
 
 
-def test_an_averaging_job_that_failed_is_retried_from_the_same_files(world: Any) -> None:
+def test_an_averaging_job_that_failed_is_retried_from_the_same_files(world: World) -> None:
     fed = training(world, "a", "b")
     give(world, fed, "a")
     give(world, fed, "b", seed=8)
@@ -209,7 +211,7 @@ def test_an_averaging_job_that_failed_is_retried_from_the_same_files(world: Any)
     assert len(load(world).updates) == 2
 
 
-def test_who_has_delivered_which_round_is_listed(world: Any) -> None:
+def test_who_has_delivered_which_round_is_listed(world: World) -> None:
     fed = training(world, "a", "b", "idle")
 
     def listed() -> dict[str, list[int]]:
@@ -226,7 +228,7 @@ def test_who_has_delivered_which_round_is_listed(world: Any) -> None:
     assert (listed(), world.show(fed)["gan_round"]) == ({"a": [1], "b": [1], "idle": [1, 2]}, 2)
 
 
-def test_a_cancelled_federation_lets_go_of_its_generators(world: Any) -> None:
+def test_a_cancelled_federation_lets_go_of_its_generators(world: World) -> None:
     fed = training(world, "a", "b")
     task = world.assignment(fed.devices["b"])
     before = world.files()
@@ -237,7 +239,7 @@ def test_a_cancelled_federation_lets_go_of_its_generators(world: Any) -> None:
     assert refused(send(world, fed, "b", file(world, task, seed=8))) == (409, "round-closed")
 
 
-def test_files_that_are_not_what_was_asked_for_leave_nothing(world: Any) -> None:
+def test_files_that_are_not_what_was_asked_for_leave_nothing(world: World) -> None:
     fed, imported = training(world, "a", "b"), world.collecting(["p"])
     task, before = world.assignment(fed.devices["a"]), world.files()
     arrays = world.forge.arrays(7)
@@ -260,7 +262,7 @@ def test_files_that_are_not_what_was_asked_for_leave_nothing(world: Any) -> None
     assert world.files() == before
 
 
-def test_before_the_first_networks_are_made_none_is_taken(world: Any) -> None:
+def test_before_the_first_networks_are_made_none_is_taken(world: World) -> None:
     generator = {"kind": "fedgan"}
     options = {"data": {"kind": "generated"}, "discriminators": {"generator": generator, "plan": SMALL}}
     fed = world.create(recipe={"name": "fedgo", "options": options})
@@ -269,7 +271,9 @@ def test_before_the_first_networks_are_made_none_is_taken(world: Any) -> None:
     assert refused(send(world, fed, "a", body)) == (409, "invalid-transition")
 
 
-def test_an_upload_that_ends_after_its_round_closed_does_not_count(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_ends_after_its_round_closed_does_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fed = training(world, "a", "b")
     body = file(world, world.assignment(fed.devices["a"]))
     accept = generators.accept

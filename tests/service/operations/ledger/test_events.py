@@ -16,6 +16,7 @@ from service.operations.ledger import clock, events, row_events
 from service.operations.store import workers
 from service.operations.upkeep import sweep
 from service.persistence.tables import Base, DatasetRow, EventRow, FederationRow, JobRow, RoundRow, WorkerRow
+from tests.service.conftest import Both
 
 from ...world import Fed, World
 
@@ -141,13 +142,17 @@ def _follow(store: Any, position: int) -> tuple[list[str], int]:
     return [item.data["name"] for item in batch.events], batch.position
 
 
-def test_a_number_that_commits_late_is_not_missed(both: Any) -> None:
+def test_a_number_that_commits_late_is_not_missed(both: Both) -> None:
     """The first writer has its number and has not committed; the second must not become visible before it."""
     has_number, go_on = threading.Event(), threading.Event()
 
+    def hold(session: Any) -> None:
+        has_number.set()
+        go_on.wait(20)
+
     def slow() -> None:
         with both.store.write() as session:
-            sql_event.listen(session, "before_commit", lambda session: (has_number.set(), go_on.wait(20)))
+            sql_event.listen(session, "before_commit", hold)
             values = {"digest": "d", "size": 1, "num_samples": 1, "shape": [1], "dtype": "float32", "labeled": False}
             session.add(DatasetRow(id="dst_slow", name="slow", created_at=clock.now(), **values))
 
@@ -166,7 +171,7 @@ def test_a_number_that_commits_late_is_not_missed(both: Any) -> None:
     assert early + late == ["slow", "fast"]
 
 
-def _until_it_waits(both: Any, thread: threading.Thread) -> None:
+def _until_it_waits(both: Both, thread: threading.Thread) -> None:
     waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 815002 AND NOT granted")
     while thread.is_alive():
         with both.store.read() as session:
@@ -174,10 +179,13 @@ def _until_it_waits(both: Any, thread: threading.Thread) -> None:
                 return
 
 
-def test_a_reader_misses_nothing_of_many_writers(both: Any) -> None:
-    writers = [
-        threading.Thread(target=lambda n=n: [_tell(both.store, f"{n}-{i}") for i in range(10)]) for n in range(6)
-    ]
+def test_a_reader_misses_nothing_of_many_writers(both: Both) -> None:
+
+    def write(number: int) -> None:
+        for each in range(10):
+            _tell(both.store, f"{number}-{each}")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
     for thread in writers:
         thread.start()
     seen: list[str] = []

@@ -2,20 +2,20 @@
 
 import os
 import time
-from typing import Any
 
 from service.operations.ledger.garbage import collect
 from service.operations.upkeep import sweep
+from tests.service.world import World
 
 
-def age(world: Any, seconds: float = 7200) -> None:
+def age(world: World, seconds: float = 7200) -> None:
     """Make every file look old."""
-    for path in world.blobs.store.root.rglob("*"):
+    for path in world.settings.resolved_blob_dir.rglob("*"):
         then = time.time() - seconds
         os.utime(path, (then, then))
 
 
-def test_what_a_crash_left_between_rename_and_commit_goes(world: Any) -> None:
+def test_what_a_crash_left_between_rename_and_commit_goes(world: World) -> None:
     fed = world.running(["a", "b"])
     assert world.push(fed, "a").status_code == 201
     before = world.files()
@@ -28,7 +28,7 @@ def test_what_a_crash_left_between_rename_and_commit_goes(world: Any) -> None:
     assert world.files() == before
 
 
-def test_updates_of_a_cancelled_federation_go_at_once_and_models_stay(world: Any) -> None:
+def test_updates_of_a_cancelled_federation_go_at_once_and_models_stay(world: World) -> None:
     fed = world.running(["a", "b"])
     before = world.files()
     assert world.push(fed, "a").status_code == 201
@@ -37,7 +37,7 @@ def test_updates_of_a_cancelled_federation_go_at_once_and_models_stay(world: Any
     assert world.files() == before
 
 
-def test_abandoned_uploads_and_folders_of_dead_jobs_go_and_running_ones_stay(world: Any) -> None:
+def test_abandoned_uploads_and_folders_of_dead_jobs_go_and_running_ones_stay(world: World) -> None:
     world.running(["a"])
     fed = world.create()
     world.ok("POST", f"/v1/federations/{fed.id}/start")

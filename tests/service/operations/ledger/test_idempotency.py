@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from service.operations.ledger.idempotency import once
+from tests.service.conftest import Both
 
 
-def test_one_key_at_once_gets_one_answer_from_every_replica(both: Any) -> None:
+def test_one_key_at_once_gets_one_answer_from_every_replica(both: Both) -> None:
     """Two requests with one key, each in a transaction of its own: the second one waits, and is answered."""
     inside, made = threading.Event(), []
 

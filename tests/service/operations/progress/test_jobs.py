@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text, update
 
+from contract.queue import JobName
 from contract.wire.federations import FederationCreate
 from service.domain.errors import DomainError
 from service.operations.ledger import clock
@@ -19,6 +20,7 @@ from service.operations.store.outcome import Outcome
 from service.operations.upkeep import sweep
 from service.operations.view import federations, health
 from service.persistence.tables import FederationRow, JobRow, ModelRow
+from tests.service.conftest import Both, Move
 
 DIGEST = "sha256-" + "0" * 64
 
@@ -31,24 +33,24 @@ BODY = {
 
 
 @pytest.fixture
-def fed(both: Any) -> str:
+def fed(both: Both) -> str:
     """A federation that has been started; its first job is queued."""
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
         return federations.start(session, row.id).id
 
 
-def claim(both: Any, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
+def claim(both: Both, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
     with both.store.write() as session:
         return jobs.claim(session, worker, "cpu", lease)
 
 
-def only(both: Any) -> JobRow:
+def only(both: Both) -> JobRow:
     with both.store.read() as session:
         return session.scalars(select(JobRow)).one()
 
 
-def test_a_claim_takes_the_oldest_and_counts_up(both: Any, fed: str) -> None:
+def test_a_claim_takes_the_oldest_and_counts_up(both: Both, fed: str) -> None:
     job = claim(both)
     assert job is not None
     assert (job.kind, job.state, job.attempt, job.fence, job.worker_id) == ("initialize", "running", 1, 1, "w1")
@@ -57,7 +59,7 @@ def test_a_claim_takes_the_oldest_and_counts_up(both: Any, fed: str) -> None:
     assert claim(both, "w2") is None
 
 
-def test_jobs_come_in_the_order_in_which_they_were_made(both: Any, fed: str) -> None:
+def test_jobs_come_in_the_order_in_which_they_were_made(both: Both, fed: str) -> None:
     with both.store.write() as session:
         row = session.get_one(FederationRow, fed)
         later = [jobs.enqueue(session, "score", row).id for _ in range(3)]
@@ -65,7 +67,7 @@ def test_jobs_come_in_the_order_in_which_they_were_made(both: Any, fed: str) -> 
     assert [job.id for job in claimed if job][1:] == later
 
 
-def test_of_workers_that_claim_at_once_one_gets_the_job(both: Any, fed: str) -> None:
+def test_of_workers_that_claim_at_once_one_gets_the_job(both: Both, fed: str) -> None:
     start = threading.Barrier(6)
 
     def take(number: int) -> JobRow | None:
@@ -78,7 +80,7 @@ def test_of_workers_that_claim_at_once_one_gets_the_job(both: Any, fed: str) -> 
     assert taken[0].fence == 1
 
 
-def test_workers_that_claim_at_once_get_different_jobs(both: Any, fed: str) -> None:
+def test_workers_that_claim_at_once_get_different_jobs(both: Both, fed: str) -> None:
     with both.store.write() as session:
         for _ in range(3):
             jobs.enqueue(session, "score", session.get_one(FederationRow, fed))
@@ -99,7 +101,7 @@ def test_workers_that_claim_at_once_get_different_jobs(both: Any, fed: str) -> N
     assert len(taken) + len(left) == 4
 
 
-def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Any, fed: str, move: Any) -> None:
+def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Both, fed: str, move: Move) -> None:
     first = claim(both)
     move(31)
     second = claim(both, "w2")
@@ -109,26 +111,26 @@ def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Any, f
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, first.id, first.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), None)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.held(session, first.id, first.fence)
     assert (only(both).state, only(both).worker_id) == ("running", "w2")
 
 
-def test_a_result_that_lost_its_lease_changes_nothing(both: Any, fed: str, move: Any) -> None:
+def test_a_result_that_lost_its_lease_changes_nothing(both: Both, fed: str, move: Move) -> None:
     first = claim(both)
     move(31)
     claim(both, "w2")
     assert first is not None
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), None)
     with both.store.read() as session:
         row = session.get_one(FederationRow, fed)
         assert row.state == "preparing"
         assert reading.current_models(session, fed) == {}
 
 
-def test_renewing_keeps_the_lease_and_tells_the_progress(both: Any, fed: str, move: Any) -> None:
+def test_renewing_keeps_the_lease_and_tells_the_progress(both: Both, fed: str, move: Move) -> None:
     job = claim(both)
     assert job is not None
     move(20)
@@ -139,18 +141,18 @@ def test_renewing_keeps_the_lease_and_tells_the_progress(both: Any, fed: str, mo
     assert only(both).progress == {"phase": "average", "step": 1, "of": 4}
 
 
-def test_a_job_that_is_over_cannot_be_renewed(both: Any, fed: str) -> None:
+def test_a_job_that_is_over_cannot_be_renewed(both: Both, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
-        publishing.publish(session, job.id, job.fence, Outcome({"main": ("x", 1)}), False)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("x", 1)}), None)
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, job.id, job.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, job.id, job.fence, Outcome({"main": ("y", 1)}), False)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("y", 1)}), None)
 
 
-def test_an_unknown_job_is_nobodys(both: Any, fed: str) -> None:
+def test_an_unknown_job_is_nobodys(both: Both, fed: str) -> None:
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.held(session, "job_x", 0)
     with both.store.read() as session, pytest.raises(DomainError, match="no job"):
@@ -158,7 +160,7 @@ def test_an_unknown_job_is_nobodys(both: Any, fed: str) -> None:
 
 
 def test_a_fault_gives_the_job_back_with_a_growing_pause_until_its_attempts_are_used_up(
-    both: Any, fed: str, move: Any
+    both: Both, fed: str, move: Move
 ) -> None:
     seconds = 0.0
     for attempt, pause in ((1, 2), (2, 4)):
@@ -182,7 +184,7 @@ def test_a_fault_gives_the_job_back_with_a_growing_pause_until_its_attempts_are_
         assert session.get_one(FederationRow, fed).state == "failed"
 
 
-def test_a_cancel_of_a_running_job_is_told_at_the_next_renewal(both: Any, fed: str) -> None:
+def test_a_cancel_of_a_running_job_is_told_at_the_next_renewal(both: Both, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
@@ -196,7 +198,7 @@ def test_a_cancel_of_a_running_job_is_told_at_the_next_renewal(both: Any, fed: s
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
 
 
-def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: str, move: Any) -> None:
+def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Both, fed: str, move: Move) -> None:
     for attempt in range(3):
         move(attempt * 100)
         assert claim(both) is not None
@@ -217,7 +219,7 @@ def test_a_worn_out_job_fails_in_the_sweep_and_can_be_retried(both: Any, fed: st
     assert again.fence == 4  # fences never go back
 
 
-def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
+def test_a_lost_wake_up_is_sent_again(both: Both, fed: str, move: Move) -> None:
     heard: list[str] = []
     store = type(both.store)(both.database, both.blobs.store, lambda queues: heard.append("wake"))
     sweep.sweep(store)
@@ -232,7 +234,7 @@ def test_a_lost_wake_up_is_sent_again(both: Any, fed: str, move: Any) -> None:
     assert heard == ["wake", "wake"]
 
 
-def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Any, fed: str) -> None:
+def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Both, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
@@ -246,7 +248,7 @@ def test_a_job_given_back_in_its_last_attempt_waits_for_another_worker(both: Any
     assert again.fence == 2
 
 
-def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:
+def test_the_wake_up_comes_after_the_commit_and_only_then(both: Both) -> None:
     heard: list[str] = []
     store = type(both.store)(
         both.database, both.blobs.store, lambda queues: heard.append("wake"), lambda: heard.append("changed")
@@ -266,7 +268,7 @@ def test_the_wake_up_comes_after_the_commit_and_only_then(both: Any) -> None:
 
 
 @pytest.mark.parametrize("both", ["postgresql"], indirect=True)  # SQLite has one lock for all writers
-def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) -> None:
+def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Both, fed: str) -> None:
     """Whoever locks a federation may go on to its jobs: so a publish must not hold a job while it waits for one."""
     job = claim(both)
     assert job is not None
@@ -274,7 +276,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
 
     def publish() -> None:
         with both.store.write() as session:
-            publishing.publish(session, job.id, job.fence, Outcome({"main": (DIGEST, 1)}), False)
+            publishing.publish(session, job.id, job.fence, Outcome({"main": (DIGEST, 1)}), None)
         done.set()
 
     thread = threading.Thread(target=publish)
@@ -292,26 +294,26 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Any, fed: str) ->
     assert only(both).state == "cancelled", "the cancel was there first"
 
 
-def _cancel(both: Any) -> None:
+def _cancel(both: Both) -> None:
     with both.store.write() as session:
         publishing.request_cancel(session, session.scalars(select(JobRow)).one())
 
 
-def test_a_cancel_comes_before_a_result(both: Any, fed: str) -> None:
+def test_a_cancel_comes_before_a_result(both: Both, fed: str) -> None:
     """The wish was there before the worker was done: no model, and the job stays cancelled."""
     job = claim(both)
     assert job is not None
     _cancel(both)
     with both.store.write() as session:
         outcome = Outcome({"main": (DIGEST, 1)})
-        publishing.publish(session, job.id, job.fence, outcome, False)
+        publishing.publish(session, job.id, job.fence, outcome, None)
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
     with both.store.read() as session:
         assert session.scalars(select(ModelRow)).all() == []
     assert claim(both) is None
 
 
-def test_a_cancelled_job_whose_worker_died_is_not_begun_again(both: Any, fed: str, move: Any) -> None:
+def test_a_cancelled_job_whose_worker_died_is_not_begun_again(both: Both, fed: str, move: Move) -> None:
     claim(both)
     _cancel(both)
     move(31)
@@ -321,7 +323,7 @@ def test_a_cancelled_job_whose_worker_died_is_not_begun_again(both: Any, fed: st
     assert claim(both, "w2") is None
 
 
-def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, move: Any) -> None:
+def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Both, fed: str, move: Move) -> None:
     poisoned = claim(both)
     assert poisoned is not None
     with both.store.write() as session:
@@ -334,7 +336,7 @@ def test_a_job_that_fails_again_and_again_holds_nobody_up(both: Any, fed: str, m
     assert again is not None and again.id == poisoned.id
 
 
-def test_a_worker_takes_the_jobs_of_its_queues_alone(both: Any, fed: str) -> None:
+def test_a_worker_takes_the_jobs_of_its_queues_alone(both: Both, fed: str) -> None:
     with both.store.write() as session:
         row = session.get_one(FederationRow, fed)
         network = jobs.enqueue(session, "score", row)
@@ -362,13 +364,13 @@ DISTILLED = {"recipe": {"name": "feddf", "options": {"distil": {"data": {"kind":
         ("score", {}, "gpu"),
     ],
 )
-def test_which_queue_a_job_waits_in(both: Any, kind: str, changes: dict[str, Any], queue: str) -> None:
+def test_which_queue_a_job_waits_in(both: Both, kind: JobName, changes: dict[str, Any], queue: str) -> None:
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate({**BODY, **changes}))
         assert jobs.enqueue(session, kind, row).queue == queue
 
 
-def test_a_queue_that_nobody_serves_is_told(both: Any, fed: str) -> None:
+def test_a_queue_that_nobody_serves_is_told(both: Both, fed: str) -> None:
     def told() -> tuple[dict[str, int], str | None]:
         with both.store.read() as session:
             federation = federations.describe(session, session.get_one(FederationRow, fed))

@@ -10,15 +10,17 @@ from service.operations.steer import publishing
 from service.operations.upkeep import sweep
 from service.operations.view import federations
 from service.persistence.tables import JobRow, RoundRow
+from tests.service.conftest import Move
+from tests.service.world import Fed, World
 
 from ...world import refused
 
 
-def sweep_now(world: Any) -> None:
+def sweep_now(world: World) -> None:
     sweep.sweep(world.store)
 
 
-def test_from_creation_to_the_end(world: Any) -> None:
+def test_from_creation_to_the_end(world: World) -> None:
     fed = world.create(rounds={"total": 2})
     device = world.enrol(fed, "a")
     assert world.assignment(device)["action"] == "wait"
@@ -50,7 +52,7 @@ def test_from_creation_to_the_end(world: Any) -> None:
     assert len(model["parents"]) == 2
 
 
-def test_updates_are_removed_after_publishing_and_models_stay(world: Any) -> None:
+def test_updates_are_removed_after_publishing_and_models_stay(world: World) -> None:
     fed = world.running(["a", "b"])
     digests = [world.push(fed, n, world.update(fed, seed=i)).json()["digest"] for i, n in enumerate("ab", 1)]
     assert all(world.blobs.cache.path(d).exists() for d in digests)
@@ -60,7 +62,7 @@ def test_updates_are_removed_after_publishing_and_models_stay(world: Any) -> Non
         assert world.blobs.cache.path(model["digest"]).exists()
 
 
-def test_an_update_that_is_also_a_model_is_kept(world: Any) -> None:
+def test_an_update_that_is_also_a_model_is_kept(world: World) -> None:
     fed = world.running(["a"])
     body = world.update(fed)
     imported = world.ok("POST", "/v1/models", body=body)
@@ -69,14 +71,14 @@ def test_an_update_that_is_also_a_model_is_kept(world: Any) -> None:
     assert world.blobs.cache.path(imported["digest"]).read_bytes() == body
 
 
-def test_target_accuracy_ends_a_federation_early(world: Any) -> None:
+def test_target_accuracy_ends_a_federation_early(world: World) -> None:
     fed = world.running(["a"], rounds={"total": 9, "target_accuracy": 0.8})
     world.push(fed, "a")
     world.finish(world.claim(), {"main": world.forge.arrays(5)}, {"accuracy": 0.81})
     assert (world.show(fed)["state"], world.show(fed)["round"]) == ("finished", 1)
 
 
-def test_rounds_open_when_enough_clients_are_there(world: Any) -> None:
+def test_rounds_open_when_enough_clients_are_there(world: World) -> None:
     fed = world.create(rounds={"min_clients": 2})
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     world.finish(world.claim(), {"main": world.forge.arrays()})
@@ -88,7 +90,7 @@ def test_rounds_open_when_enough_clients_are_there(world: Any) -> None:
     assert world.assignment(first)["action"] == "train"
 
 
-def test_at_the_deadline_enough_updates_are_fused(world: Any, move: Any) -> None:
+def test_at_the_deadline_enough_updates_are_fused(world: World, move: Move) -> None:
     fed = world.running(["a", "b", "c"], rounds={"min_updates": 2, "deadline_seconds": 30})
     world.push(fed, "a")
     world.push(fed, "b", world.update(fed, seed=2))
@@ -98,7 +100,7 @@ def test_at_the_deadline_enough_updates_are_fused(world: Any, move: Any) -> None
     assert (round_["state"], round_["answered"], round_["closed_at"] is not None) == ("aggregating", 2, True)
 
 
-def test_at_the_deadline_too_few_updates_skip_the_round(world: Any, move: Any) -> None:
+def test_at_the_deadline_too_few_updates_skip_the_round(world: World, move: Move) -> None:
     fed = world.running(["a", "b", "c"], rounds={"total": 2, "min_updates": 3, "deadline_seconds": 30})
     base = world.round(fed)["base_models"]
     world.push(fed, "a")
@@ -113,7 +115,7 @@ def test_at_the_deadline_too_few_updates_skip_the_round(world: Any, move: Any) -
     assert (ended["state"], ended["error"]) == ("failed", "too_few_updates")
 
 
-def test_a_revoked_client_is_not_waited_for(world: Any) -> None:
+def test_a_revoked_client_is_not_waited_for(world: World) -> None:
     fed = world.running(["a", "b"])
     world.push(fed, "a")
     world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['b'].id}")
@@ -125,7 +127,7 @@ def test_a_revoked_client_is_not_waited_for(world: Any) -> None:
     assert fresh.id != infos["b"]["id"]
 
 
-def test_a_revoked_clients_update_still_counts(world: Any) -> None:
+def test_a_revoked_clients_update_still_counts(world: World) -> None:
     fed = world.running(["a", "b"])
     world.push(fed, "b")
     world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['b'].id}")
@@ -133,7 +135,7 @@ def test_a_revoked_clients_update_still_counts(world: Any) -> None:
     assert (world.round(fed)["answered"], world.round(fed)["state"]) == (2, "aggregating")
 
 
-def test_closing_by_hand(world: Any) -> None:
+def test_closing_by_hand(world: World) -> None:
     fed = world.running(["a", "b", "c"], rounds={"min_updates": 2})
     url = f"/v1/rounds/{world.round(fed)['id']}/close"
     response = world.op("POST", url + "?force=true")
@@ -147,7 +149,7 @@ def test_closing_by_hand(world: Any) -> None:
     assert refused(world.op("POST", url)) == (409, "invalid-transition")
 
 
-def test_while_paused_nothing_closes_or_opens_and_a_result_is_still_published(world: Any, move: Any) -> None:
+def test_while_paused_nothing_closes_or_opens_and_a_result_is_still_published(world: World, move: Move) -> None:
     fed = world.running(["a", "b"], rounds={"deadline_seconds": 30, "min_updates": 1})
     url = f"/v1/federations/{fed.id}"
     world.ok("POST", url + "/pause")
@@ -164,7 +166,7 @@ def test_while_paused_nothing_closes_or_opens_and_a_result_is_still_published(wo
     assert world.show(fed)["round"] == 2
 
 
-def test_a_failed_round_pauses_and_a_retry_goes_on(world: Any) -> None:
+def test_a_failed_round_pauses_and_a_retry_goes_on(world: World) -> None:
     fed = world.running(["a"])
     world.push(fed, "a")
     job = world.claim()
@@ -181,7 +183,7 @@ def test_a_failed_round_pauses_and_a_retry_goes_on(world: Any) -> None:
     assert world.round(fed, 1)["state"] == "published"
 
 
-def test_a_round_that_fails_while_paused_does_not_end_the_federation(world: Any) -> None:
+def test_a_round_that_fails_while_paused_does_not_end_the_federation(world: World) -> None:
     fed = world.running(["a"])
     world.push(fed, "a")
     job = world.claim()
@@ -193,7 +195,7 @@ def test_a_round_that_fails_while_paused_does_not_end_the_federation(world: Any)
     assert (world.show(fed)["state"], world.round(fed)["state"]) == ("running", "aggregating")
 
 
-def test_after_a_failed_round_resume_gives_it_up(world: Any) -> None:
+def test_after_a_failed_round_resume_gives_it_up(world: World) -> None:
     fed = world.running(["a"])
     base = world.round(fed)["base_models"]
     world.push(fed, "a")
@@ -209,7 +211,7 @@ def test_after_a_failed_round_resume_gives_it_up(world: Any) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_cancelling_a_federation_ends_its_job_and_round(world: Any, running: bool) -> None:
+def test_cancelling_a_federation_ends_its_job_and_round(world: World, running: bool) -> None:
     fed = world.running(["a"])
     world.push(fed, "a")
     job = world.claim() if running else None
@@ -226,7 +228,7 @@ def test_cancelling_a_federation_ends_its_job_and_round(world: Any, running: boo
     assert refused(world.op("POST", f"/v1/jobs/{round_['job_id']}/retry")) == (409, "invalid-transition")
 
 
-def test_a_queued_job_is_cancelled_at_once_and_retried(world: Any) -> None:
+def test_a_queued_job_is_cancelled_at_once_and_retried(world: World) -> None:
     fed = world.running(["a"])
     world.push(fed, "a")
     id_ = world.round(fed)["job_id"]
@@ -237,7 +239,7 @@ def test_a_queued_job_is_cancelled_at_once_and_retried(world: Any) -> None:
     assert world.show(fed)["state"] == "running"
 
 
-def test_a_failed_preparation_fails_the_federation_and_a_retry_revives_it(world: Any) -> None:
+def test_a_failed_preparation_fails_the_federation_and_a_retry_revives_it(world: World) -> None:
     fed = world.create()
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     job = world.claim()
@@ -252,7 +254,7 @@ def test_a_failed_preparation_fails_the_federation_and_a_retry_revives_it(world:
 
 @pytest.mark.parametrize("verb", ["start", "pause", "resume", "cancel"])
 @pytest.mark.parametrize("state", ["created", "preparing", "running", "paused", "cancelled"])
-def test_what_may_be_done_in_which_state(world: Any, state: str, verb: str) -> None:
+def test_what_may_be_done_in_which_state(world: World, state: str, verb: str) -> None:
     fed = world.running([]) if state in ("running", "paused") else world.create()
     url = f"/v1/federations/{fed.id}"
     for step in {"preparing": ["start"], "paused": ["pause"], "cancelled": ["cancel"]}.get(state, []):
@@ -273,17 +275,17 @@ def test_what_may_be_done_in_which_state(world: Any, state: str, verb: str) -> N
 
 
 # ------------------------------------------------------------------------------------ FedGO's first stage
-def give(world: Any, fed: Any, name: str, seed: int = 7) -> Any:
+def give(world: World, fed: Fed, name: str, seed: int = 7) -> Any:
     url = f"/v1/federations/{fed.id}/discriminator"
     body = world.forge.pack(world.forge.arrays(seed), {"num_samples": "10"})
     return world.site.request("PUT", url, token=fed.devices[name].token, body=body)
 
 
-def scored(world: Any, *names: str) -> None:
+def scored(world: World, *names: str) -> None:
     world.finish(world.claim(), {name: world.forge.arrays(100 + i) for i, name in enumerate(names)})
 
 
-def test_discriminators_are_collected_scored_and_then_rounds_begin(world: Any) -> None:
+def test_discriminators_are_collected_scored_and_then_rounds_begin(world: World) -> None:
     fed = world.collecting(["a", "b"])
     task = world.assignment(fed.devices["a"])
     assert (task["action"], task["state"], task["link"]) == (
@@ -308,7 +310,7 @@ def test_discriminators_are_collected_scored_and_then_rounds_begin(world: Any) -
     assert all(client["has_discriminator"] for client in infos)
 
 
-def test_bad_discriminators_leave_nothing(world: Any) -> None:
+def test_bad_discriminators_leave_nothing(world: World) -> None:
     fed, plain = world.collecting(["a"]), world.running(["p"])
     token, before = fed.devices["a"].token, world.files()
     arrays = world.forge.arrays(7)
@@ -332,7 +334,7 @@ def test_bad_discriminators_leave_nothing(world: Any) -> None:
     assert world.show(fed)["discriminators"] == 0
 
 
-def test_at_the_deadline_the_stage_goes_on_with_those_who_delivered(world: Any, move: Any) -> None:
+def test_at_the_deadline_the_stage_goes_on_with_those_who_delivered(world: World, move: Move) -> None:
     fed = world.collecting(["a", "b", "c"], rounds={"min_clients": 2, "min_updates": 2})
     give(world, fed, "a")
     move(3601)
@@ -344,7 +346,7 @@ def test_at_the_deadline_the_stage_goes_on_with_those_who_delivered(world: Any, 
     assert {p["name"] for p in world.round(fed)["participants"]} == {"a", "b"}
 
 
-def test_a_latecomer_is_scored_while_rounds_run_and_takes_part_in_the_next(world: Any) -> None:
+def test_a_latecomer_is_scored_while_rounds_run_and_takes_part_in_the_next(world: World) -> None:
     fed = world.collecting(["a"])
     give(world, fed, "a")
     scored(world, "a")
@@ -361,7 +363,7 @@ def test_a_latecomer_is_scored_while_rounds_run_and_takes_part_in_the_next(world
     assert world.assignment(late)["action"] == "train"
 
 
-def test_one_open_round_and_no_more_however_often_it_proceeds(world: Any) -> None:
+def test_one_open_round_and_no_more_however_often_it_proceeds(world: World) -> None:
     fed = world.running(["a", "b"])
     for _ in range(3):
         with world.store.write() as session:

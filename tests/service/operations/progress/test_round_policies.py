@@ -1,6 +1,6 @@
 """Rounds that cannot hang: deadline policies, heartbeats, lost devices and their substitutes, grace, skipped rounds."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,8 @@ from service.operations.steer import fusion
 from service.operations.upkeep import sweep
 from service.operations.view import federations
 from service.persistence.tables import JobRow, RoundRow
+from tests.service.conftest import Move, SettingsMaker
+from tests.service.world import Fed, World
 
 from ...world import refused
 
@@ -24,7 +26,7 @@ READERS = (clients, jobs, sweep, federations, lifecycle, fusion, deliveries, par
 
 
 @pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def move(monkeypatch: pytest.MonkeyPatch) -> Move:
     """Stop the clock; the function sets it to so many seconds after the test's begin."""
     begin = clock.now()
 
@@ -36,21 +38,21 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return forward
 
 
-def sweep_now(world: Any) -> None:
+def sweep_now(world: World) -> None:
     sweep.sweep(world.store)
 
 
-def beat(world: Any, fed: Any, name: str, **progress: int) -> Any:
+def beat(world: World, fed: Fed, name: str, **progress: int) -> Any:
     url = f"/v1/rounds/{world.round(fed)['id']}/heartbeat"
     return world.site.request("POST", url, token=fed.devices[name].token, json=progress)
 
 
-def states(world: Any, fed: Any, index: int = 0) -> dict[str, str]:
+def states(world: World, fed: Fed, index: int = 0) -> dict[str, str]:
     return {person["name"]: person["state"] for person in world.round(fed, index)["participants"]}
 
 
 # ------------------------------------------------------------------------------------------------------- the deadline
-def test_too_few_at_the_deadline_is_a_reason_everywhere(world: Any, move: Any) -> None:
+def test_too_few_at_the_deadline_is_a_reason_everywhere(world: World, move: Move) -> None:
     fed = world.running("abc", rounds={"min_updates": 3, "deadline_seconds": 30, "on_deadline": "fail"})
     for seed, name in enumerate("ab"):
         world.push(fed, name, world.update(fed, seed=seed))
@@ -68,7 +70,7 @@ def test_too_few_at_the_deadline_is_a_reason_everywhere(world: Any, move: Any) -
     assert world.show(fed)["detail"] is None
 
 
-def test_a_failed_deadline_can_be_given_up(world: Any, move: Any) -> None:
+def test_a_failed_deadline_can_be_given_up(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"min_updates": 2, "deadline_seconds": 30, "on_deadline": "fail"})
     digest = world.push(fed, "a").json()["digest"]
     move(31)
@@ -82,7 +84,7 @@ def test_a_failed_deadline_can_be_given_up(world: Any, move: Any) -> None:
     assert refused(world.op("POST", url)) == (409, "invalid-transition")
 
 
-def test_a_deadline_is_extended_so_often_and_late_updates_then_count(world: Any, move: Any) -> None:
+def test_a_deadline_is_extended_so_often_and_late_updates_then_count(world: World, move: Move) -> None:
     plan = {"min_updates": 2, "deadline_seconds": 30, "on_deadline": "extend", "max_extensions": 1}
     fed = world.running("ab", rounds=plan)
     world.push(fed, "a")
@@ -97,7 +99,7 @@ def test_a_deadline_is_extended_so_often_and_late_updates_then_count(world: Any,
     assert (world.round(fed)["state"], world.round(fed)["reason"]) == ("aggregating", None)
 
 
-def test_after_its_last_extension_a_round_is_skipped(world: Any, move: Any) -> None:
+def test_after_its_last_extension_a_round_is_skipped(world: World, move: Move) -> None:
     plan = {"min_updates": 2, "deadline_seconds": 30, "on_deadline": "extend", "max_extensions": 1}
     fed = world.running("ab", rounds=plan)
     for seconds in (31, 62):
@@ -106,7 +108,7 @@ def test_after_its_last_extension_a_round_is_skipped(world: Any, move: Any) -> N
     assert (world.round(fed, 1)["state"], world.show(fed)["round"]) == ("skipped", 2)
 
 
-def test_after_so_many_skipped_rounds_in_a_row_the_federation_waits_for_people(world: Any, move: Any) -> None:
+def test_after_so_many_skipped_rounds_in_a_row_the_federation_waits_for_people(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"total": 9, "min_updates": 2, "deadline_seconds": 30, "max_skipped": 2})
     for seconds in (31, 62):
         move(seconds)
@@ -122,7 +124,7 @@ def test_after_so_many_skipped_rounds_in_a_row_the_federation_waits_for_people(w
     assert (world.show(fed)["state"], world.show(fed)["round"]) == ("running", 4)  # counted from one again
 
 
-def test_a_published_round_begins_the_count_again(world: Any, move: Any) -> None:
+def test_a_published_round_begins_the_count_again(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"total": 9, "min_updates": 2, "deadline_seconds": 30, "max_skipped": 2})
     move(31)
     sweep_now(world)
@@ -134,7 +136,7 @@ def test_a_published_round_begins_the_count_again(world: Any, move: Any) -> None
     assert (world.round(fed, 3)["state"], world.show(fed)["state"]) == ("skipped", "running")
 
 
-def test_a_federation_that_cannot_open_a_round_says_what_it_waits_for(world: Any) -> None:
+def test_a_federation_that_cannot_open_a_round_says_what_it_waits_for(world: World) -> None:
     fed = world.create(rounds={"min_clients": 2})
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     world.finish(world.claim(), {"main": world.forge.arrays()})
@@ -145,7 +147,7 @@ def test_a_federation_that_cannot_open_a_round_says_what_it_waits_for(world: Any
 
 
 # ------------------------------------------------------------------------------------------------------- heartbeats
-def test_a_participants_way_from_asked_to_answered(world: Any, move: Any) -> None:
+def test_a_participants_way_from_asked_to_answered(world: World, move: Move) -> None:
     fed = world.running("ab")
     assert states(world, fed) == {"a": "asked", "b": "asked"}
     assert world.assignment(fed.devices["a"])["round"]["heartbeat_seconds"] == 30
@@ -171,7 +173,7 @@ def test_a_participants_way_from_asked_to_answered(world: Any, move: Any) -> Non
     assert beat(world, fed, "a").json()["answered"] is True
 
 
-def test_heartbeats_that_are_refused(world: Any, move: Any) -> None:
+def test_heartbeats_that_are_refused(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"clients_per_round": 1, "min_clients": 2, "deadline_seconds": 30})
     asked = world.round(fed)["participants"][0]["name"]
     other = "b" if asked == "a" else "a"
@@ -190,7 +192,7 @@ def test_heartbeats_that_are_refused(world: Any, move: Any) -> None:
     assert response.json()["current_round"] == 1
 
 
-def test_a_round_does_not_wait_for_devices_that_fell_silent(world: Any, move: Any) -> None:
+def test_a_round_does_not_wait_for_devices_that_fell_silent(world: World, move: Move) -> None:
     fed = world.running("abcd", rounds={"min_updates": 2, "heartbeat_seconds": 10, "lost_after": 3})
     for seed, name in enumerate("ab"):
         world.push(fed, name, world.update(fed, seed=seed))
@@ -209,7 +211,7 @@ def test_a_round_does_not_wait_for_devices_that_fell_silent(world: Any, move: An
     assert refused(world.push(fed, "c", world.update(fed, seed=3))) == (409, "round-closed")
 
 
-def test_a_device_that_sends_no_heartbeats_is_waited_for(world: Any, move: Any) -> None:
+def test_a_device_that_sends_no_heartbeats_is_waited_for(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"heartbeat_seconds": 10, "lost_after": 3, "deadline_seconds": 500})
     world.assignment(fed.devices["b"])
     world.push(fed, "a")
@@ -218,7 +220,7 @@ def test_a_device_that_sends_no_heartbeats_is_waited_for(world: Any, move: Any) 
     assert (world.round(fed)["state"], states(world, fed)["b"]) == ("collecting", "fetched")
 
 
-def test_lost_devices_do_not_end_a_round_that_would_be_too_small(world: Any, move: Any) -> None:
+def test_lost_devices_do_not_end_a_round_that_would_be_too_small(world: World, move: Move) -> None:
     plan = {"min_updates": 2, "heartbeat_seconds": 10, "lost_after": 3, "deadline_seconds": 100}
     fed = world.running("ab", rounds=plan)
     world.push(fed, "a")
@@ -230,7 +232,7 @@ def test_lost_devices_do_not_end_a_round_that_would_be_too_small(world: Any, mov
     assert (world.round(fed)["state"], states(world, fed)["b"]) == ("aggregating", "answered")
 
 
-def test_the_next_of_the_ranking_takes_a_lost_devices_place(world: Any, move: Any) -> None:
+def test_the_next_of_the_ranking_takes_a_lost_devices_place(world: World, move: Move) -> None:
     plan = {"clients_per_round": 2, "min_updates": 2, "min_clients": 4, "replace_lost": True, "heartbeat_seconds": 10}
     fed = world.running("abcd", rounds=plan)
     order = ranking(0, 1, dict.fromkeys("abcd", 10))
@@ -249,7 +251,7 @@ def test_the_next_of_the_ranking_takes_a_lost_devices_place(world: Any, move: An
 
 
 # -------------------------------------------------------------------------------------------------------------- late
-def test_late_updates_are_refused_with_the_current_round(world: Any, move: Any) -> None:
+def test_late_updates_are_refused_with_the_current_round(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"total": 9, "min_updates": 2, "deadline_seconds": 30})
     old, body = f"/v1/rounds/{world.round(fed)['id']}/update", world.update(fed)
     move(31)
@@ -262,7 +264,7 @@ def test_late_updates_are_refused_with_the_current_round(world: Any, move: Any) 
     assert world.updates() == 0
 
 
-def test_grace_for_those_that_train(world: Any, move: Any) -> None:
+def test_grace_for_those_that_train(world: World, move: Move) -> None:
     plan = {"min_updates": 1, "deadline_seconds": 30, "late": "grace", "grace_seconds": 20}
     fed = world.running("abc", rounds=plan)
     world.push(fed, "a")
@@ -278,7 +280,7 @@ def test_grace_for_those_that_train(world: Any, move: Any) -> None:
     assert (world.round(fed)["state"], world.round(fed)["answered"]) == ("aggregating", 2)
 
 
-def test_the_grace_ends(world: Any, move: Any) -> None:
+def test_the_grace_ends(world: World, move: Move) -> None:
     fed = world.running("ab", rounds={"deadline_seconds": 30, "late": "grace", "grace_seconds": 20})
     world.push(fed, "a")
     beat(world, fed, "b")
@@ -290,14 +292,14 @@ def test_the_grace_ends(world: Any, move: Any) -> None:
 
 # ------------------------------------------------------------------------------------------------------- many sweepers
 @pytest.fixture(params=["sqlite", "postgresql"])
-def anywhere(request: pytest.FixtureRequest, make_settings: Any, world_of: Any) -> Any:
+def anywhere(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
     database_url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
     made = world_of(make_settings(database_url=database_url))
     yield made
     made.close()
 
 
-def test_replicas_that_sweep_at_once_do_nothing_twice(anywhere: Any, move: Any) -> None:
+def test_replicas_that_sweep_at_once_do_nothing_twice(anywhere: World, move: Move) -> None:
     world = anywhere
     plan = {"clients_per_round": 2, "min_clients": 4, "replace_lost": True, "heartbeat_seconds": 10}
     plan |= {"deadline_seconds": 60, "total": 9, "min_updates": 2}

@@ -7,17 +7,18 @@ import pytest
 
 from contract.wire.problems import TYPE_PREFIX
 from service.operations.progress import reading
+from tests.service.world import Fed, World
 
 LABELS = np.arange(5, dtype=np.int64) % 3
 
 
-def gated(world: Any, names: str = "ab", gate: dict[str, Any] | None = None, **changes: Any) -> Any:
+def gated(world: World, names: str = "ab", gate: dict[str, Any] | None = None, **changes: Any) -> Any:
     data = world.dataset(labels=LABELS)
     rounds = {"total": 9, "gate": {"max_drop": 0.05, **(gate or {})}, **changes.pop("rounds", {})}
     return world.running(names, rounds=rounds, datasets={"validation": data["id"], "test": data["id"]}, **changes)
 
 
-def fuse(world: Any, fed: Any, seed: int, before: float, after: float, **more: Any) -> Any:
+def fuse(world: World, fed: Fed, seed: int, before: float, after: float, **more: Any) -> Any:
     """Let a round end with these accuracies; return it."""
     for number, name in enumerate(fed.devices):
         assert world.push(fed, name, world.update(fed, seed=100 * seed + number)).status_code == 201
@@ -28,12 +29,12 @@ def fuse(world: Any, fed: Any, seed: int, before: float, after: float, **more: A
     return world.round(fed, index)
 
 
-def current(world: Any, fed: Any) -> str:
+def current(world: World, fed: Fed) -> str:
     return str(world.show(fed)["models"]["main"]["digest"])
 
 
 @pytest.mark.parametrize("metric", ["validation_accuracy", "test_accuracy"])
-def test_a_gate_needs_the_set_that_it_measures_on(world: Any, metric: str) -> None:
+def test_a_gate_needs_the_set_that_it_measures_on(world: World, metric: str) -> None:
     body = world.body(rounds={"gate": {"metric": metric}})
     response = world.op("POST", "/v1/federations", json=body)
     assert (response.status_code, response.json()["type"]) == (422, TYPE_PREFIX + "invalid-field")
@@ -42,13 +43,13 @@ def test_a_gate_needs_the_set_that_it_measures_on(world: Any, metric: str) -> No
 
 
 @pytest.mark.parametrize("gate", [{"max_drop": 1.5}, {"max_drop": -0.1}, {"action": "hope"}, {"metric": "loss"}])
-def test_gates_that_cannot_be(world: Any, gate: dict[str, Any]) -> None:
+def test_gates_that_cannot_be(world: World, gate: dict[str, Any]) -> None:
     data = world.dataset(labels=LABELS)
     body = world.body(rounds={"gate": gate}, datasets={"validation": data["id"], "test": data["id"]})
     assert world.op("POST", "/v1/federations", json=body).status_code == 422
 
 
-def test_a_model_that_falls_too_far_is_not_published(world: Any) -> None:
+def test_a_model_that_falls_too_far_is_not_published(world: World) -> None:
     fed = gated(world)
     first = fuse(world, fed, 1, 0.5, 0.6)
     assert first["state"] == "published"
@@ -76,7 +77,7 @@ def test_a_model_that_falls_too_far_is_not_published(world: Any) -> None:
     )
 
 
-def test_it_can_pause_the_federation(world: Any) -> None:
+def test_it_can_pause_the_federation(world: World) -> None:
     fed = gated(world, gate={"action": "pause"})
     good = current(world, fed)
     round_ = fuse(world, fed, 1, 0.6, 0.5)
@@ -88,7 +89,7 @@ def test_it_can_pause_the_federation(world: Any) -> None:
     assert (resumed["state"], resumed["round"], resumed["error"]) == ("running", 2, None)
 
 
-def test_it_can_go_back_to_the_best(world: Any) -> None:
+def test_it_can_go_back_to_the_best(world: World) -> None:
     fed = gated(world, gate={"action": "rollback"})
     best = fuse(world, fed, 1, 0.5, 0.8)["models"]["main"]
     fuse(world, fed, 2, 0.8, 0.77, state={"velocity.main": {"x": np.zeros(1, np.float32)}})
@@ -104,7 +105,7 @@ def test_it_can_go_back_to_the_best(world: Any) -> None:
     assert world.round(fed)["base_models"]["main"] == best
 
 
-def test_rejections_do_not_go_on_for_ever(world: Any) -> None:
+def test_rejections_do_not_go_on_for_ever(world: World) -> None:
     fed = gated(world, rounds={"max_skipped": 2})
     for seed in (1, 2):
         fuse(world, fed, seed, 0.6, 0.1)
@@ -113,13 +114,13 @@ def test_rejections_do_not_go_on_for_ever(world: Any) -> None:
     assert "gate_rejected" in shown["detail"]
 
 
-def test_a_federation_that_published_nothing_says_that_the_gate_is_why(world: Any) -> None:
+def test_a_federation_that_published_nothing_says_that_the_gate_is_why(world: World) -> None:
     fed = gated(world, rounds={"total": 1})
     fuse(world, fed, 1, 0.6, 0.1)
     assert (world.show(fed)["state"], world.show(fed)["error"]) == ("failed", "gate_rejected")
 
 
-def test_each_prototype_is_judged_alone(world: Any) -> None:
+def test_each_prototype_is_judged_alone(world: World) -> None:
     networks = [{"name": name, "architecture": "mlp", "options": {"hidden": [4]}} for name in ("small", "large")]
     data = world.dataset(labels=LABELS)
     plan = {"total": 9, "min_clients": 1, "gate": {"max_drop": 0.0}}

@@ -1,17 +1,17 @@
 """FedSDD's overlap (App. A.6): groups that start a round while the main model of the one before is distilled."""
 
-from typing import Any
-
 from sqlalchemy import select
 
 from service.persistence.tables import JobRow
+from tests.service.conftest import Move
+from tests.service.world import World
 
 from ...world import refused
 from .overlapping import NAMES, ahead, answer, end, everybody, groups_of, hand_over, start, states, sweep_now
 
 
 # -------------------------------------------------------------------------------------------------------- two rounds
-def test_the_other_group_trains_while_the_main_model_is_distilled(world: Any) -> None:
+def test_the_other_group_trains_while_the_main_model_is_distilled(world: World) -> None:
     fed, job = ahead(world)
     first, second = world.round(fed, 1), world.round(fed, 2)
     assert [first["state"], second["state"]] == ["aggregating", "collecting"]
@@ -56,7 +56,7 @@ def test_the_other_group_trains_while_the_main_model_is_distilled(world: Any) ->
     assert states(world, fed) == ["published", "aggregating"]
 
 
-def test_everybody_is_drawn_once_as_in_order(world: Any) -> None:
+def test_everybody_is_drawn_once_as_in_order(world: World) -> None:
     """Membership of round 2 is what it would have been, and does not change when the main model comes."""
     fed, job = ahead(world)
     before = groups_of(world, fed)
@@ -68,7 +68,7 @@ def test_everybody_is_drawn_once_as_in_order(world: Any) -> None:
     assert groups_of(world, plain, 2) == before
 
 
-def test_to_the_end(world: Any) -> None:
+def test_to_the_end(world: World) -> None:
     fed = start(world)
     for index in (1, 2, 3):
         everybody(world, fed) if index == 1 else [answer(world, fed, name) for name in groups_of(world, fed)["main"]]
@@ -86,7 +86,7 @@ def test_to_the_end(world: Any) -> None:
     assert [m["prototype"] for m in made if m["current"]] == ["main~1", "main"]
 
 
-def test_without_the_option_rounds_run_in_order(world: Any) -> None:
+def test_without_the_option_rounds_run_in_order(world: World) -> None:
     fed = start(world, groups={"overlap": False})
     assert world.show(fed)["composition"]["groups"]["overlap"] is False
     everybody(world, fed)
@@ -96,7 +96,7 @@ def test_without_the_option_rounds_run_in_order(world: Any) -> None:
     assert second["opened_at"] >= first["published_at"]
 
 
-def test_groups_nobody_trained_in_go_ahead_with_the_model_they_have(world: Any) -> None:
+def test_groups_nobody_trained_in_go_ahead_with_the_model_they_have(world: World) -> None:
     """With one client and two groups the second is empty: its model stays, and there is nothing to hand over."""
     fed = start(world, names=["a"], rounds={"clients_per_round": 0.2})
     everybody(world, fed)
@@ -111,7 +111,7 @@ def test_groups_nobody_trained_in_go_ahead_with_the_model_they_have(world: Any) 
     }
 
 
-def test_each_prototype_has_a_main_model_of_its_own(world: Any) -> None:
+def test_each_prototype_has_a_main_model_of_its_own(world: World) -> None:
     prototypes = [{"name": name, "architecture": "mlp", "options": {"hidden": [4]}} for name in ("main", "wide")]
     fed = start(world, names=[], rounds={"min_clients": 4}, prototypes=prototypes)
     for name in NAMES:
@@ -130,7 +130,7 @@ def test_each_prototype_has_a_main_model_of_its_own(world: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- doors that stay shut
-def test_a_round_that_waits_cannot_be_closed_nor_takes_what_has_no_base(world: Any) -> None:
+def test_a_round_that_waits_cannot_be_closed_nor_takes_what_has_no_base(world: World) -> None:
     fed, job = ahead(world)
     second, groups = world.round(fed), groups_of(world, fed)
     for name in groups["main~1"]:
@@ -152,7 +152,7 @@ def test_a_round_that_waits_cannot_be_closed_nor_takes_what_has_no_base(world: A
     assert world.op("POST", f"/v1/rounds/{second['id']}/close?force=true").status_code == 200
 
 
-def test_a_deadline_counts_from_the_main_model_on(world: Any, move: Any) -> None:
+def test_a_deadline_counts_from_the_main_model_on(world: World, move: Move) -> None:
     fed, job = ahead(world, rounds={"deadline_seconds": 300})
     others = groups_of(world, fed)["main~1"]
     move(3000)
@@ -170,7 +170,7 @@ def test_a_deadline_counts_from_the_main_model_on(world: Any, move: Any) -> None
     assert states(world, fed) == ["published", "aggregating"]
 
 
-def test_revoked_main_participants_are_not_waited_for(world: Any) -> None:
+def test_revoked_main_participants_are_not_waited_for(world: World) -> None:
     fed, job = ahead(world)
     groups = groups_of(world, fed)
     for name in groups["main~1"]:
@@ -182,7 +182,7 @@ def test_revoked_main_participants_are_not_waited_for(world: Any) -> None:
     assert states(world, fed) == ["published", "aggregating"]
 
 
-def test_if_everybody_is_revoked_the_round_waits_and_is_skipped_then(world: Any) -> None:
+def test_if_everybody_is_revoked_the_round_waits_and_is_skipped_then(world: World) -> None:
     fed, job = ahead(world)
     for device in fed.devices.values():
         world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{device.id}")
@@ -192,7 +192,7 @@ def test_if_everybody_is_revoked_the_round_waits_and_is_skipped_then(world: Any)
     assert world.show(fed)["state"] == "running"
 
 
-def test_too_few_clients_for_another_round_open_none(world: Any) -> None:
+def test_too_few_clients_for_another_round_open_none(world: World) -> None:
     fed = start(world, rounds={"min_updates": 4})
     everybody(world, fed)
     world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['a'].id}")

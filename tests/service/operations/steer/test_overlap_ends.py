@@ -12,6 +12,8 @@ from service.operations.progress import jobs
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import publishing
 from service.persistence.tables import RoundRow
+from tests.service.conftest import Move
+from tests.service.world import World
 from worker.ledger import Claimed, Ledger
 from worker.specs import Handover, JobFailure
 
@@ -20,7 +22,7 @@ from .overlapping import NAMES, ahead, answer, end, everybody, fail, groups_of, 
 
 
 # ------------------------------------------------------------------------------------------------------------ the end
-def test_target_accuracy_withdraws_the_round_that_ran_ahead(world: Any) -> None:
+def test_target_accuracy_withdraws_the_round_that_ran_ahead(world: World) -> None:
     fed, job = ahead(world, rounds={"target_accuracy": 0.8})
     sent = answer(world, fed, groups_of(world, fed)["main~1"][0], 9)["digest"]
     assert world.blobs.cache.path(sent).exists()
@@ -38,7 +40,7 @@ def test_target_accuracy_withdraws_the_round_that_ran_ahead(world: Any) -> None:
     assert (done["action"], done["model"]["id"]) == ("done", world.round(fed, 1)["models"]["main"])
 
 
-def test_a_first_model_above_the_target_does_not_end_the_federation_early(world: Any) -> None:
+def test_a_first_model_above_the_target_does_not_end_the_federation_early(world: World) -> None:
     """The accuracy known when round 2 opens is that of the first models; only round 1's own may end it."""
     recipe = {"name": "fedsdd", "options": {"groups": {"count": 2}, "schedule": {"steps": 1}}}
     rounds = {"total": 3, "min_clients": 2, "target_accuracy": 0.8}
@@ -56,14 +58,14 @@ def test_a_first_model_above_the_target_does_not_end_the_federation_early(world:
     assert (world.show(fed)["state"], states(world, fed)) == ("running", ["published", "collecting"])
 
 
-def test_the_last_round_hands_over_and_opens_none(world: Any) -> None:
+def test_the_last_round_hands_over_and_opens_none(world: World) -> None:
     fed, job = ahead(world, rounds={"total": 1})
     assert states(world, fed) == ["aggregating"]
     end(world, job, {"main": 50, "main~1": 51})
     assert (world.show(fed)["state"], states(world, fed)) == ("finished", ["published"])
 
 
-def test_a_cancelled_federation_ends_both_rounds(world: Any) -> None:
+def test_a_cancelled_federation_ends_both_rounds(world: World) -> None:
     fed = start(world)
     before = everybody(world, fed)
     job = world.claim()
@@ -80,7 +82,7 @@ def test_a_cancelled_federation_ends_both_rounds(world: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- again and again
-def test_a_job_that_is_done_again_says_the_same_again(world: Any, move: Any) -> None:
+def test_a_job_that_is_done_again_says_the_same_again(world: World, move: Move) -> None:
     fed, job = ahead(world)
     first, second, groups = world.round(fed, 1), world.round(fed, 2), groups_of(world, fed)
     answer(world, fed, groups["main~1"][0])
@@ -98,7 +100,7 @@ def test_a_job_that_is_done_again_says_the_same_again(world: Any, move: Any) -> 
     assert world.round(fed, 2)["answered"] == 1
 
 
-def test_what_was_published_first_stays_if_another_machine_averages_otherwise(world: Any, caplog: Any) -> None:
+def test_what_was_published_first_stays_if_another_machine_averages_otherwise(world: World, caplog: Any) -> None:
     fed, job = ahead(world)
     first = world.round(fed, 1)["models"]["main~1"]
     files = world.files()
@@ -110,7 +112,7 @@ def test_what_was_published_first_stays_if_another_machine_averages_otherwise(wo
     assert len(world.files()) == len(files) + 1 - len(NAMES)  # the main model came, the updates went
 
 
-def test_what_is_no_model_is_not_handed_over(world: Any, tmp_path: Any) -> None:
+def test_what_is_no_model_is_not_handed_over(world: World, tmp_path: Any) -> None:
     fed = start(world)
     everybody(world, fed)
     job = world.claim()
@@ -140,7 +142,7 @@ def test_what_is_no_model_is_not_handed_over(world: Any, tmp_path: Any) -> None:
     assert not path.exists()
 
 
-def test_a_job_lost_before_it_handed_over_changes_nothing(world: Any, move: Any) -> None:
+def test_a_job_lost_before_it_handed_over_changes_nothing(world: World, move: Move) -> None:
     fed = start(world)
     everybody(world, fed)
     lost = world.claim()
@@ -154,7 +156,7 @@ def test_a_job_lost_before_it_handed_over_changes_nothing(world: Any, move: Any)
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
-def test_a_failed_distillation_is_retried_while_the_next_round_waits(world: Any, how: str) -> None:
+def test_a_failed_distillation_is_retried_while_the_next_round_waits(world: World, how: str) -> None:
     fed = start(world)
     sent = everybody(world, fed)
     job = world.claim()
@@ -182,7 +184,7 @@ def test_a_failed_distillation_is_retried_while_the_next_round_waits(world: Any,
 
 
 def test_a_failed_distillation_is_given_up_and_the_main_model_goes_on_from_the_one_before(
-    world: Any, move: Any
+    world: World, move: Move
 ) -> None:
     fed = start(world, rounds={"deadline_seconds": 30})
     sent = everybody(world, fed)
@@ -206,7 +208,7 @@ def test_a_failed_distillation_is_given_up_and_the_main_model_goes_on_from_the_o
     assert states(world, fed) == ["failed", "aggregating"]  # its deadline counted from the resumption on
 
 
-def test_a_client_left_out_of_a_retry_takes_back_what_its_group_handed_over(world: Any) -> None:
+def test_a_client_left_out_of_a_retry_takes_back_what_its_group_handed_over(world: World) -> None:
     """Its group is averaged anew without it; what others have trained from the old average does not count."""
     fed = start(world)
     everybody(world, fed)
@@ -242,7 +244,7 @@ def test_a_client_left_out_of_a_retry_takes_back_what_its_group_handed_over(worl
     assert len(parents) == len(NAMES)  # the base and the three that are left
 
 
-def test_a_client_of_the_main_group_that_is_left_out_takes_nothing_back(world: Any) -> None:
+def test_a_client_of_the_main_group_that_is_left_out_takes_nothing_back(world: World) -> None:
     fed, job = ahead(world)
     bad = groups_of(world, fed, 1)["main"][0]
     models = world.round(fed, 1)["models"]
@@ -252,7 +254,7 @@ def test_a_client_of_the_main_group_that_is_left_out_takes_nothing_back(world: A
     assert (world.round(fed, 1)["models"], world.round(fed, 2)["answered"]) == (models, 1)
 
 
-def test_another_model_by_an_operators_word_ends_the_failed_round(world: Any) -> None:
+def test_another_model_by_an_operators_word_ends_the_failed_round(world: World) -> None:
     """While the main model is made nothing can be changed; once that failed, a rollback restarts what ran ahead."""
     fed, job = ahead(world)
     url = f"/v1/federations/{fed.id}/rollback"
@@ -269,7 +271,7 @@ def test_another_model_by_an_operators_word_ends_the_failed_round(world: Any) ->
     assert states(world, fed) == ["failed", "aggregating"]
 
 
-def test_silent_devices_are_found_and_replaced_while_the_round_waits(world: Any, move: Any) -> None:
+def test_silent_devices_are_found_and_replaced_while_the_round_waits(world: World, move: Move) -> None:
     fed, job = ahead(world, rounds={"clients_per_round": 2, "replace_lost": True, "deadline_seconds": 30})
     groups = groups_of(world, fed)
     (gone,), (waiting,) = groups["main~1"], groups["main"]
@@ -289,7 +291,7 @@ def test_silent_devices_are_found_and_replaced_while_the_round_waits(world: Any,
     assert states(world, fed) == ["published", "aggregating"]
 
 
-def test_paused_before_the_averages_are_there(world: Any) -> None:
+def test_paused_before_the_averages_are_there(world: World) -> None:
     """The models become current, as a round's do in a pause; the next round opens with the resumption."""
     fed = start(world)
     everybody(world, fed)
@@ -303,7 +305,7 @@ def test_paused_before_the_averages_are_there(world: Any) -> None:
     assert world.round(fed)["waits_for"] == world.round(fed, 1)["id"]
 
 
-def test_paused_while_the_main_model_is_distilled(world: Any, move: Any) -> None:
+def test_paused_while_the_main_model_is_distilled(world: World, move: Move) -> None:
     fed, job = ahead(world, rounds={"deadline_seconds": 30})
     world.ok("POST", f"/v1/federations/{fed.id}/pause")
     end(world, job, {"main": 50, "main~1": 51})
@@ -317,7 +319,7 @@ def test_paused_while_the_main_model_is_distilled(world: Any, move: Any) -> None
     assert states(world, fed) == ["published", "collecting"]
 
 
-def test_a_pause_does_not_hide_that_the_target_is_reached(world: Any) -> None:
+def test_a_pause_does_not_hide_that_the_target_is_reached(world: World) -> None:
     fed, job = ahead(world, rounds={"target_accuracy": 0.8})
     world.ok("POST", f"/v1/federations/{fed.id}/pause")
     end(world, job, {"main": 50, "main~1": 51}, accuracy=0.9)
@@ -325,7 +327,7 @@ def test_a_pause_does_not_hide_that_the_target_is_reached(world: Any) -> None:
     assert (world.show(fed)["state"], states(world, fed)) == ("finished", ["published", "skipped"])
 
 
-def test_updates_of_both_rounds_outlive_a_collection(world: Any) -> None:
+def test_updates_of_both_rounds_outlive_a_collection(world: World) -> None:
     fed = start(world)
     sent = everybody(world, fed)
     job = world.claim()

@@ -11,32 +11,33 @@ from service.operations.ledger.clock import now
 from service.operations.steer import retention
 from service.operations.upkeep import sweep
 from service.persistence.tables import FederationRow, ModelRow, ProvenanceRow, RoundRow, UpdateRow
+from tests.service.world import Fed, World
 
 
-def blob_count(world: Any) -> int:
+def blob_count(world: World) -> int:
     return len(world.files())
 
 
-def removed(world: Any, table: Any) -> list[bool]:
+def removed(world: World, table: Any) -> list[bool]:
     with world.store.read() as session:
         return [row.removed_at is not None for row in session.scalars(select(table).order_by(table.id))]
 
 
-def play(world: Any, fed: Any, number: int, state: dict[str, Any] | None = None, **origin: Any) -> None:
+def play(world: World, fed: Fed, number: int, state: dict[str, Any] | None = None, **origin: Any) -> None:
     """Let both devices send and publish the round."""
     for place, name in enumerate(fed.devices):
         assert world.push(fed, name, world.update(fed, seed=100 * number + place)).status_code == 201
     world.finish(world.claim(), {"main": world.forge.arrays(1000 + number)}, state=state)
 
 
-def stored(world: Any, digest: str) -> bool:
+def stored(world: World, digest: str) -> bool:
     return bool(world.blobs.cache.path(digest).exists())
 
 
 @pytest.mark.parametrize(
     ("keep", "kept"), [(0, [False] * 6), (1, [False] * 4 + [True] * 2), ("all", [True] * 6)], ids=str
 )
-def test_updates_of_the_newest_rounds_stay(world: Any, keep: Any, kept: list[bool]) -> None:
+def test_updates_of_the_newest_rounds_stay(world: World, keep: Any, kept: list[bool]) -> None:
     fed = world.running(["a", "b"], rounds={"total": 3}, retention={"updates": keep})
     for number in range(3):
         play(world, fed, number)
@@ -48,7 +49,7 @@ def test_updates_of_the_newest_rounds_stay(world: Any, keep: Any, kept: list[boo
     assert removed(world, UpdateRow) == [not stays for stays in kept]
 
 
-def test_updates_that_wait_to_be_fused_are_never_removed(world: Any) -> None:
+def test_updates_that_wait_to_be_fused_are_never_removed(world: World) -> None:
     fed = world.running(["a", "b"], retention={"updates": 0})
     assert world.push(fed, "a").status_code == 201
     sweep.tidy(world.store, world.blobs, world.settings)
@@ -58,7 +59,7 @@ def test_updates_that_wait_to_be_fused_are_never_removed(world: Any) -> None:
     assert removed(world, UpdateRow) == [False, False]
 
 
-def test_models_of_old_rounds_go_and_current_ones_and_those_of_open_rounds_stay(world: Any) -> None:
+def test_models_of_old_rounds_go_and_current_ones_and_those_of_open_rounds_stay(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 4}, retention={"models": 1})
     for number in range(3):
         play(world, fed, number)
@@ -72,7 +73,7 @@ def test_models_of_old_rounds_go_and_current_ones_and_those_of_open_rounds_stay(
     assert world.op("GET", models[3]["url"]).status_code == 200
 
 
-def test_a_model_that_a_federation_is_to_start_from_is_not_removed(world: Any) -> None:
+def test_a_model_that_a_federation_is_to_start_from_is_not_removed(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 3}, retention={"models": 1})
     first = world.ok("GET", f"/v1/models?federation={fed.id}")["items"][0]
     prototypes = [{"architecture": "mlp", "options": {"hidden": [4]}, "initial_model": first["id"]}]
@@ -83,7 +84,7 @@ def test_a_model_that_a_federation_is_to_start_from_is_not_removed(world: Any) -
     assert [model["removed_at"] is None for model in models] == [True, False, True]
 
 
-def test_days_after_its_end_only_the_current_models_of_a_federation_stay(world: Any) -> None:
+def test_days_after_its_end_only_the_current_models_of_a_federation_stay(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 2}, retention={"updates": "all", "days": 3})
     for number in range(2):
         play(world, fed, number)
@@ -98,7 +99,7 @@ def test_days_after_its_end_only_the_current_models_of_a_federation_stay(world: 
     assert blob_count(world) == 1
 
 
-def test_scores_and_samples_go_with_the_end_where_the_plan_says_so(world: Any) -> None:
+def test_scores_and_samples_go_with_the_end_where_the_plan_says_so(world: World) -> None:
     fed = world.collecting(["a"], retention={"discriminators": False})
     body = world.forge.pack(world.forge.arrays(2), {"num_samples": "10"})
     url = f"/v1/federations/{fed.id}/discriminator"
@@ -111,7 +112,7 @@ def test_scores_and_samples_go_with_the_end_where_the_plan_says_so(world: Any) -
     assert len(before) - blob_count(world) == 2
 
 
-def test_the_plan_can_be_changed_and_counts_at_once(world: Any) -> None:
+def test_the_plan_can_be_changed_and_counts_at_once(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 3}, retention={"updates": "all"})
     play(world, fed, 0)
     assert world.show(fed)["retention"]["updates"] == "all"
@@ -125,7 +126,7 @@ def test_the_plan_can_be_changed_and_counts_at_once(world: Any) -> None:
     ("plan", "field"),
     [({"models": 0}, "models"), ({"updates": -1}, "updates"), ({"days": -1}, "days"), ({"upd": 1}, "upd")],
 )
-def test_a_plan_that_cannot_be_is_refused_by_field(world: Any, plan: dict[str, Any], field: str) -> None:
+def test_a_plan_that_cannot_be_is_refused_by_field(world: World, plan: dict[str, Any], field: str) -> None:
     fed = world.create()
     answer = world.op("PUT", f"/v1/federations/{fed.id}/retention", json=plan)
     assert answer.status_code == 422
@@ -133,7 +134,7 @@ def test_a_plan_that_cannot_be_is_refused_by_field(world: Any, plan: dict[str, A
     assert world.show(fed)["retention"] is None
 
 
-def test_state_that_a_kept_round_has_read_stays_until_the_round_goes(world: Any) -> None:
+def test_state_that_a_kept_round_has_read_stays_until_the_round_goes(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 4}, retention={"updates": 1})
     for number in range(3):
         play(world, fed, number, state={"momentum": world.forge.arrays(500 + number)})

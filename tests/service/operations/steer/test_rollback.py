@@ -7,11 +7,12 @@ import pytest
 
 from service.operations.progress import jobs, reading
 from service.operations.steer import publishing
+from tests.service.world import Fed, World
 
 from ...world import refused
 
 
-def publish(world: Any, fed: Any, seed: int, **more: Any) -> None:
+def publish(world: World, fed: Fed, seed: int, **more: Any) -> None:
     """Let everybody answer and publish a round whose accuracy is seed / 100."""
     for number, name in enumerate(fed.devices):
         assert world.push(fed, name, world.update(fed, seed=100 * seed + number)).status_code == 201
@@ -19,12 +20,12 @@ def publish(world: Any, fed: Any, seed: int, **more: Any) -> None:
     world.finish(world.claim(), {"main": world.forge.arrays(seed)}, metrics, **more)
 
 
-def rolled(world: Any, fed: Any, **wish: int) -> Any:
+def rolled(world: World, fed: Fed, **wish: int) -> Any:
     return world.op("POST", f"/v1/federations/{fed.id}/rollback", json=wish)
 
 
 @pytest.fixture
-def fed(world: Any) -> Any:
+def fed(world: World) -> Fed:
     """A federation in its fourth round of nine."""
     made = world.running("ab", rounds={"total": 9})
     for seed in (1, 2, 3):
@@ -33,7 +34,7 @@ def fed(world: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------- rollback
-def test_back_to_a_round_and_on_from_there(world: Any, fed: Any) -> None:
+def test_back_to_a_round_and_on_from_there(world: World, fed: Fed) -> None:
     second = world.round(fed, 2)["models"]["main"]
     late = world.update(fed, seed=7)
     assert world.push(fed, "a", late).status_code == 201
@@ -60,7 +61,7 @@ def test_back_to_a_round_and_on_from_there(world: Any, fed: Any) -> None:
     ]
 
 
-def test_rounds_back_are_counted_from_the_newest_published_one(world: Any, fed: Any) -> None:
+def test_rounds_back_are_counted_from_the_newest_published_one(world: World, fed: Fed) -> None:
     assert rolled(world, fed, rounds=1).json()["models"]["main"]["id"] == world.round(fed, 2)["models"]["main"]
     assert rolled(world, fed, rounds=1).json()["models"]["main"]["id"] == world.round(fed, 2)["models"]["main"]
     first = world.round(fed, 1)["base_models"]["main"]
@@ -70,13 +71,13 @@ def test_rounds_back_are_counted_from_the_newest_published_one(world: Any, fed: 
 
 
 @pytest.mark.parametrize("wish", [{}, {"round": 1, "rounds": 1}, {"round": -1}, {"round": 4}, {"round": 99}])
-def test_rollbacks_that_cannot_be(world: Any, fed: Any, wish: dict[str, int]) -> None:
+def test_rollbacks_that_cannot_be(world: World, fed: Fed, wish: dict[str, int]) -> None:
     before = world.show(fed)
     assert refused(rolled(world, fed, **wish)) == (422, "invalid-field")
     assert world.show(fed) == before
 
 
-def test_not_while_a_round_is_fused_nor_before_the_first_model_nor_after_the_end(world: Any, fed: Any) -> None:
+def test_not_while_a_round_is_fused_nor_before_the_first_model_nor_after_the_end(world: World, fed: Fed) -> None:
     for number, name in enumerate("ab"):
         world.push(fed, name, world.update(fed, seed=number))
     assert world.round(fed)["state"] == "aggregating"
@@ -92,7 +93,7 @@ def test_not_while_a_round_is_fused_nor_before_the_first_model_nor_after_the_end
     assert refused(response) == (404, "not-found")
 
 
-def test_kept_state_goes_back_with_the_models(world: Any) -> None:
+def test_kept_state_goes_back_with_the_models(world: World) -> None:
     fed = world.running("ab", rounds={"total": 9})
     small = {"x": np.zeros(1, np.float32)}
     publish(world, fed, 1, state={"velocity.main": small, "past.main.1": world.forge.arrays(1)})
@@ -103,7 +104,7 @@ def test_kept_state_goes_back_with_the_models(world: Any) -> None:
         assert set(reading.carried_state(session, fed.id)) == {"past.main.1", "control.main"}
 
 
-def test_the_models_of_a_finished_federation_can_be_chosen(world: Any) -> None:
+def test_the_models_of_a_finished_federation_can_be_chosen(world: World) -> None:
     fed = world.running("a", rounds={"total": 2})
     publish(world, fed, 1)
     publish(world, fed, 2)
@@ -113,7 +114,7 @@ def test_the_models_of_a_finished_federation_can_be_chosen(world: Any) -> None:
     assert world.assignment(fed.devices["a"])["model"]["id"] == best
 
 
-def test_a_failed_round_of_other_models_is_not_tried_again(world: Any, fed: Any) -> None:
+def test_a_failed_round_of_other_models_is_not_tried_again(world: World, fed: Fed) -> None:
     for number, name in enumerate("ab"):
         world.push(fed, name, world.update(fed, seed=number))
     job = world.claim()
@@ -128,7 +129,7 @@ def test_a_failed_round_of_other_models_is_not_tried_again(world: Any, fed: Any)
 
 
 # ----------------------------------------------------------------------------------------------------------- promotion
-def test_a_model_of_the_federation_is_promoted(world: Any, fed: Any) -> None:
+def test_a_model_of_the_federation_is_promoted(world: World, fed: Fed) -> None:
     first = world.round(fed, 1)["models"]["main"]
     url = f"/v1/models/{first}/promote"
     assert world.ok("POST", url)["current"] is True
@@ -142,7 +143,7 @@ def test_a_model_of_the_federation_is_promoted(world: Any, fed: Any) -> None:
     assert refused(world.op("POST", url, json={"federation": "fed_x"})) == (422, "invalid-field")
 
 
-def test_an_imported_model_is_promoted_if_it_fits(world: Any, fed: Any) -> None:
+def test_an_imported_model_is_promoted_if_it_fits(world: World, fed: Fed) -> None:
     arrays = world.forge.arrays(77)
     imported = world.ok("POST", "/v1/models", body=world.forge.pack(arrays))
     url = f"/v1/models/{imported['id']}/promote"
@@ -162,7 +163,7 @@ def test_an_imported_model_is_promoted_if_it_fits(world: Any, fed: Any) -> None:
     assert world.show(fed)["models"]["main"]["digest"] != other["digest"]
 
 
-def test_what_is_no_model_of_devices_cannot_be_promoted(world: Any) -> None:
+def test_what_is_no_model_of_devices_cannot_be_promoted(world: World) -> None:
     fed = world.collecting("ab")
     items = world.ok("GET", f"/v1/models?federation={fed.id}")["items"]
     generator = next(item["id"] for item in items if item["role"] == "generator")
@@ -171,7 +172,7 @@ def test_what_is_no_model_of_devices_cannot_be_promoted(world: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------------- retries without someone
-def failed(world: Any, names: str, **rounds: Any) -> tuple[Any, str]:
+def failed(world: World, names: str, **rounds: Any) -> tuple[Any, str]:
     fed = world.running(names, rounds={"total": 9, **rounds})
     for number, name in enumerate(names):
         world.push(fed, name, world.update(fed, seed=number))
@@ -181,7 +182,7 @@ def failed(world: Any, names: str, **rounds: Any) -> tuple[Any, str]:
     return fed, f"/v1/jobs/{job.id}/retry"
 
 
-def test_a_retry_can_leave_clients_out(world: Any) -> None:
+def test_a_retry_can_leave_clients_out(world: World) -> None:
     fed, url = failed(world, "abc")
     unknown = world.op("POST", url, json={"exclude": ["nobody"]})
     assert refused(unknown) == (422, "invalid-field")
@@ -200,7 +201,7 @@ def test_a_retry_can_leave_clients_out(world: Any) -> None:
     assert not any(world.blobs.cache.path(p["digest"]).exists() for p in round_["participants"])
 
 
-def test_a_retry_leaves_enough_updates(world: Any) -> None:
+def test_a_retry_leaves_enough_updates(world: World) -> None:
     fed, url = failed(world, "ab", min_updates=2)
     assert refused(world.op("POST", url, json={"exclude": ["a", "b"], "force": True})) == (409, "too-few-updates")
     response = world.op("POST", url, json={"exclude": ["b"]})

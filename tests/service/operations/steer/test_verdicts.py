@@ -9,10 +9,11 @@ from service.operations.fleet import updates
 from service.operations.ledger import clock
 from service.operations.progress import jobs
 from service.operations.steer import publishing
-from service.persistence.tables import DiscriminatorRow, JobRow
+from service.persistence.tables import ClientRow, DiscriminatorRow, JobRow
+from tests.service.world import Fed, World
 
 
-def give(world: Any, fed: Any, name: str, seed: int = 7) -> None:
+def give(world: World, fed: Fed, name: str, seed: int = 7) -> None:
     response = world.site.request(
         "PUT",
         f"/v1/federations/{fed.id}/discriminator",
@@ -22,11 +23,11 @@ def give(world: Any, fed: Any, name: str, seed: int = 7) -> None:
     assert response.status_code == 201, response.text
 
 
-def queued(world: Any) -> list[str]:
+def queued(world: World) -> list[str]:
     return [job["kind"] for job in world.ok("GET", "/v1/jobs?state=queued")["items"]]
 
 
-def test_a_rejected_discriminator_keeps_its_client_out_and_the_others_go_on(world: Any) -> None:
+def test_a_rejected_discriminator_keeps_its_client_out_and_the_others_go_on(world: World) -> None:
     fed = world.collecting(["a", "bad"], rounds={"min_clients": 1})
     give(world, fed, "a")
     give(world, fed, "bad", seed=8)
@@ -40,7 +41,7 @@ def test_a_rejected_discriminator_keeps_its_client_out_and_the_others_go_on(worl
     assert queued(world) == []
 
 
-def test_a_revoked_client_with_an_unscored_discriminator_makes_no_endless_jobs(world: Any) -> None:
+def test_a_revoked_client_with_an_unscored_discriminator_makes_no_endless_jobs(world: World) -> None:
     fed = world.collecting(["a", "late"], rounds={"min_clients": 1})
     give(world, fed, "a")
     late = fed.devices["late"]
@@ -51,7 +52,7 @@ def test_a_revoked_client_with_an_unscored_discriminator_makes_no_endless_jobs(w
     assert queued(world) == []
 
 
-def test_a_score_job_that_fails_for_good_is_not_queued_again_until_it_is_retried(world: Any) -> None:
+def test_a_score_job_that_fails_for_good_is_not_queued_again_until_it_is_retried(world: World) -> None:
     fed = world.collecting(["a"])
     give(world, fed, "a")
     world.finish(world.claim(), {"a": world.forge.arrays(100)})
@@ -72,7 +73,7 @@ def test_a_score_job_that_fails_for_good_is_not_queued_again_until_it_is_retried
         assert session.query(JobRow).filter(JobRow.state == "queued").count() == 0
 
 
-def test_past_its_deadline_a_round_sends_nobody_to_train(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_its_deadline_a_round_sends_nobody_to_train(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = world.running(["a"], rounds={"deadline_seconds": 60})
     assert world.assignment(fed.devices["a"])["action"] == "train"
     later = clock.now() + timedelta(seconds=61)
@@ -81,12 +82,12 @@ def test_past_its_deadline_a_round_sends_nobody_to_train(world: Any, monkeypatch
     assert (told["action"], "deadline" in told["reason"]) == ("wait", True)
 
 
-def test_a_client_revoked_during_its_upload_does_not_count(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_revoked_during_its_upload_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = world.running(["a", "b"])
     accept = updates.accept
 
     def slow(session: Any, ticket: Any, *rest: Any) -> Any:
-        with_revoked = session.get_one(updates.ClientRow, ticket.client_id)
+        with_revoked = session.get_one(ClientRow, ticket.client_id)
         with_revoked.revoked_at = clock.now()  # an operator was faster than the last byte
         session.flush()
         return accept(session, ticket, *rest)
@@ -98,7 +99,7 @@ def test_a_client_revoked_during_its_upload_does_not_count(world: Any, monkeypat
     assert world.files() == before
 
 
-def test_a_second_enrolment_with_the_key_of_a_revoked_client_gets_no_dead_token(world: Any) -> None:
+def test_a_second_enrolment_with_the_key_of_a_revoked_client_gets_no_dead_token(world: World) -> None:
     fed = world.create()
     body, headers = {"name": "a", "num_samples": 3}, {"Idempotency-Key": "k1"}
     url = f"/v1/federations/{fed.id}/clients"
@@ -109,7 +110,7 @@ def test_a_second_enrolment_with_the_key_of_a_revoked_client_gets_no_dead_token(
     assert again.status_code == 401
 
 
-def test_a_start_that_is_repeated_with_its_key_is_one_start(world: Any) -> None:
+def test_a_start_that_is_repeated_with_its_key_is_one_start(world: World) -> None:
     fed = world.create()
     answers = [world.op("POST", f"/v1/federations/{fed.id}/start", headers={"Idempotency-Key": "s"}) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 200]

@@ -13,6 +13,8 @@ import pytest
 
 from potstill.storage.check import verify
 from service.persistence.tables import JobRow
+from tests.service.conftest import SettingsMaker
+from tests.service.world import Fed, World
 from worker.ledger import Ledger
 from worker.runner import Runner
 
@@ -38,7 +40,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(disk: Path, template: Path, make_settings: Any, world_of: Any) -> Iterator[Any]:
+def world(disk: Path, template: Path, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
     settings = make_settings(home=disk, max_upload_bytes=8 * MIB, retry_seconds=0.05, device="cpu")
     shutil.copy(template / "potstill.db", disk / "potstill.db")
     made = world_of(settings)
@@ -59,7 +61,7 @@ def large(seed: int) -> dict[str, Any]:
     return {"w": np.full(MIB // 2, seed, np.float32)}
 
 
-def begin(world: Any) -> Any:
+def begin(world: World) -> Any:
     """Return a federation of a 2 MiB model whose first round collects."""
     fed = world.create(rounds={"total": 1, "min_clients": 2})
     for name in "ab":
@@ -69,18 +71,18 @@ def begin(world: Any) -> Any:
     return fed
 
 
-def update(world: Any, fed: Any, seed: int) -> bytes:
+def update(world: World, fed: Fed, seed: int) -> bytes:
     base = world.round(fed)["base_models"]["main"]
     made: bytes = world.forge.pack(large(seed), {"num_samples": "10", "base_model": base})
     return made
 
 
-def whole(world: Any) -> None:
+def whole(world: World) -> None:
     _, findings = verify(world.store.database, world.blobs.store, lambda done, of: None)
     assert findings == []
 
 
-def test_an_upload_is_refused_and_leaves_nothing_and_is_taken_when_there_is_room(world: Any, disk: Path) -> None:
+def test_an_upload_is_refused_and_leaves_nothing_and_is_taken_when_there_is_room(world: World, disk: Path) -> None:
     fed = begin(world)
     body, before = update(world, fed, 1), world.files()
     ballast = fill(disk, MIB)
@@ -92,7 +94,7 @@ def test_an_upload_is_refused_and_leaves_nothing_and_is_taken_when_there_is_room
     whole(world)
 
 
-def test_a_job_fails_with_a_code_is_tried_again_and_succeeds_by_itself(world: Any, disk: Path) -> None:
+def test_a_job_fails_with_a_code_is_tried_again_and_succeeds_by_itself(world: World, disk: Path) -> None:
     fed = begin(world)
     for seed, name in enumerate("ab", start=1):
         assert world.push(fed, name, update(world, fed, seed)).status_code == 201
@@ -120,7 +122,7 @@ def test_a_job_fails_with_a_code_is_tried_again_and_succeeds_by_itself(world: An
     whole(world)
 
 
-def test_a_worker_takes_nothing_while_there_is_less_room_than_wanted(world: Any) -> None:
+def test_a_worker_takes_nothing_while_there_is_less_room_than_wanted(world: World) -> None:
     fed = world.create(rounds={"total": 1, "min_clients": 1})
     world.enrol(fed, "a")
     world.ok("POST", f"/v1/federations/{fed.id}/start")
@@ -132,7 +134,7 @@ def test_a_worker_takes_nothing_while_there_is_less_room_than_wanted(world: Any)
     ledger.leave()
 
 
-def test_a_database_without_room_refuses_with_507_and_goes_on_afterwards(world: Any, disk: Path) -> None:
+def test_a_database_without_room_refuses_with_507_and_goes_on_afterwards(world: World, disk: Path) -> None:
     if world.settings.database_url is not None:
         pytest.skip("PostgreSQL is not on this disk")
     world.create()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import select, update
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from contract.layout import manifest
 from contract.tensors import DTYPES, FLOATS, TensorFile
@@ -21,6 +21,8 @@ from potstill.replay.sources import Installation
 from service.operations.progress import reading
 from service.operations.store.provenance import digest_of
 from service.persistence.tables import FederationRow, JobRow, ModelRow, ProvenanceRow, RoundRow
+from tests.service.conftest import SettingsMaker
+from tests.service.world import Fed, World
 from worker.ledger import Claimed, Ledger
 from worker.runner import Runner
 from worker.specs import JobFailure, Progress
@@ -34,7 +36,7 @@ GENERATOR = {"options": {"hidden": [4], "latent": 3}, "critic_options": {"hidden
 class Plant:
     """A service with a worker in this process, whose child runs the networks; and what replays them."""
 
-    def __init__(self, world: Any):
+    def __init__(self, world: World):
         self.world = world
         self.ledger = Ledger(world.settings)
         self.runner = Runner(self.ledger)
@@ -70,7 +72,7 @@ class Plant:
         self.runner.drain()
         return fed
 
-    def answer(self, fed: Any) -> None:
+    def answer(self, fed: Fed) -> None:
         """Have everybody who is asked deliver: what they got with noise, and what the plan wants beside it."""
         world = self.world
         with world.store.read() as session:
@@ -101,7 +103,7 @@ class Plant:
             response = world.push(fed, name, world.forge.pack(arrays, note), url=url)
             assert response.status_code == 201, response.text
 
-    def go_on(self, fed: Any, until: str = "finished") -> None:
+    def go_on(self, fed: Fed, until: str = "finished") -> None:
         """Answer and work until the federation is over."""
         for _ in range(9):
             if self.world.show(fed)["state"] == until:
@@ -110,13 +112,13 @@ class Plant:
             self.runner.drain()
         raise AssertionError(self.world.show(fed))
 
-    def again(self, fed: Any, since: int = 0) -> list[Report]:
+    def again(self, fed: Fed, since: int = 0) -> list[Report]:
         """Replay all that a federation published, but for the first documents."""
         return [replay(each, self.source, self.computers) for each in self.source.all_of(fed.id)[since:]]
 
 
 @pytest.fixture(scope="module")
-def plant(make_settings: Any, world_of: Any) -> Iterator[Plant]:
+def plant(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[Plant]:
     made = Plant(world_of(make_settings(device="cpu", torch_threads=1, checkpoint_seconds=0.0001)))
     yield made
     made.close()
@@ -239,7 +241,7 @@ def test_a_retry_without_a_client(plant: Plant) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- differs
 @pytest.fixture
-def command(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def command(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     settings = plant.world.settings
     monkeypatch.setenv("POTSTILL_HOME", str(settings.home))
     if settings.database_url is not None:
@@ -247,7 +249,7 @@ def command(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     return lambda *words: CliRunner().invoke(app, list(words))
 
 
-def forge(plant: Plant, fed: Any, change: Callable[[dict[str, Any]], None]) -> str:
+def forge(plant: Plant, fed: Fed, change: Callable[[dict[str, Any]], None]) -> str:
     """Change the document of round 1, digest included, as somebody with the database could; return the round's id."""
     with plant.world.store.write() as session:
         round_ = session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)).first()

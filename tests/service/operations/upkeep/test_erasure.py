@@ -15,19 +15,20 @@ from service.persistence.tables import (
     TokenRow,
     UpdateRow,
 )
+from tests.service.world import Fed, World
 
 
-def play(world: Any, fed: Any, number: int) -> None:
+def play(world: World, fed: Fed, number: int) -> None:
     for place, name in enumerate(fed.devices):
         assert world.push(fed, name, world.update(fed, seed=100 * number + place)).status_code == 201
     world.finish(world.claim(), {"main": world.forge.arrays(1000 + number)})
 
 
-def forget(world: Any, fed: Any, name: str) -> Any:
+def forget(world: World, fed: Fed, name: str) -> Any:
     return world.op("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices[name].id}?forget=true")
 
 
-def test_a_clients_files_go_and_the_models_with_it_are_named(world: Any) -> None:
+def test_a_clients_files_go_and_the_models_with_it_are_named(world: World) -> None:
     fed = world.running(["a", "b"], rounds={"total": 4, "min_updates": 1}, retention={"updates": "all"})
     play(world, fed, 0)
     play(world, fed, 1)
@@ -46,7 +47,7 @@ def test_a_clients_files_go_and_the_models_with_it_are_named(world: Any) -> None
     assert world.round(fed, 3)["state"] == "aggregating"
 
 
-def test_what_a_job_may_be_reading_is_not_deleted_under_it(world: Any) -> None:
+def test_what_a_job_may_be_reading_is_not_deleted_under_it(world: World) -> None:
     fed = world.running(["a", "b"])
     for seed, name in enumerate(("a", "b")):
         assert world.push(fed, name, world.update(fed, seed)).status_code == 201
@@ -60,7 +61,7 @@ def test_what_a_job_may_be_reading_is_not_deleted_under_it(world: Any) -> None:
     assert forget(world, fed, "a").json()["models"] == [world.round(fed, 1)["models"]["main"]]
 
 
-def test_a_discriminator_goes_with_its_scores(world: Any) -> None:
+def test_a_discriminator_goes_with_its_scores(world: World) -> None:
     fed = world.collecting(["a"])
     body = world.forge.pack(world.forge.arrays(2), {"num_samples": "10"})
     url = f"/v1/federations/{fed.id}/discriminator"
@@ -71,7 +72,7 @@ def test_a_discriminator_goes_with_its_scores(world: Any) -> None:
     assert len(world.files()) == before - 2
 
 
-def counts(world: Any) -> dict[str, int]:
+def counts(world: World) -> dict[str, int]:
     kept = {table.__tablename__ for table in (AuditRow, EventRow, IdempotencyRow, TokenRow, DatasetRow)}
     with world.store.read() as session:
         return {
@@ -81,7 +82,7 @@ def counts(world: Any) -> dict[str, int]:
         }
 
 
-def test_a_federation_that_has_ended_is_deleted_with_all_that_is_its_own(world: Any) -> None:
+def test_a_federation_that_has_ended_is_deleted_with_all_that_is_its_own(world: World) -> None:
     empty, files = counts(world), world.files()
     fed = world.running(["a", "b"], retention={"updates": "all"})
     play(world, fed, 0)
@@ -99,7 +100,7 @@ def test_a_federation_that_has_ended_is_deleted_with_all_that_is_its_own(world: 
     assert world.site.request("GET", "/v1/assignment", token=fed.devices["a"].token).status_code == 401
 
 
-def test_one_whose_model_another_is_to_start_from_stays(world: Any) -> None:
+def test_one_whose_model_another_is_to_start_from_stays(world: World) -> None:
     fed = world.running(["a", "b"])
     model = world.show(fed)["models"]["main"]["id"]
     prototypes = [{"architecture": "mlp", "options": {"hidden": [4]}, "initial_model": model}]
@@ -112,11 +113,11 @@ def test_one_whose_model_another_is_to_start_from_stays(world: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["federations/fed_1", "federations/fed_1/clients/cli_1?forget=true"])
-def test_what_is_not_there_cannot_be_deleted(world: Any, path: str) -> None:
+def test_what_is_not_there_cannot_be_deleted(world: World, path: str) -> None:
     assert world.op("DELETE", f"/v1/{path}").status_code == 404
 
 
-def test_forgetting_twice_is_forgetting_once(world: Any) -> None:
+def test_forgetting_twice_is_forgetting_once(world: World) -> None:
     fed = world.running(["a", "b"])
     assert forget(world, fed, "a").json()["deleted"]["updates"] == 0
     assert forget(world, fed, "a").status_code == 200

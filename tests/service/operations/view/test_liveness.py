@@ -3,7 +3,6 @@
 import re
 import socket
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from service.operations.ledger import clock
 from service.operations.progress import jobs
 from service.operations.store import workers
 from service.operations.view import federations, liveness
+from tests.service.conftest import Both, Move
 
 BODY = {
     "name": "f",
@@ -23,7 +23,7 @@ HOST = socket.gethostname()
 
 
 @pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Any:
+def later(monkeypatch: pytest.MonkeyPatch) -> Move:
     """Move the clock of the judgement forward."""
 
     def forward(seconds: float) -> None:
@@ -34,18 +34,18 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Any:
     return forward
 
 
-def beat(both: Any, worker: str = "wrk_1", pid: int = 7, job: str | None = None, host: str = HOST) -> None:
+def beat(both: Both, worker: str = "wrk_1", pid: int = 7, job: str | None = None, host: str = HOST) -> None:
     with both.store.write() as session:
         workers.heartbeat(session, worker, host, pid, "cpu", job)
 
 
-def queue(both: Any) -> None:
+def queue(both: Both) -> None:
     with both.store.write() as session:
         row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
         federations.start(session, row.id)
 
 
-def verdicts(both: Any) -> tuple[bool, bool, bool]:
+def verdicts(both: Both) -> tuple[bool, bool, bool]:
     """Return (heard, taken, this host's worker is well)."""
     with both.store.read() as session:
         heard = liveness.heard(session)
@@ -56,19 +56,19 @@ def verdicts(both: Any) -> tuple[bool, bool, bool]:
         )
 
 
-def test_a_worker_that_beats_and_has_nothing_to_do_is_well(both: Any) -> None:
+def test_a_worker_that_beats_and_has_nothing_to_do_is_well(both: Both) -> None:
     assert verdicts(both) == (False, True, False)
     beat(both)
     assert verdicts(both) == (True, True, True)
 
 
-def test_a_silent_worker_is_not(both: Any, later: Any) -> None:
+def test_a_silent_worker_is_not(both: Both, later: Move) -> None:
     beat(both)
     later(25)
     assert verdicts(both) == (False, True, False)
 
 
-def test_a_job_that_waits_beside_an_idle_worker_turns_it_red(both: Any, later: Any) -> None:
+def test_a_job_that_waits_beside_an_idle_worker_turns_it_red(both: Both, later: Move) -> None:
     queue(both)
     beat(both)
     assert verdicts(both) == (True, True, True), "it has only just come"
@@ -79,7 +79,7 @@ def test_a_job_that_waits_beside_an_idle_worker_turns_it_red(both: Any, later: A
         assert re.search(r"waits 7[0-9] s", liveness.worker_here(session).detail)
 
 
-def test_a_job_may_wait_while_every_worker_is_busy(both: Any, later: Any) -> None:
+def test_a_job_may_wait_while_every_worker_is_busy(both: Both, later: Move) -> None:
     queue(both)
     later(3600)
     beat(both, job="job_other")
@@ -88,11 +88,12 @@ def test_a_job_may_wait_while_every_worker_is_busy(both: Any, later: Any) -> Non
     assert verdicts(both)[1] is False, "one of two has nothing to do and does not take it"
 
 
-def test_a_job_that_was_given_back_or_pauses_has_not_waited_since_it_was_made(both: Any, later: Any) -> None:
+def test_a_job_that_was_given_back_or_pauses_has_not_waited_since_it_was_made(both: Both, later: Move) -> None:
     queue(both)
     beat(both)
     with both.store.write() as session:
         job = jobs.claim(session, "wrk_1", "cpu", 30.0)
+        assert job is not None
         jobs.release(session, job, "internal", "")
         job.created_at -= timedelta(hours=1)
     with both.store.read() as session:
@@ -103,7 +104,7 @@ def test_a_job_that_was_given_back_or_pauses_has_not_waited_since_it_was_made(bo
     assert since is not None and since > clock.now() - timedelta(seconds=5)
 
 
-def test_a_job_left_by_a_dead_worker_waits_since_its_lease_ran_out(both: Any, later: Any) -> None:
+def test_a_job_left_by_a_dead_worker_waits_since_its_lease_ran_out(both: Both, later: Move) -> None:
     queue(both)
     with both.store.write() as session:
         jobs.claim(session, "wrk_1", "cpu", 30.0)
@@ -112,7 +113,7 @@ def test_a_job_left_by_a_dead_worker_waits_since_its_lease_ran_out(both: Any, la
     assert verdicts(both) == (True, False, False)
 
 
-def test_a_worker_of_another_host_or_process_does_not_speak_for_this_one(both: Any) -> None:
+def test_a_worker_of_another_host_or_process_does_not_speak_for_this_one(both: Both) -> None:
     beat(both, host="elsewhere", pid=9)
     with both.store.read() as session:
         assert not liveness.worker_here(session).ok
