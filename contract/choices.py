@@ -223,9 +223,14 @@ class Implementations(Generic[Made]):
         """Return who carries a choice out.
 
         Raises:
-            KeyError: nobody does.
+            LookupError: nobody does.
         """
-        return self._table[type(choice)]
+        try:
+            return self._table[type(choice)]
+        except KeyError:
+            name = type(choice).__name__
+            detail = f"nobody carries out {name}: is @implements({name}) above its function, and its module imported?"
+            raise LookupError(detail) from None
 
     def get(self, choice: Choice) -> Made | None:
         """Return who carries a choice out; None where there is nothing to do for it here."""

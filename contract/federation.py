@@ -53,7 +53,7 @@ class FederationConfig(BaseModel):
         found to be bad when it teaches.
         """
         distil = self.recipe.distil
-        again = self.rounds.on_bad_teacher == "exclude" and distil is not None and distil.members.kind != "groups"
+        again = self.rounds.on_bad_teacher == "exclude" and distil is not None and not distil.members.are_groups
         return self.rounds.gate is None and not again and runs_ahead(self.recipe, self.local)
 
     @property

@@ -1,12 +1,16 @@
 """What a device does in a round beyond plain training: one class per objective of `contract.local`."""
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from client_sdk.methods import features, fedma, predictions, scaffold, teachers, weights  # noqa: F401
 from client_sdk.methods.base import Method, Outcome, Work, implements
 from contract.local import LocalPlan
+
+for _module in pkgutil.iter_modules(__path__):  # each notes its classes
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = ["Method", "Outcome", "Work", "build", "goes_on"]
 

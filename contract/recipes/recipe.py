@@ -139,7 +139,7 @@ def _check_groups(recipe: Recipe) -> None:
     distil, grouped = recipe.distil, recipe.groups.kind == "random"
     if distil is None:
         return
-    if distil.members.kind == "groups" and not grouped:
+    if distil.members.are_groups and not grouped:
         raise ValueError("distil.members: 'groups' are the means of random groups; set groups to 'random'")
     if distil.students.kind == "main" and not grouped:
         raise ValueError("distil.students: 'main' is model 0 of several; set groups to 'random'")
@@ -149,7 +149,7 @@ def _check_members(recipe: Recipe) -> None:
     distil = recipe.distil
     if distil is None:
         return
-    if distil.weigh.counts_clients and distil.members.kind != "clients":
+    if distil.weigh.counts_clients and not distil.members.are_clients:
         if recipe.reads_scores:
             readers = _kinds(parts.WeighChoice, "scores")
             raise ValueError(f"distil.weigh: {readers} weigh clients; set distil.members to 'clients'")
@@ -169,7 +169,7 @@ def _check_predictions(recipe: Recipe) -> None:
         raise ValueError(f"{only} to group or to judge; leave out groups and drop_worst")
     if recipe.discriminators is not None:
         raise ValueError(f"{only}, and devices read the server set itself; leave out discriminators")
-    if distil.members.kind != "clients":
+    if not distil.members.are_clients:
         raise ValueError(f"{only} to make other teachers of; set distil.members to 'clients'")
     if distil.students.kind not in ("prototypes", "all"):
         raise ValueError(f"{only} to average; set distil.students to 'prototypes' or 'all'")

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from contract.recipes.presets import PRESETS
+from contract.choices import Choice, kind_of, slots, walk
+from contract.local import LocalPlan
+from contract.recipes.presets import PRESETS, build
 
 ROUNDS = 3
 CNN: dict[str, Any] = {"architecture": "cnn-digits", "options": {"widths": [4, 6]}}
@@ -232,4 +234,32 @@ PARTS: dict[str, Case] = {
     "text/fedavg": _preset("fedavg", local=SGD, **TEXT),
     "text/feddf": _feddf(weigh={"kind": "entropy"}, case=TEXT),
 }
-CASES: dict[str, Case] = {f"preset/{name}": _preset(name) for name in PRESETS} | PARTS
+
+
+def _chosen(case: Case) -> set[type[Choice]]:
+    """Return the choices that a case makes."""
+    local = LocalPlan.model_validate(case.local) if case.local else PRESETS[case.recipe].local
+    return {type(choice) for choice in walk([build(case.recipe, case.options), local])}
+
+
+def _default(choice: type[Choice]) -> Case:
+    """Return a case of a choice as it is by default."""
+    kind, slot = kind_of(choice), choice.slot
+    if slot in ("fuse", "groups"):
+        return _preset("fedavg", options={slot: {"kind": kind}})
+    if slot == "local.objective":
+        return _objective(kind)
+    case = _fedgo if "scores" in choice.declares.needs else _feddf
+    return case(**{slot.removeprefix("distil."): {"kind": kind}})
+
+
+PLACES = ("fuse", "groups", "distil.members", "distil.weigh", "distil.combine", "distil.objective", "distil.students")
+"""Slots whose choices can be tried as they are by default; one that no case above makes is tried so."""
+_MADE = {choice for case in PARTS.values() for choice in _chosen(case)}
+DEFAULTS = {
+    f"{slot}/{kind_of(choice)}": _default(choice)
+    for slot, found in slots().items()
+    for choice in found
+    if slot in (*PLACES, "local.objective") and choice not in _MADE
+}
+CASES: dict[str, Case] = {f"preset/{name}": _preset(name) for name in PRESETS} | PARTS | DEFAULTS

@@ -59,6 +59,8 @@ class FuseChoice(Choice):
     slot = "fuse"
     averages: ClassVar[bool] = True
     """Whether weights come that are averaged."""
+    robust: ClassVar[bool] = False
+    """Whether some lying clients cannot pull its result where they like, buffers and counters included."""
 
     @property
     def least_updates(self) -> int:
@@ -184,6 +186,7 @@ class FuseMedian(FuseChoice):
 
     declares = Declares(source="Yin et al. 2018")
 
+    robust = True
     kind: Literal["median"] = "median"
 
 
@@ -192,6 +195,7 @@ class FuseTrimmedMean(FuseChoice):
 
     declares = Declares(source="Yin et al. 2018")
 
+    robust = True
     kind: Literal["trimmed_mean"] = "trimmed_mean"
     trim: float = Field(0.1, ge=0, lt=0.5, description="share of the clients left out at each end")
 
@@ -201,6 +205,7 @@ class FuseKrum(FuseChoice):
 
     declares = Declares(source="Blanchard et al. 2017")
 
+    robust = True
     kind: Literal["krum"] = "krum"
     byzantine: int = Field(1, ge=0, description="f, clients that may lie; needs at least 2 f + 3 updates")
     keep: int = Field(1, ge=1, description="updates averaged; with more than m - f of m, a liar's may be among them")
@@ -216,6 +221,7 @@ class FuseClippedMean(FuseChoice):
 
     declares = Declares(source="Sun et al. 2019, section 4")
 
+    robust = True
     kind: Literal["clipped_mean"] = "clipped_mean"
     max_norm: float = Field(10.0, gt=0)
 

@@ -1,6 +1,6 @@
 """Choices of an ensemble: the teachers, what each counts, how they make one pseudo-label."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,11 +13,16 @@ class MembersChoice(Choice):
     """Who the teachers are."""
 
     slot = "distil.members"
+    are_clients: ClassVar[bool] = False
+    """Whether they are the round's clients, each by its own name, and nobody else."""
+    are_groups: ClassVar[bool] = False
+    """Whether they are means of random groups."""
 
 
 class MembersClients(MembersChoice):
     """The round's client models."""
 
+    are_clients = True
     kind: Literal["clients"] = "clients"
 
 
@@ -30,6 +35,7 @@ class MembersGroups(MembersChoice):
     declares = Declares(source="FedSDD", carries=(PAST,))
 
     kind: Literal["groups"] = "groups"
+    are_groups = True
     rounds: int = Field(1, ge=1, le=64, description="R; 4 for strong heterogeneity")
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.choices import choices_of, kind_of
+from contract.recipes.parts import FuseChoice
 from tests.reference import fusing
 from worker.parts import robust
 from worker.parts.errors import PartError
@@ -148,10 +150,14 @@ def test_krum_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Pa
 MANY = 2**63 - 1
 BY_RULE: dict[str, Any] = {
     "median": lambda given, base, out: robust.median_files(given, out),
-    "trimmed": lambda given, base, out: robust.trimmed_mean_files(given, out, 0.4),
+    "trimmed_mean": lambda given, base, out: robust.trimmed_mean_files(given, out, 0.4),
     "krum": lambda given, base, out: robust.krum_files(given, out, byzantine=2),
-    "clipped": lambda given, base, out: robust.clipped_mean_files(given, base, out, 1.0),
+    "clipped_mean": lambda given, base, out: robust.clipped_mean_files(given, base, out, 1.0),
 }
+
+
+def test_every_robust_rule_is_tried_here() -> None:
+    assert not {kind_of(each) for each in choices_of(FuseChoice) if each.robust} - set(BY_RULE), "add a row to BY_RULE"
 
 
 @pytest.mark.parametrize("rule", BY_RULE)

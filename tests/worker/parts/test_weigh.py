@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from contract.choices import choices_of
 from contract.recipes import parts
 from tests.reference import ensembles as slow
 from tests.teachers import weights as weighed
@@ -40,6 +41,11 @@ SLOW: dict[str, Callable[..., Any]] = {
     "odds-double": lambda logits, scores, n: slow.odds(n, scores),
     "odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),
 }
+
+
+def test_every_weighting_is_tried_here() -> None:
+    missing = set(choices_of(parts.WeighFactor)) - {type(choice) for choice in CHOICES.values()}
+    assert not missing, "these need a row in CHOICES and in SLOW"
 
 
 def rule(name: str, logits: Any, scores: Any, counts: Any) -> Any:
