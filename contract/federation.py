@@ -15,6 +15,11 @@ from contract.wire.plans import RoundsPlan
 SERVER = "server"
 
 
+def fusing_runs_networks(recipe: Recipe, local: LocalPlan, measured: bool) -> bool:
+    """Whether fusing a round runs a network: to distil, to judge, for what devices are sent, or to measure models."""
+    return measured or recipe.needs_networks or "networks" in local.objective.needs
+
+
 class FederationConfig(BaseModel):
     """The resolved configuration; `datasets` holds ids."""
 
@@ -31,13 +36,9 @@ class FederationConfig(BaseModel):
 
     @property
     def runs_networks(self) -> bool:
-        """Whether fusing a round runs a network: to distil, to judge, to measure, or for what devices are sent."""
-        return (
-            self.recipe.needs_networks
-            or self.datasets.test is not None
-            or self.rounds.gate is not None
-            or "networks" in self.local.objective.needs
-        )
+        """Whether fusing a round runs a network."""
+        measured = self.datasets.test is not None or self.rounds.gate is not None
+        return fusing_runs_networks(self.recipe, self.local, measured)
 
     @property
     def group_count(self) -> int:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from contract.federation import fusing_runs_networks
 from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
@@ -134,13 +135,9 @@ class RoundSpec(_Spec):
 
     @property
     def needs_networks(self) -> bool:
-        """Whether the job runs a network, and thus needs torch: to distil, to judge, or for what devices are sent."""
-        return (
-            self.recipe.needs_networks
-            or self.datasets.test is not None
-            or self.gate is not None
-            or "networks" in self.local.objective.needs
-        )
+        """Whether the job runs a network, and thus needs torch."""
+        measured = self.datasets.test is not None or self.gate is not None
+        return fusing_runs_networks(self.recipe, self.local, measured)
 
 
 JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec

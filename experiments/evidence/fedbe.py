@@ -80,7 +80,7 @@ class Roll:
 
     def job(self, spec: RoundSpec, recipe: Recipe) -> dict[str, Any]:
         """Fuse the same updates by another recipe; return what was measured."""
-        fields = {"recipe": recipe, "output_dir": self.bench.round_spec(recipe, [], []).output_dir}
+        fields = {"recipe": recipe, "output_dir": self.bench.output("round")}
         return self.bench.run(spec.model_copy(update=fields)).metrics
 
 

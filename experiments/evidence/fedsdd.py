@@ -70,7 +70,8 @@ class Run:
         """Return a federation before its first round."""
         bench, rng = Bench(folder, TASK, seed), np.random.default_rng([5, seed])
         datasets = Datasets(unlabeled=bench.dataset("server", draw(SERVER, rng)[0]))
-        prototypes = bench.begin(*(PrototypeSpec(name=name, network=NETWORK) for name in models))
+        recipe = FUSE_ONLY if len(models) > 1 else FEDDF
+        prototypes = bench.begin(*(PrototypeSpec(name=name, network=NETWORK) for name in models), recipe=recipe)
         return cls(bench, clients, datasets, prototypes)
 
     def groups(self, index: int) -> list[list[str]]:

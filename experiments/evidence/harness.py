@@ -19,32 +19,44 @@ from client_sdk import data as device_data
 from client_sdk import discriminator as device_discriminator
 from client_sdk import models as device_models
 from client_sdk.training import LocalResult, train_local
+from contract.federation import SERVER, FederationConfig
+from contract.groups import original
 from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.nn import codec
 from contract.nn.registry import initialise
 from contract.nn.scaling import to_signed_unit
+from contract.recipes import presets
 from contract.recipes.recipe import Recipe
 from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, TensorFile, write_file
-from contract.wire.federations import Prototype, Task
+from contract.wire.federations import DatasetRefs, Prototype, Task
+from contract.wire.plans import RoundsPlan
+from worker.building import Builder
 from worker.pipeline import run
 from worker.pipeline.networks import build_network
 from worker.specs import (
     Datasets,
-    InitializeSpec,
     JobResult,
     JobSpec,
     NetworkRef,
     Progress,
     PrototypeSpec,
     RoundSpec,
-    ScoreSpec,
     UpdateSpec,
 )
 
 Array = NDArray[Any]
 IDENTITY = (-1.0, 1.0)
 """Input range that leaves data as they are: the toys' discriminators see raw coordinates."""
+
+
+AVERAGE = presets.build("fedavg")
+PLAIN = LocalPlan()
+NOTHING = Datasets()
+
+
+def _prototype(name: str, network: NetworkRef) -> Prototype:
+    return Prototype(name=name, architecture=network.architecture, options=network.options)
 
 
 def ignore(_: Progress) -> None:
@@ -108,12 +120,10 @@ class Bench:
         found.check(self.task)
         return found
 
-    def begin(self, *prototypes: PrototypeSpec) -> list[PrototypeSpec]:
-        """Return the prototypes with their first models."""
-        spec = InitializeSpec(
-            seed=self.seed, task=self.task, prototypes=list(prototypes), output_dir=self._output("initialize")
-        )
-        made = self.run(spec).models
+    def begin(self, *prototypes: PrototypeSpec, recipe: Recipe = AVERAGE) -> list[PrototypeSpec]:
+        """Return the prototypes with their first models; those of groups are the recipe's."""
+        build = self._builder(recipe, prototypes)
+        made = self.run(build.initialize({}, self.output("initialize"))).models
         return [with_weights(each, made[each.name]) for each in prototypes]
 
     def train(
@@ -199,38 +209,66 @@ class Bench:
         input_range: tuple[float, float] = IDENTITY,
     ) -> dict[str, Path]:
         """Return every client's scores on the server's sets."""
-        spec = ScoreSpec(
-            task=self.task,
-            architecture=plan.architecture,
-            options=plan.options,
-            discriminators=dict(discriminators),
-            input_range=input_range,
-            datasets=datasets,
-            output_dir=self._output("score"),
-        )
-        return self.run(spec).models
+        recipe = presets.build("fedgo", {"plan": plan.model_dump()})
+        build = self._builder(recipe, [], datasets)
+        return self.run(build.score(discriminators, input_range, self.output("score"))).models
 
     def fuse(
         self, recipe: Recipe, prototypes: Sequence[PrototypeSpec], updates: Sequence[UpdateSpec], **fields: Any
     ) -> JobResult:
-        """Fuse one round; `fields` are further ones of `RoundSpec`."""
+        """Fuse one round; `fields` are those of `round_spec`."""
         return self.run(self.round_spec(recipe, prototypes, updates, **fields))
 
     def round_spec(
-        self, recipe: Recipe, prototypes: Sequence[PrototypeSpec], updates: Sequence[UpdateSpec], **fields: Any
+        self,
+        recipe: Recipe,
+        prototypes: Sequence[PrototypeSpec],
+        updates: Sequence[UpdateSpec],
+        *,
+        datasets: Datasets = NOTHING,
+        local: LocalPlan = PLAIN,
+        server_model: PrototypeSpec | None = None,
+        scores: Mapping[str, Path] | None = None,
+        state: Mapping[str, Path] | None = None,
+        round_index: int = 1,
+        rounds_total: int = 1,
+        clients_total: int = 0,
     ) -> RoundSpec:
         """Return what a round's job is told."""
-        given: dict[str, Any] = {
-            "seed": self.seed,
-            "round_index": 1,
-            "rounds_total": 1,
-            "task": self.task,
-            "recipe": recipe,
-            "prototypes": list(prototypes),
-            "updates": list(updates),
-            "output_dir": self._output("round"),
-        }
-        return RoundSpec(**(given | fields))
+        build = self._builder(recipe, prototypes, datasets, local, server_model, rounds_total)
+        models = {each.name: each.network.weights for each in prototypes}
+        if server_model is not None:
+            models[SERVER] = server_model.network.weights
+        return build.round(
+            round_index,
+            {name: path for name, path in models.items() if path is not None},
+            updates,
+            self.output("round"),
+            clients_total=clients_total,
+            scores=scores or {},
+            state=state or {},
+        )
+
+    def _builder(
+        self,
+        recipe: Recipe,
+        prototypes: Sequence[PrototypeSpec],
+        datasets: Datasets = NOTHING,
+        local: LocalPlan = PLAIN,
+        server_model: PrototypeSpec | None = None,
+        rounds_total: int = 1,
+    ) -> Builder:
+        networks = {original(each.name): each.network for each in prototypes}
+        config = FederationConfig(
+            task=self.task,
+            prototypes=[_prototype(name, network) for name, network in networks.items()],
+            server_model=None if server_model is None else _prototype(SERVER, server_model.network),
+            recipe=recipe,
+            local=local,
+            rounds=RoundsPlan(total=rounds_total),
+            datasets=DatasetRefs(),
+        )
+        return Builder(config, self.seed, datasets)
 
     def run(self, spec: JobSpec) -> JobResult:
         """Do a job as a worker does."""
@@ -264,5 +302,6 @@ class Bench:
         seen = labeller.label(members(job), {"test": torch.from_numpy(np.asarray(inputs, np.float32))}, lambda _: None)
         return np.asarray(seen["test"].targets.logits.argmax(1).numpy())
 
-    def _output(self, what: str) -> Path:
+    def output(self, what: str) -> Path:
+        """Return a fresh folder for a job's files."""
         return self.folder / f"{what}-{next(self._jobs)}"

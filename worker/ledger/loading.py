@@ -6,9 +6,8 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from contract.federation import SERVER, FederationConfig
+from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
-from contract.wire.federations import Prototype
 from service.infra.blobs import BlobCache
 from service.operations.progress import reading
 from service.persistence.tables import (
@@ -21,14 +20,12 @@ from service.persistence.tables import (
     RoundRow,
     UpdateRow,
 )
+from worker.building import Builder
 from worker.specs import (
     Datasets,
     GeneratorSpec,
-    InitializeSpec,
     JobFailure,
     JobSpec,
-    NetworkRef,
-    PrototypeSpec,
     RoundSpec,
     ScoreSpec,
     UpdateSpec,
@@ -57,13 +54,16 @@ class Loader:
         """Return everything the job needs; what it makes goes into `folder`."""
         federation = session.get_one(FederationRow, job.federation_id)
         config = reading.config_of(federation)
+        current = reading.current_models(session, federation.id)
+        samples = self._weights(session, current.get(reading.SAMPLES))
+        build = Builder(config, federation.seed, self._datasets(session, config), samples)
         if job.kind == "initialize":
-            return self._initialize(session, federation, config, folder)
+            return build.initialize({p.name: self._weights(session, p.initial_model) for p in config.published}, folder)
         if job.kind == "generator":
-            return self._generator(session, federation, config, folder)
+            return self._generator(session, build, federation, folder)
         if job.kind == "score":
-            return self._score(session, federation, config, folder)
-        return self._round(session, federation, config, session.get_one(RoundRow, job.round_id), folder)
+            return self._score(session, build, federation, folder)
+        return self._round(session, build, federation, session.get_one(RoundRow, job.round_id), folder)
 
     def _datasets(self, session: Session, config: FederationConfig) -> Datasets:
         paths = {}
@@ -76,51 +76,20 @@ class Loader:
         return Datasets(**paths)
 
     def _weights(self, session: Session, model_id: str | None) -> Path | None:
-        return None if model_id is None else self._cache.path(session.get_one(ModelRow, model_id).digest)
+        return None if model_id is None else self._file(session, model_id)
 
-    def _prototype(self, session: Session, prototype: Prototype, model_id: str | None) -> PrototypeSpec:
-        network = NetworkRef(
-            architecture=prototype.architecture,
-            options=prototype.options,
-            weights=self._weights(session, model_id),
-        )
-        return PrototypeSpec(name=prototype.name, network=network)
+    def _file(self, session: Session, model_id: str) -> Path:
+        return self._cache.path(session.get_one(ModelRow, model_id).digest)
 
-    def _initialize(
-        self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
-    ) -> InitializeSpec:
-        made = {p.name: self._prototype(session, p, p.initial_model) for p in config.published}
-        return InitializeSpec(
-            seed=federation.seed,
-            task=config.task,
-            server_model=made.pop(SERVER, None) if config.server_model else None,
-            prototypes=list(made.values()),
-            public=config.public,
-            datasets=self._datasets(session, config),
-            output_dir=folder,
-        )
-
-    def _generator(
-        self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path
-    ) -> GeneratorSpec:
-        stage = config.recipe.discriminators
+    def _generator(self, session: Session, build: Builder, federation: FederationRow, folder: Path) -> GeneratorSpec:
+        stage = build.config.recipe.discriminators
         assert stage is not None
         imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
-        federated = isinstance(stage.generator, GeneratorFedGan) and federation.gan_round > 0
-        current = reading.current_models(session, federation.id)
-        return GeneratorSpec(
-            seed=federation.seed,
-            task=config.task,
-            generator=stage.generator,
-            weights=self._weights(session, imported),
-            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
-            unlabeled=self._datasets(session, config).unlabeled,
-            data=config.recipe.distil.data if config.recipe.distil else None,
-            gan_round=federation.gan_round,
-            gan=self._weights(session, current[reading.GAN]) if federated else None,
-            updates=self._gan_updates(session, federation) if federated else [],
-            output_dir=folder,
-        )
+        weights = self._weights(session, imported)
+        if not isinstance(stage.generator, GeneratorFedGan) or federation.gan_round == 0:
+            return build.generator(weights, folder, federation.gan_round)
+        gan = self._file(session, reading.current_models(session, federation.id)[reading.GAN])
+        return build.generator(weights, folder, federation.gan_round, gan, self._gan_updates(session, federation))
 
     def _gan_updates(self, session: Session, federation: FederationRow) -> list[UpdateSpec]:
         return [
@@ -133,56 +102,26 @@ class Loader:
             for client, row in reading.gan_updates(session, federation, federation.gan_round)
         ]
 
-    def _score(self, session: Session, federation: FederationRow, config: FederationConfig, folder: Path) -> ScoreSpec:
-        stage = config.recipe.discriminators
-        assert stage is not None
+    def _score(self, session: Session, build: Builder, federation: FederationRow, folder: Path) -> ScoreSpec:
         generator = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GENERATOR])
         unscored = {
             client.name: self._cache.path(row.digest) for client, row in reading.unscored(session, federation.id)
         }
-        return ScoreSpec(
-            task=config.task,
-            architecture=stage.plan.architecture,
-            options=stage.plan.options,
-            discriminators=unscored,
-            input_range=generator.metrics["input_range"],
-            datasets=self._server_sets(session, federation, config),
-            output_dir=folder,
-        )
-
-    def _server_sets(self, session: Session, federation: FederationRow, config: FederationConfig) -> Datasets:
-        """Return the server data of scores and rounds: drawn samples take the place of the unlabelled set."""
-        sets = self._datasets(session, config)
-        samples = reading.current_models(session, federation.id).get(reading.SAMPLES)
-        return sets if samples is None else sets.model_copy(update={"unlabeled": self._weights(session, samples)})
+        return build.score(unscored, generator.metrics["input_range"], folder)
 
     def _round(
-        self, session: Session, federation: FederationRow, config: FederationConfig, round_: RoundRow, folder: Path
+        self, session: Session, build: Builder, federation: FederationRow, round_: RoundRow, folder: Path
     ) -> RoundSpec:
-        bases, updates = round_.base_models, self._updates(session, round_)
-        prototypes = {p.name: self._prototype(session, p, bases[p.name]) for p in config.published}
-        return RoundSpec(
-            seed=federation.seed,
-            round_index=round_.index,
-            rounds_total=config.rounds.total,
-            task=config.task,
-            recipe=config.recipe,
-            local=config.local,
-            on_bad_teacher=config.rounds.on_bad_teacher,
-            min_updates=max(1, min(round_.min_updates, len(updates))),  # an operator may have closed it with fewer
-            gate=config.rounds.gate,
-            hand_over=config.runs_ahead and round_.index < config.rounds.total,
+        carried = reading.carried_state(session, federation.id)
+        return build.round(
+            round_.index,
+            {p.name: self._file(session, round_.base_models[p.name]) for p in build.config.published},
+            self._updates(session, round_),
+            folder,
             clients_total=len(reading.live_clients(session, federation.id)),
-            server_model=prototypes.pop(SERVER, None) if config.server_model else None,
-            prototypes=list(prototypes.values()),
-            updates=updates,
-            datasets=self._server_sets(session, federation, config),
-            scores=self._scores(session, federation, round_) if config.recipe.reads_scores else {},
-            state={
-                name: self._cache.path(session.get_one(ModelRow, id_).digest)
-                for name, id_ in reading.carried_state(session, federation.id).items()
-            },
-            output_dir=folder,
+            scores=self._scores(session, round_),
+            state={name: self._file(session, id_) for name, id_ in carried.items()},
+            min_updates=round_.min_updates,
         )
 
     def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
@@ -208,7 +147,7 @@ class Loader:
             for update, client, participant in rows
         ]
 
-    def _scores(self, session: Session, federation: FederationRow, round_: RoundRow) -> dict[str, Path]:
+    def _scores(self, session: Session, round_: RoundRow) -> dict[str, Path]:
         rows = session.execute(
             select(ClientRow.name, DiscriminatorRow.scores_digest)
             .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)

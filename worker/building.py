@@ -1,0 +1,168 @@
+"""What jobs are told: a federation's configuration and the files that are there become a job's specification.
+
+The service's workers, simulations and experiments differ in where they have the files from; what a job is told of
+them is decided here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contract.federation import SERVER, FederationConfig
+from contract.recipes.parts import Discriminators, GeneratorImported
+from worker.specs import (
+    Datasets,
+    GeneratorSpec,
+    InitializeSpec,
+    NetworkRef,
+    PrototypeSpec,
+    RoundSpec,
+    ScoreSpec,
+    UpdateSpec,
+)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The jobs of one federation.
+
+    Attributes:
+        config: the federation's.
+        seed: the federation's.
+        datasets: the server's sets.
+        samples: what the generator has drawn, where the recipe distils on that.
+    """
+
+    config: FederationConfig
+    seed: int
+    datasets: Datasets
+    samples: Path | None = None
+
+    def initialize(self, weights: Mapping[str, Path | None], folder: Path) -> InitializeSpec:
+        """Return the first job; `weights` are of models to start from, by name."""
+        server_model, prototypes = self._models(weights)
+        return InitializeSpec(
+            seed=self.seed,
+            task=self.config.task,
+            server_model=server_model,
+            prototypes=prototypes,
+            public=self.config.public,
+            datasets=self.datasets,
+            output_dir=folder,
+        )
+
+    def generator(
+        self,
+        imported: Path | None,
+        folder: Path,
+        gan_round: int = 0,
+        gan: Path | None = None,
+        updates: Sequence[UpdateSpec] = (),
+    ) -> GeneratorSpec:
+        """Return the job that makes the generator, or one round of its training by the clients.
+
+        Args:
+            imported: weights of the imported generator; read where the recipe imports one.
+            folder: where the job writes.
+            gan_round: the round that is averaged; 0 to begin.
+            gan: what the clients were sent.
+            updates: what they sent back.
+        """
+        stage = self._stage
+        distil = self.config.recipe.distil
+        return GeneratorSpec(
+            seed=self.seed,
+            task=self.config.task,
+            generator=stage.generator,
+            weights=imported if isinstance(stage.generator, GeneratorImported) else None,
+            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
+            unlabeled=self.datasets.unlabeled,
+            data=None if distil is None else distil.data,
+            gan_round=gan_round,
+            gan=gan,
+            updates=list(updates),
+            output_dir=folder,
+        )
+
+    def score(self, discriminators: Mapping[str, Path], input_range: tuple[float, float], folder: Path) -> ScoreSpec:
+        """Return the job that scores the server sets; `input_range` is the generator's."""
+        plan = self._stage.plan
+        return ScoreSpec(
+            task=self.config.task,
+            architecture=plan.architecture,
+            options=plan.options,
+            discriminators=dict(discriminators),
+            input_range=input_range,
+            datasets=self._read,
+            output_dir=folder,
+        )
+
+    def round(
+        self,
+        index: int,
+        models: Mapping[str, Path],
+        updates: Sequence[UpdateSpec],
+        folder: Path,
+        *,
+        clients_total: int,
+        scores: Mapping[str, Path],
+        state: Mapping[str, Path],
+        min_updates: int | None = None,
+    ) -> RoundSpec:
+        """Return the job that fuses a round.
+
+        Args:
+            index: the round's, 1 for the first.
+            models: what the round started from, by name, the server's model too.
+            updates: those that count.
+            folder: where the job writes.
+            clients_total: N, clients that are enrolled.
+            scores: what is there, by client; of those who answered the ones that the recipe reads are taken.
+            state: what the recipe keeps between rounds, by name.
+            min_updates: fewer are not fused, whoever is left out; default: the plan's. Fewer that are here all the same
+                are enough: an operator has closed the round with them.
+        """
+        config = self.config
+        server_model, prototypes = self._models(models)
+        least = config.rounds.min_updates if min_updates is None else min_updates
+        answered = {update.client for update in updates}
+        return RoundSpec(
+            seed=self.seed,
+            round_index=index,
+            rounds_total=config.rounds.total,
+            task=config.task,
+            recipe=config.recipe,
+            local=config.local,
+            on_bad_teacher=config.rounds.on_bad_teacher,
+            min_updates=max(1, min(least, len(updates))),
+            gate=config.rounds.gate,
+            hand_over=config.runs_ahead and index < config.rounds.total,
+            clients_total=clients_total,
+            server_model=server_model,
+            prototypes=prototypes,
+            updates=list(updates),
+            datasets=self._read,
+            scores={k: path for k, path in scores.items() if k in answered} if config.recipe.reads_scores else {},
+            state=dict(state),
+            output_dir=folder,
+        )
+
+    @property
+    def _stage(self) -> Discriminators:
+        stage = self.config.recipe.discriminators
+        assert stage is not None
+        return stage
+
+    @property
+    def _read(self) -> Datasets:
+        """The server data of scores and rounds: drawn samples take the place of the unlabelled set."""
+        return self.datasets if self.samples is None else self.datasets.model_copy(update={"unlabeled": self.samples})
+
+    def _models(self, weights: Mapping[str, Path | None]) -> tuple[PrototypeSpec | None, list[PrototypeSpec]]:
+        """Return the server's model and what clients train, with their weights."""
+        made = {}
+        for each in self.config.published:
+            network = NetworkRef(architecture=each.architecture, options=each.options, weights=weights.get(each.name))
+            made[each.name] = PrototypeSpec(name=each.name, network=network)
+        server_model = made.pop(SERVER, None) if self.config.server_model else None
+        return server_model, list(made.values())
