@@ -1,11 +1,13 @@
 """Whether a new model is published: its accuracy beside that of the one that it would replace."""
 
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from contract.wire.plans import Gate
 
 CODE = "gate_rejected"
 _ROUNDING = 1e-9
+_Key = TypeVar("_Key", int, str)
 
 
 def rejected(gate: Gate, figures: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -20,4 +22,29 @@ def rejected(gate: Gate, figures: Mapping[str, Mapping[str, float]]) -> dict[str
         if after < before - gate.max_drop - _ROUNDING:
             what = gate.metric.replace("_", " ")
             found[name] = f"{what} of {name!r} fell from {before:.4f} to {after:.4f}, by more than {gate.max_drop:g}"
+    return found
+
+
+def judged(gate: Gate, measured: Mapping[str, Any], rejected: Mapping[str, str]) -> dict[str, Any]:
+    """Return a round's figure `gate` with what was decided: the plan's terms, and of each model whether it passed."""
+    models = {name: figure | {"passed": name not in rejected} for name, figure in measured["models"].items()}
+    return {**measured, "max_drop": gate.max_drop, "action": gate.action, "models": models}
+
+
+def reason(rejected: Mapping[str, str]) -> str:
+    """Return why a round did not publish all of its models."""
+    return f"{CODE}: {'; '.join(rejected.values())}"
+
+
+def best(measured: Mapping[_Key, float], current: _Key) -> _Key | None:
+    """Return the model that comes back in the place of `current`: the best that was ever measured, if it is better.
+
+    Of several that are equally good the newest.
+
+    Args:
+        measured: accuracy of all that were; keys rise in the order in which the models were made.
+    """
+    found = max(measured, key=lambda key: (measured[key], key), default=None)
+    if found is None or found == current or measured[found] <= measured.get(current, -1.0):
+        return None
     return found

@@ -5,6 +5,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from contract.wire.plans import OnDeadline, RoundsPlan
+from service.domain import gate
+
+SKIPPED = "rounds_skipped"
+"""Code of a federation that halts after too many rounds in a row that published nothing."""
+TOO_FEW = "too_few_updates"
+"""Code of a federation that halts, or ends with nothing published, for want of updates."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +95,58 @@ def silent_after(plan: RoundsPlan) -> timedelta:
 def is_over(round_index: int, rounds_total: int, accuracy: float | None, target: float | None) -> bool:
     """Say whether the federation ends after this round: the last one, or its target accuracy is reached."""
     return round_index >= rounds_total or (target is not None and accuracy is not None and accuracy >= target)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a federation is.
+
+    Attributes:
+        index: the newest round's; 0 before the first.
+        accuracy: of the models that devices get, where a test set is there.
+        skipped: rounds in a row that published nothing.
+        reason: why the newest one published nothing, or not all.
+    """
+
+    index: int
+    accuracy: float | None = None
+    skipped: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Onward:
+    """What follows a round that is over; a federation that halts waits for an operator, for the reason in `detail`."""
+
+    action: Literal["open", "end", "halt"]
+    detail: str = ""
+
+
+def onward(standing: Standing, plan: RoundsPlan) -> Onward:
+    """Say whether another round may open."""
+    if standing.index and is_over(standing.index, plan.total, standing.accuracy, plan.target_accuracy):
+        return Onward("end")
+    why = too_many_skipped(standing, plan)
+    return Onward("open") if why is None else Onward("halt", why)
+
+
+def too_many_skipped(standing: Standing, plan: RoundsPlan) -> str | None:
+    """Say why a federation halts that has skipped too many rounds in a row, or None."""
+    if standing.skipped < plan.max_skipped:
+        return None
+    why = f"{standing.skipped} rounds in a row were skipped, the last one because: {standing.reason}"
+    return f"{why}; see to the devices, then resume"
+
+
+def ends_empty(reason: str | None) -> tuple[str, str]:
+    """Return code and detail of a federation that ends and has never published anything; `reason` is its last round's.
+
+    Its code says whether the gate turned all models away, or too few clients answered.
+    """
+    told = reason or ""
+    return gate.CODE if told.startswith(gate.CODE) else TOO_FEW, f"nothing was published; the last round: {told}"
+
+
+def clients_wanted(plan: RoundsPlan, first: bool) -> int:
+    """Return how many clients must be ready for the next round to open."""
+    return plan.quorum if first else max(1, plan.min_updates)

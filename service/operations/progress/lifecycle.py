@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 
 from contract.groups import is_main
 from contract.ids import new_id
-from contract.wire.plans import RoundsPlan
-from service.domain import gate, selection
 from service.domain import rounds as rules
+from service.domain import selection
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations.ledger import after_commit, garbage
 from service.operations.ledger.clock import now
@@ -117,28 +116,28 @@ def _score_latecomers(session: Session, federation: FederationRow) -> None:
 
 def _next_round(session: Session, federation: FederationRow, newest: RoundRow | None) -> None:
     plan = config_of(federation).rounds
-    index = newest.index if newest else 0
-    if newest is not None and rules.is_over(index, plan.total, federation.accuracy, plan.target_accuracy):
+    standing = _standing(federation, newest)
+    onward = rules.onward(standing, plan)
+    if onward.action == "end":
         _finish(session, federation)
-        return
-    if newest is not None and _held(session, federation, newest):
-        return
-    if eligible_count(session, federation) >= clients_wanted(plan, newest):
-        _open_round(session, federation, index + 1, eligible_clients(session, federation))
+    elif onward.action == "halt":
+        halt(session, federation, rules.SKIPPED, onward.detail)
+    elif eligible_count(session, federation) >= rules.clients_wanted(plan, first=newest is None):
+        _open_round(session, federation, standing.index + 1, eligible_clients(session, federation))
+
+
+def _standing(federation: FederationRow, newest: RoundRow | None) -> rules.Standing:
+    if newest is None:
+        return rules.Standing(0, federation.accuracy)
+    return rules.Standing(newest.index, federation.accuracy, federation.skipped_rounds, newest.reason)
 
 
 def _held(session: Session, federation: FederationRow, newest: RoundRow) -> bool:
     """Halt, and say so, after too many rounds in a row that published nothing."""
-    if federation.skipped_rounds < config_of(federation).rounds.max_skipped:
-        return False
-    why = f"{federation.skipped_rounds} rounds in a row were skipped, the last one because: {newest.reason}"
-    halt(session, federation, "rounds_skipped", f"{why}; see to the devices, then resume")
-    return True
-
-
-def clients_wanted(plan: RoundsPlan, newest: RoundRow | None) -> int:
-    """Return how many clients must be ready for the next round to open."""
-    return plan.quorum if newest is None else max(1, plan.min_updates)
+    why = rules.too_many_skipped(_standing(federation, newest), config_of(federation).rounds)
+    if why is not None:
+        halt(session, federation, rules.SKIPPED, why)
+    return why is not None
 
 
 def halt(session: Session, federation: FederationRow, error: str, detail: str) -> None:
@@ -154,7 +153,7 @@ def _run_ahead(session: Session, federation: FederationRow, distilling: RoundRow
     """
     plan = config_of(federation).rounds
     clients = eligible_clients(session, federation)
-    if distilling.index < plan.total and len(clients) >= clients_wanted(plan, distilling):
+    if distilling.index < plan.total and len(clients) >= rules.clients_wanted(plan, first=False):
         _open_round(session, federation, distilling.index + 1, clients, waits_for=distilling)
 
 
@@ -199,9 +198,8 @@ def _finish(session: Session, federation: FederationRow) -> None:
         move(session, federation, "finish")
         return
     newest = newest_round(session, federation)
-    reason = newest.reason if newest is not None and newest.reason else ""
-    federation.error = gate.CODE if reason.startswith(gate.CODE) else "too_few_updates"
-    federation.detail = f"nothing was published; the last round: {reason}"[:2000]
+    federation.error, detail = rules.ends_empty(None if newest is None else newest.reason)
+    federation.detail = detail[:2000]
     move(session, federation, "fail")
 
 
@@ -269,9 +267,9 @@ def settle(session: Session, federation: FederationRow, round_: RoundRow) -> Non
         after_commit.touch(session, federation)
     elif decision.action == "fail":
         round_.state = advance(ROUND, round_.state, "fail", "round")
-        round_.closed_at, round_.reason = now(), f"too_few_updates: {decision.reason}"
+        round_.closed_at, round_.reason = now(), f"{rules.TOO_FEW}: {decision.reason}"
         remedy = "resume to give the round up, or close it with force to fuse what is here"
-        halt(session, federation, "too_few_updates", f"round {round_.index}: {decision.reason}; {remedy}")
+        halt(session, federation, rules.TOO_FEW, f"round {round_.index}: {decision.reason}; {remedy}")
     elif decision.action == "skip":
         round_.state = advance(ROUND, round_.state, "skip", "round")
         round_.closed_at = now()

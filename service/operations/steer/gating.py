@@ -27,8 +27,7 @@ def judge(session: Session, federation: FederationRow, round_: RoundRow, metrics
         base = session.get_one(ModelRow, round_.base_models[name])
         base.metrics = base.metrics | {gate.metric: figure["before"]}
     rejected = rule.rejected(gate, figures)
-    judged = {name: figure | {"passed": name not in rejected} for name, figure in figures.items()}
-    metrics["gate"] = metrics["gate"] | {"max_drop": gate.max_drop, "action": gate.action, "models": judged}
+    metrics["gate"] = rule.judged(gate, metrics["gate"], rejected)
     return rejected
 
 
@@ -41,7 +40,7 @@ def turn_away(
     """
     gate = reading.config_of(federation).rounds.gate
     assert gate is not None
-    reason = f"{rule.CODE}: {'; '.join(rejected.values())}"[:2000]
+    reason = rule.reason(rejected)[:2000]
     round_.metrics = {name: value for name, value in round_.metrics.items() if name != "accuracy"}
     if published:
         round_.reason = reason
@@ -61,23 +60,18 @@ def turn_away(
 
 
 def _turn_back(session: Session, federation: FederationRow, name: str, metric: str) -> str | None:
-    """Make the best model of a prototype that was ever measured current; return its id, or None if it is already.
-
-    Of several that are equally good the newest.
-    """
+    """Make the best model of a prototype that was ever measured current; return its id, or None if it is already."""
     rows = session.scalars(
         select(ModelRow).where(
             ModelRow.federation_id == federation.id, ModelRow.prototype == name, ModelRow.role.in_(_GLOBAL)
         )
     )
-    known = [row for row in rows if row.metrics.get(metric) is not None]
-    best = max(known, key=lambda row: (row.metrics[metric], row.id), default=None)
+    known = {row.id: row for row in rows if row.metrics.get(metric) is not None}
     current = reading.current_models(session, federation.id)[reading.prototype_key(name)]
-    if best is None or best.id == current:
+    id_ = rule.best({id_: row.metrics[metric] for id_, row in known.items()}, current)
+    if id_ is None:
         return None
-    if best.metrics[metric] <= session.get_one(ModelRow, current).metrics.get(metric, -1.0):
-        return None
-    rollback.make_current(session, federation, {name: best.id})
+    rollback.make_current(session, federation, {name: id_})
     made = rollback.made_in(session, federation)
-    rollback.drop_state(session, federation, carried.turned_back(made, name, best.round_index or 0))
-    return best.id
+    rollback.drop_state(session, federation, carried.turned_back(made, name, known[id_].round_index or 0))
+    return id_

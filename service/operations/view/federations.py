@@ -12,6 +12,7 @@ from contract.recipes.recipe import Recipe
 from contract.wire import federations as wire
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
+from service.domain import rounds as opening
 from service.domain.errors import DomainError, invalid_field
 from service.domain.mixture import check_mixture
 from service.domain.states import LIVE, ROUND, advance
@@ -264,7 +265,7 @@ def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) 
         return "; ".join(f"a worker of the queue {queue!r}: none is alive" for queue in unserved)
     if row.state != "running" or (newest is not None and newest.state in ("collecting", "aggregating")):
         return None
-    wanted = lifecycle.clients_wanted(reading.config_of(row).rounds, newest)
+    wanted = opening.clients_wanted(reading.config_of(row).rounds, first=newest is None)
     ready = reading.eligible_count(session, row)
     return f"clients: a round opens with {wanted}, and {ready} {'is' if ready == 1 else 'are'} ready"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.wire.plans import Gate
-from service.domain.gate import rejected
+from service.domain.gate import best, rejected
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,18 @@ def test_models_are_judged_alone_and_none_for_growing(figures: dict[str, tuple[f
     alone = {name for name, figure in given_.items() if rejected(Gate(max_drop=drop), {name: figure})}
     assert set(found) == alone
     assert not any(after >= before for name, (before, after) in figures.items() if name in found)
+
+
+@pytest.mark.parametrize(
+    ("measured", "current", "expected"),
+    [
+        ({1: 0.5, 2: 0.9, 3: 0.7}, 3, 2),
+        ({1: 0.9, 2: 0.9, 3: 0.7}, 3, 2),  # of equal ones the newest
+        ({1: 0.5, 2: 0.9}, 2, None),
+        ({1: 0.9, 2: 0.9}, 1, None),  # no better than what is there
+        ({1: 0.5}, 2, 1),  # the current one was never measured
+        ({}, 2, None),
+    ],
+)
+def test_which_model_comes_back(measured: dict[int, float], current: int, expected: int | None) -> None:
+    assert best(measured, current) == expected
