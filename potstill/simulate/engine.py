@@ -9,33 +9,24 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from client_sdk import data
-from contract.federation import SERVER, FederationConfig
-from contract.recipes.parts import GeneratorFedGan, GeneratorImported
+from contract.federation import FederationConfig
+from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImported
 from contract.tensors import write_file
-from contract.wire.federations import Prototype
+from potstill.simulate import course
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord
-from potstill.simulate.jobs import Jobs, OnProgress, threads
-from service.domain import rounds as rules
+from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from service.domain import selection
-from worker.specs import (
-    Datasets,
-    GeneratorSpec,
-    InitializeSpec,
-    JobResult,
-    NetworkRef,
-    PrototypeSpec,
-    RoundSpec,
-    ScoreSpec,
-    UpdateSpec,
-)
+from worker.building import Builder
+from worker.specs import Datasets, GeneratorSpec, JobResult, RoundSpec, UpdateSpec
 
 
 class Simulation:
@@ -66,7 +57,7 @@ class Simulation:
             for number, client in enumerate(ordered)
         }
         self._claim_folder()
-        self._datasets = self._server_data()
+        self._build = Builder(self.config, self.seed, self._server_data())
 
     def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> History:
         """Run to the end; rounds that are done already are read from the folder.
@@ -79,28 +70,29 @@ class Simulation:
             TrainingError: a client's training is not finite.
         """
         with threads(self._given.threads):
-            history = self._prepared()
-            record = history.initial
-            while not self._is_over(record):
-                record, fresh = self._round(record.index + 1, record, history)
+            history, begun = self._prepared()
+            way = course.Course(self.config, history.initial, begun.note["state"])
+            while (ending := way.ending()) is None:
+                record, fresh = self._round(way, history)
                 history.rounds.append(record)
                 if fresh and on_round is not None:
                     on_round(record)
-                self._tidy(record)  # also of a round that is read: the process may have been stopped before
+                self._tidy(way)  # also of a round that is read: the process may have been stopped before
+        history.ending = ending
         return history
 
-    def _is_over(self, record: RoundRecord) -> bool:
-        plan = self.config.rounds
-        return record.index > 0 and rules.is_over(record.index, plan.total, record.accuracy, plan.target_accuracy)
-
     # ------------------------------------------------------------------------------------------- before the rounds
-    def _prepared(self) -> History:
+    def _prepared(self) -> tuple[History, Done]:
         """Make the first models and, where the recipe reads discriminators, all that they need."""
-        result = self._jobs.run("initialize", self._initialize).result
-        history = History(_record(0, {}, result, []))
-        stage = self.config.recipe.discriminators
-        if stage is None:
-            return history
+        given = self._given.initial_models
+        begun = self._jobs.run("initialize", lambda folder: self._build.initialize(given, folder))
+        history = History(_first(begun.result))
+        if self.config.recipe.discriminators is not None:
+            self._discriminate(self.config.recipe.discriminators, history)
+        return history, begun
+
+    def _discriminate(self, stage: Discriminators, history: History) -> None:
+        """Make the generator, have every client train its discriminator, and score the server sets by each of them."""
         made = self._federated(stage.generator) if isinstance(stage.generator, GeneratorFedGan) else None
         made = made or self._jobs.run("generator", self._generator).result
         history.generator = dict(made.models)
@@ -111,10 +103,10 @@ class Simulation:
             history.discriminators[name] = device.train_discriminator(made.models["generator"], (low, high), target)
         self._report("discriminators", len(self._devices), len(self._devices))
         if "samples" in made.models:
-            self._datasets = self._datasets.model_copy(update={"unlabeled": made.models["samples"]})
-        scored = self._jobs.run("score", lambda folder: self._score(folder, history, (low, high)))
+            self._build = replace(self._build, samples=made.models["samples"])
+        found = history.discriminators
+        scored = self._jobs.run("score", lambda folder: self._build.score(found, (low, high), folder))
         history.scores = dict(scored.result.models)
-        return history
 
     def _federated(self, plan: GeneratorFedGan) -> JobResult:
         """Let all clients train the generator for its rounds (FedGO, G3); return the last job's result."""
@@ -137,54 +129,11 @@ class Simulation:
             updates.append(UpdateSpec(client=name, prototype="gan", weights=file, num_samples=len(device.samples)))
         return updates
 
-    def _spec_of(self, prototype: Prototype, weights: Path | None) -> PrototypeSpec:
-        network = NetworkRef(architecture=prototype.architecture, options=prototype.options, weights=weights)
-        return PrototypeSpec(name=prototype.name, network=network)
-
-    def _initialize(self, folder: Path) -> InitializeSpec:
-        given = self._given.initial_models
-        made = {each.name: self._spec_of(each, given.get(each.name)) for each in self.config.published}
-        return InitializeSpec(
-            seed=self.seed,
-            task=self.config.task,
-            server_model=made.pop(SERVER, None) if self.config.server_model else None,
-            prototypes=list(made.values()),
-            public=self.config.public,
-            datasets=self._datasets,
-            output_dir=folder,
-        )
-
     def _generator(self, folder: Path, **given: Any) -> GeneratorSpec:
-        recipe = self.config.recipe
-        stage = recipe.discriminators
-        assert stage is not None
-        imported = isinstance(stage.generator, GeneratorImported)
-        if imported and self._given.generator is None:
-            raise SimulationError("generator: the recipe imports one; give its weights")
-        return GeneratorSpec(
-            seed=self.seed,
-            task=self.config.task,
-            generator=stage.generator,
-            weights=self._given.generator if imported else None,
-            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
-            unlabeled=self._datasets.unlabeled,
-            data=recipe.distil.data if recipe.distil else None,
-            output_dir=folder,
-            **given,
-        )
-
-    def _score(self, folder: Path, history: History, input_range: tuple[float, float]) -> ScoreSpec:
         stage = self.config.recipe.discriminators
-        assert stage is not None
-        return ScoreSpec(
-            task=self.config.task,
-            architecture=stage.plan.architecture,
-            options=stage.plan.options,
-            discriminators=history.discriminators,
-            input_range=input_range,
-            datasets=self._datasets,
-            output_dir=folder,
-        )
+        if stage is not None and isinstance(stage.generator, GeneratorImported) and self._given.generator is None:
+            raise SimulationError("generator: the recipe imports one; give its weights")
+        return self._build.generator(self._given.generator, folder, **given)
 
     # ---------------------------------------------------------------------------------------------------- one round
     def participants(self, index: int, eligible: list[str]) -> dict[str, str]:
@@ -198,20 +147,31 @@ class Simulation:
         reads = self.config.recipe.discriminators is not None
         return [name for name in self._devices if name in history.scores or not reads]
 
-    def _round(self, index: int, before: RoundRecord, history: History) -> tuple[RoundRecord, bool]:
+    def _round(self, way: course.Course, history: History) -> tuple[RoundRecord, bool]:
         """Run a round, or read it; return its record and whether it was run now."""
+        before, eligible = way.record, self._eligible(history)
+        index = before.index + 1
         name = f"rounds/{index:05}"
+        if len(eligible) < way.wanted:
+            ready = f"{len(eligible)} can take part"
+            raise SimulationError(f"round {index}: it opens with {way.wanted} clients, and {ready}")
+        asked = self.participants(index, eligible)
+        closing = way.closing(len(asked), len(eligible))
         done = self._jobs.done(name)
         fresh = done is None
         if done is None:
             started = time.monotonic()
-            parts = self._train(index, before, history, self._folder / name / "updates")
+            parts = self._train(asked, before, self._folder / name / "updates")
             seconds = time.monotonic() - started
             note = {"participants": [self._noted(part) for part in parts], "device_seconds": seconds}
-            done = self._jobs.run(name, lambda folder: self._fuse(folder, index, before, parts, history), note)
+            if closing.action == "aggregate":
+                done = self._jobs.run(name, lambda folder: self._fuse(folder, before, parts, history), note)
+            else:
+                done = self._jobs.keep(name, JobResult(models={}), note | {"job_seconds": 0.0})
         parts = [self._known(part) for part in done.note["participants"]]
         seconds = done.note["device_seconds"] + done.note["job_seconds"]
-        return _record(index, before.models, done.result, parts, before.state, seconds), fresh
+        result = done.result if closing.action == "aggregate" else None
+        return way.accept(course.Done(parts, result, done.note["state"], seconds), closing), fresh
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -221,11 +181,8 @@ class Simulation:
         path = self._folder / noted["update"]
         return Participation.model_validate(noted | {"update": path if path.exists() else None})
 
-    def _train(self, index: int, before: RoundRecord, history: History, folder: Path) -> list[Participation]:
-        asked = self.participants(index, self._eligible(history))
-        if not asked:
-            raise SimulationError(f"round {index}: nobody can take part; every discriminator was rejected")
-        round_ = LocalRound(index, before.models, before.state, folder)
+    def _train(self, asked: Mapping[str, str], before: RoundRecord, folder: Path) -> list[Participation]:
+        round_ = LocalRound(before.index + 1, before.models, before.state, folder)
         done = []
         for step, (name, copy) in enumerate(asked.items()):
             self._report("train", step, len(asked))
@@ -233,28 +190,15 @@ class Simulation:
         self._report("train", len(asked), len(asked))
         return done
 
-    def _fuse(
-        self, folder: Path, index: int, before: RoundRecord, parts: list[Participation], history: History
-    ) -> RoundSpec:
-        config = self.config
-        prototypes = {each.name: self._spec_of(each, before.models[each.name]) for each in config.published}
-        asked = {part.client for part in parts}
-        scores = {name: path for name, path in history.scores.items() if name in asked}
-        return RoundSpec(
-            seed=self.seed,
-            round_index=index,
-            rounds_total=config.rounds.total,
-            task=config.task,
-            recipe=config.recipe,
-            local=config.local,
+    def _fuse(self, folder: Path, before: RoundRecord, parts: list[Participation], history: History) -> RoundSpec:
+        return self._build.round(
+            before.index + 1,
+            before.models,
+            [self._update(part) for part in parts],
+            folder,
             clients_total=len(self._devices),
-            server_model=prototypes.pop(SERVER, None) if config.server_model else None,
-            prototypes=list(prototypes.values()),
-            updates=[self._update(part) for part in parts],
-            datasets=self._datasets,
-            scores=scores if config.recipe.reads_scores else {},
+            scores=history.scores,
             state=before.state,
-            output_dir=folder,
         )
 
     def _update(self, part: Participation) -> UpdateSpec:
@@ -269,24 +213,18 @@ class Simulation:
         )
 
     # -------------------------------------------------------------------------------------------------- the folder
-    def _tidy(self, record: RoundRecord) -> None:
-        """Remove what nobody reads any more: the round's updates, and what the state no longer names."""
+    def _tidy(self, way: course.Course) -> None:
+        """Remove what nobody reads any more: the round's updates, and the files that the course no longer names."""
         rounds = self._folder / "rounds"
         if not self._given.keep_updates:
-            shutil.rmtree(rounds / f"{record.index:05}" / "updates", ignore_errors=True)
-            for part in record.participants:
+            shutil.rmtree(rounds / f"{way.record.index:05}" / "updates", ignore_errors=True)
+            for part in way.record.participants:
                 part.update = None
-        named = {path.absolute() for path in (*record.state.values(), *record.models.values())}
-        for index in range(1, record.index + 1):
-            self._prune(rounds / f"{index:05}", named)
-
-    def _prune(self, folder: Path, named: set[Path]) -> None:
-        tree = json.loads((folder / "result.json").read_text())["result"]
-        if self._given.keep_models:
-            named = named | {(self._folder / path).absolute() for path in tree["models"].values()}
-        for path in (folder / "job").iterdir():
-            if path.absolute() not in named and path.is_file():
-                path.unlink()
+        named = {path.absolute() for path in way.files(self._given.keep_models)}
+        for index in range(1, way.record.index + 1):
+            for path in (rounds / f"{index:05}").glob("job/*"):
+                if path.absolute() not in named and path.is_file():
+                    path.unlink()
 
     def _claim_folder(self) -> None:
         """Note whose folder this is.
@@ -349,21 +287,12 @@ def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     return arrays | ({"labels": samples.labels.numpy()} if role != "unlabeled" else {})
 
 
-def _record(
-    index: int,
-    before: dict[str, Path],
-    result: JobResult,
-    parts: list[Participation],
-    state: dict[str, Path] | None = None,
-    seconds: float = 0.0,
-) -> RoundRecord:
+def _first(result: JobResult) -> RoundRecord:
     return RoundRecord(
-        index=index,
+        index=0,
         accuracy=result.metrics.get("accuracy"),
-        models={**before, **result.models},
+        models=result.models,
         published=sorted(result.models),
-        participants=parts,
-        state=dict(state or {}) if result.state is None else dict(result.state),
+        state=dict(result.state or {}),
         metrics=result.metrics,
-        seconds=seconds,
     )

@@ -3,13 +3,18 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 
 class Participation(BaseModel):
-    """One client's part in a round. `update` is its file as it was sent, None once it is removed."""
+    """One client's part in a round.
+
+    Attributes:
+        update: its file as it was sent, None once it is removed.
+        excluded: why it was not fused.
+    """
 
     client: str
     prototype: str
@@ -20,15 +25,19 @@ class Participation(BaseModel):
     epsilon: float | None = None
     control_reset: bool = False
     update: Path | None = None
+    excluded: str | None = None
 
 
 class RoundRecord(BaseModel):
     """One round; index 0 stands for the first models.
 
     Attributes:
-        accuracy: mean test accuracy over the prototypes, in [0, 1]; None without a test set.
+        accuracy: mean test accuracy over the prototypes, in [0, 1]; None without a test set, and where the gate turned
+            models away.
         models: the global model files after the round, by prototype (`server` is Fed-ET's larger one).
         published: those of them that this round made.
+        outcome: skipped where nothing was published; failed where too few answered and the plan says to fail.
+        reason: why nothing was published, or not all.
         participants: who trained, sorted by name.
         state: what the recipe keeps for the next round, by name.
         metrics: the worker's figures; see `worker.pipeline.rounds.fuse_round`.
@@ -39,6 +48,8 @@ class RoundRecord(BaseModel):
     accuracy: float | None = None
     models: dict[str, Path]
     published: list[str] = []
+    outcome: Literal["published", "skipped", "failed"] = "published"
+    reason: str | None = None
     participants: list[Participation] = []
     state: dict[str, Path] = {}
     metrics: dict[str, Any] = {}
@@ -61,6 +72,14 @@ class RoundRecord(BaseModel):
         return {name: digest_of(path) for name, path in self.models.items()}
 
 
+class Ending(BaseModel):
+    """How a federation ended; a paused one waits in the service for an operator, whom a simulation does not have."""
+
+    state: Literal["finished", "failed", "paused"]
+    error: str | None = None
+    detail: str | None = None
+
+
 @dataclass
 class History:
     """A simulation's rounds.
@@ -71,6 +90,7 @@ class History:
         generator: files of FedGO's stage: `generator`, `discriminator`, `samples`.
         discriminators: every client's, by name.
         scores: the server sets' scores by each client's discriminator, by name.
+        ending: how it ended; None while it runs.
     """
 
     initial: RoundRecord
@@ -78,6 +98,7 @@ class History:
     generator: dict[str, Path] = field(default_factory=dict)
     discriminators: dict[str, Path] = field(default_factory=dict)
     scores: dict[str, Path] = field(default_factory=dict)
+    ending: Ending | None = None
 
     @property
     def models(self) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from potstill.simulate.history import digest_of
 from worker.pipeline import run
 from worker.specs import JobResult, JobSpec, Progress
 
@@ -49,7 +50,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Done:
-    """A job's result, and what else was noted with it."""
+    """A job's result, and what was noted with it, such as `state`: digests of the state's files, by name."""
 
     result: JobResult
     note: dict[str, Any]
@@ -94,6 +95,12 @@ class Jobs:
         with deterministic():
             result = run(spec(folder), self._tell, device=self._device)
         noted = {**(note or {}), "job_seconds": time.monotonic() - started}
+        return self.keep(name, result, noted)
+
+    def keep(self, name: str, result: JobResult, note: dict[str, Any]) -> Done:
+        """Note a result as done."""
+        state = {key: digest_of(path) for key, path in (result.state or {}).items()}
+        noted = {**note, "state": state}
         self._write(name, result, noted)
         return Done(result, noted)
 

@@ -102,7 +102,9 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
 def _line(done: Run) -> str:
     curve = done.history.accuracies
     shown = f"last {percent(curve[-1])}, mean {percent(sum(curve) / len(curve))}" if curve else "no test set"
-    return f"{done.entry.title}, seed {done.seed}: {len(done.history.rounds)} rounds, {shown}"
+    line = f"{done.entry.title}, seed {done.seed}: {len(done.history.rounds)} rounds, {shown}"
+    ending = done.history.ending
+    return line if ending is None or ending.detail is None else f"{line}; {ending.state}: {ending.detail}"
 
 
 def _finish(runs: list[Run], folder: Path, title: str) -> None:

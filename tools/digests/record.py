@@ -20,7 +20,7 @@ from contract.tensors import write_file
 from contract.wire.federations import FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 from potstill.simulate.engine import Simulation
-from potstill.simulate.history import History, RoundRecord
+from potstill.simulate.history import History, Participation, RoundRecord
 from tools.digests.cases import ROUNDS, Case
 
 CLASSES = 4
@@ -124,10 +124,15 @@ def _round(done: RoundRecord) -> dict[str, Any]:
         "published": done.published,
         "updates": {part.client: update_digest(part.update) for part in done.participants if part.update},
         "state": _contents(done.state.values()),
-        "participants": {part.client: part.model_dump(mode="json", exclude={"update"}) for part in done.participants},
+        "participants": {part.client: _told(part) for part in done.participants},
         "accuracy": done.accuracy,
         "metrics": _timeless(done.metrics),
     }
+
+
+def _told(part: Participation) -> dict[str, Any]:
+    """Return what is known of a client's part; that nobody was left out is not said."""
+    return part.model_dump(mode="json", exclude={"update"} if part.excluded else {"update", "excluded"})
 
 
 def _devices(folder: Path) -> list[str]:

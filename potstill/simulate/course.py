@@ -1,0 +1,228 @@
+"""What the service decides of rounds, by its own rules and without its database: published, turned away, skipped, over.
+
+A simulation has no operator. Where the service would pause and wait for one, the simulation ends and says why.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from contract.federation import FederationConfig
+from potstill.simulate.history import Ending, Participation, RoundRecord
+from service.domain import carried, gate, selection
+from service.domain import rounds as rules
+from worker.specs import JobResult
+
+_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
+"""Devices answer all at once, so that no deadline is met or missed."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """One round's devices and its job.
+
+    Attributes:
+        parts: who was asked, and answered.
+        result: the job's; None where too few answered.
+        digests: of the files of the result's state, by name.
+        seconds: wall-clock time of both.
+    """
+
+    parts: list[Participation]
+    result: JobResult | None
+    digests: Mapping[str, str]
+    seconds: float
+
+
+class Course:
+    """One federation's way from round to round.
+
+    Args:
+        config: the federation's.
+        initial: its first models.
+        digests: of the files of its first state, by name.
+
+    Attributes:
+        record: the newest round.
+    """
+
+    def __init__(self, config: FederationConfig, initial: RoundRecord, digests: Mapping[str, str]):
+        self.record = initial
+        self._config, self._plan = config, config.rounds
+        self._accuracy, self._skipped, self._ever = initial.accuracy, 0, False
+        self._halted: Ending | None = None
+        self._digests = dict(digests)
+        self._made = dict.fromkeys(initial.state, 0)
+        """Round in which each of the state's files was made; the same content again is no new file."""
+        self._published = {name: {0: path} for name, path in initial.models.items()}
+        self._current = dict.fromkeys(initial.models, 0)
+        self._measured: dict[str, dict[int, float]] = defaultdict(dict)
+
+    # ------------------------------------------------------------------------------------------------- between rounds
+    def ending(self) -> Ending | None:
+        """Return how the simulation has ended, or None if another round opens."""
+        if self._halted is not None:
+            return self._halted
+        record = self.record
+        standing = rules.Standing(record.index, self._accuracy, self._skipped, record.reason)
+        onward = rules.onward(standing, self._plan)
+        if onward.action == "open":
+            return None
+        if onward.action == "halt":
+            return Ending(state="paused", error=rules.SKIPPED, detail=onward.detail)
+        if self._ever:
+            return Ending(state="finished")
+        error, detail = rules.ends_empty(record.reason)
+        return Ending(state="failed", error=error, detail=detail)
+
+    @property
+    def wanted(self) -> int:
+        """How many clients the next round needs to open."""
+        return rules.clients_wanted(self._plan, first=self.record.index == 0)
+
+    def closing(self, asked: int, enrolled: int) -> rules.Decision:
+        """Return what becomes of a round in which everybody who was asked has answered."""
+        view = rules.RoundView(
+            asked=asked,
+            answered=asked,
+            needed=selection.needed(self._plan, enrolled),
+            min_updates=self._plan.min_updates,
+            deadline_at=_CLOCK,
+        )
+        return rules.decide(view, _CLOCK, self._plan)
+
+    def files(self, keep_models: bool) -> set[Path]:
+        """Return what is still read or kept: state, current models, and all that were published or may come back."""
+        found = {*self.record.state.values(), *self.record.models.values()}
+        for name, made in self._published.items():
+            known = self._measured[name]
+            if keep_models:
+                found |= set(made.values())
+            elif known:
+                found.add(made[max(known, key=lambda index: (known[index], index))])
+        return found
+
+    # -------------------------------------------------------------------------------------------------- after a round
+    def accept(self, done: Done, decision: rules.Decision) -> RoundRecord:
+        """Take a round in; return its record."""
+        if done.result is None:
+            self.record = self._closed(done, decision)
+        else:
+            self.record = self._fused(done, done.result)
+        return self.record
+
+    def _closed(self, done: Done, decision: rules.Decision) -> RoundRecord:
+        """Return the record of a round that was not fused."""
+        index, reason = self.record.index + 1, decision.reason
+        outcome: Literal["failed", "skipped"] = "failed" if decision.action == "fail" else "skipped"
+        if outcome == "failed":
+            self._halted = Ending(state="paused", error=rules.TOO_FEW, detail=f"round {index}: {reason}")
+        else:
+            self._skipped += 1
+        told = f"{rules.TOO_FEW}: {reason}" if outcome == "failed" else reason
+        return self._record(done, outcome, told, {}, {})
+
+    def _fused(self, done: Done, result: JobResult) -> RoundRecord:
+        index, metrics = self.record.index + 1, dict(result.metrics)
+        rejected = self._judge(metrics)
+        files = {name: path for name, path in result.models.items() if name not in rejected}
+        published = bool(files) or not rejected
+        self._publish(index, files, metrics)
+        state = self._state(index, done, rejected, published)
+        reason = gate.reason(rejected) if rejected else None
+        if published:
+            self._skipped, self._ever = 0, True
+        else:
+            self._skipped += 1
+        if rejected:
+            metrics.pop("accuracy", None)  # it would be the accuracy of models that nobody gets
+            self._turn_away(index, rejected, metrics, state)
+        elif published:
+            self._accuracy = metrics.get("accuracy", self._accuracy)
+        return self._record(done, "published" if published else "skipped", reason, files, metrics, state)
+
+    def _judge(self, metrics: dict[str, Any]) -> dict[str, str]:
+        """Return the models that the gate turns away, with the reason; note in the figures who passed."""
+        plan, figures = self._plan.gate, metrics.get("gate", {}).get("models", {})
+        if plan is None or not figures:
+            return {}
+        for name, figure in figures.items():
+            self._measured[name][self._current[name]] = figure["before"]
+        rejected = gate.rejected(plan, figures)
+        metrics["gate"] = gate.judged(plan, metrics["gate"], rejected)
+        return rejected
+
+    def _publish(self, index: int, files: Mapping[str, Path], metrics: Mapping[str, Any]) -> None:
+        for name, path in files.items():
+            self._published[name][index] = path
+            self._current[name] = index
+            after = metrics.get("gate", {}).get("models", {}).get(name, {}).get("after")
+            if after is not None:
+                self._measured[name][index] = after
+
+    def _state(self, index: int, done: Done, rejected: Mapping[str, str], published: bool) -> dict[str, Path]:
+        """Return what is kept for the next round; note when each of its files was made."""
+        old, result = self.record.state, done.result
+        if result is None or result.state is None:
+            return dict(old)
+        new = {name: (path, done.digests[name]) for name, path in result.state.items()}
+        before = {name: (path, self._digests[name]) for name, path in old.items()}
+        found = carried.after_gate(before, new, rejected.keys(), not published) if rejected else new
+        self._made = {
+            name: self._made[name] if self._digests.get(name) == digest else index
+            for name, (_, digest) in found.items()
+        }
+        self._digests = {name: digest for name, (_, digest) in found.items()}
+        return {name: path for name, (path, _) in found.items()}
+
+    def _turn_away(
+        self, index: int, rejected: Mapping[str, str], metrics: dict[str, Any], state: dict[str, Path]
+    ) -> None:
+        """Do with a round's rejected models what the plan says."""
+        plan = self._plan.gate
+        assert plan is not None
+        if plan.action == "rollback":
+            back = {name: best for name in rejected if (best := self._turn_back(name, state)) is not None}
+            if back:
+                metrics["gate"] = metrics["gate"] | {"rolled_back": back}
+        elif plan.action == "pause":
+            detail = f"round {index}: {gate.reason(rejected)}"
+            self._halted = Ending(state="paused", error=gate.CODE, detail=detail)
+
+    def _turn_back(self, name: str, state: dict[str, Path]) -> int | None:
+        """Make the best of a prototype's models that were measured current; return its round, None if it is already."""
+        best = gate.best(self._measured[name], self._current[name])
+        if best is None:
+            return None
+        self._current[name] = best
+        for gone in carried.turned_back(self._made, name, best):
+            del state[gone], self._made[gone], self._digests[gone]
+        return best
+
+    def _record(
+        self,
+        done: Done,
+        outcome: Literal["published", "skipped", "failed"],
+        reason: str | None,
+        files: Mapping[str, Path],
+        metrics: Mapping[str, Any],
+        state: Mapping[str, Path] | None = None,
+    ) -> RoundRecord:
+        excluded = metrics.get("excluded", {})
+        for part in done.parts:
+            part.excluded = excluded.get(part.client)
+        return RoundRecord(
+            index=self.record.index + 1,
+            accuracy=metrics.get("accuracy"),
+            models={name: self._published[name][index] for name, index in self._current.items()},
+            published=sorted(files),
+            outcome=outcome,
+            reason=reason,
+            participants=done.parts,
+            state=dict(self.record.state if state is None else state),
+            metrics=dict(metrics),
+            seconds=done.seconds,
+        )
