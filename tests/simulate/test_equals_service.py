@@ -2,18 +2,21 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from client_sdk import train_and_push
-from contract.wire.federations import FederationCreate
+from client_sdk.errors import FederationEnded
+from contract.wire.federations import Federation, FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 from potstill.simulate.engine import Simulation
-from potstill.simulate.history import History, digest_of
-from tools.deployment import Deployment, add_server_data, federation_request, images
+from potstill.simulate.history import digest_of
+from tools.deployment import Deployment, add_server_data, federation_request, images, wait_for
 
 NAMES = ("east", "north", "south", "west")
 SCHEDULE = {"epochs": 2, "batch_size": 32}
@@ -30,20 +33,97 @@ FEDGAN = {
     "generator": {"kind": "fedgan", "rounds": 2, "epochs": 1, "batch_size": 16},
     "plan": {"epochs": 1, "batch_size": 16},
 }
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "fedavg": ({"name": "fedavg"}, {}),
-    "feddf": ({"name": "feddf", "options": {"schedule": SCHEDULE}}, {}),
-    "fedgo": ({"name": "fedgo", "options": FEDGO}, {}),
-    "fedgan": ({"name": "fedgo", "options": FEDGAN}, {"datasets": {"test": "test"}}),
+MLP = {"architecture": "mlp", "options": {"hidden": [8, 8]}}
+ROUNDS = {"total": 2, "clients_per_round": 3, "min_clients": len(NAMES), "min_updates": 3}
+ONE = ROUNDS | {"total": 5, "clients_per_round": 1, "min_updates": 1}
+HALF = ROUNDS | {"clients_per_round": 0.5}
+ADAM = {"optimizer": {"kind": "adam", "lr": 0.01}, "epochs": 3, "batch_size": 16}
+FEDDF = {"name": "feddf", "options": {"schedule": SCHEDULE}}
+
+
+def _gate(action: str, max_drop: float = 0.0) -> dict[str, Any]:
+    return ONE | {"gate": {"metric": "test_accuracy", "max_drop": max_drop, "action": action}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One federation.
+
+    Attributes:
+        recipe, more: of the request.
+        rounds: the plan.
+        prototypes: names of those that devices train, in turn.
+        extreme: what the last device's inputs are multiplied by.
+        ending: how the federation ends, and the states of its rounds.
+        excluded: who is left out of each round.
+        rolled_back: the round whose model came back, by the round that turned back.
+    """
+
+    recipe: dict[str, Any]
+    more: dict[str, Any] = field(default_factory=dict)
+    rounds: dict[str, Any] = field(default_factory=lambda: ROUNDS)
+    prototypes: tuple[str, ...] = ("main",)
+    extreme: float = 1.0
+    ending: tuple[str, list[str]] = ("finished", ["published", "published"])
+    excluded: list[list[str]] | None = None
+    rolled_back: dict[int, int] = field(default_factory=dict)
+
+
+CASES = {
+    "fedavg": Case({"name": "fedavg"}),
+    "feddf": Case(FEDDF),
+    "fedgo": Case({"name": "fedgo", "options": FEDGO}),
+    "fedgan": Case({"name": "fedgo", "options": FEDGAN}, {"datasets": {"test": "test"}}),
     # state on the server and on the devices, and what is sent beside the model
-    "scaffold": ({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
-    "fedgkd": ({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),
-    "ds-fl": (
+    "scaffold": Case({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
+    "fedgkd": Case({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),
+    "ds-fl": Case(
         {"name": "ds-fl", "options": {"schedule": SCHEDULE}},
         {"local": {"objective": {"kind": "ds_fl", "imitation_epochs": 2}, **SGD}},
     ),
-    # several models of one prototype
-    "fedsdd": ({"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}}, {"local": SGD}),
+    # several models of one prototype, of which some run ahead
+    "fedsdd": Case({"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}}, {"local": SGD}),
+    "prototypes": Case(
+        FEDDF,
+        {"prototypes": [{"name": "large", "architecture": "cnn-digits"}, {"name": "small", **MLP}]},
+        prototypes=("large", "small"),
+    ),
+    "fedma": Case(
+        {"name": "fedma"},
+        {"prototypes": [{"name": "main", **MLP}]},
+        ROUNDS | {"total": 4},
+        ending=("finished", ["published"] * 4),
+    ),
+    # rounds that publish nothing, or less
+    "rejects": Case(
+        {"name": "fedavgm"},
+        {"local": ADAM, "seed": 7},
+        _gate("reject"),
+        ending=("finished", ["published", "published", "skipped", "published", "published"]),
+    ),
+    "rolls-back": Case(
+        {"name": "fedavg"},
+        {"local": ADAM | {"epochs": 1}, "seed": 34},
+        _gate("rollback", 0.1),
+        ending=("finished", ["published", "published", "published", "skipped", "published"]),
+        rolled_back={4: 2},
+    ),
+    "pauses": Case(
+        {"name": "fedavg"}, {"local": ADAM}, _gate("pause"), ending=("paused", ["published", "published", "skipped"])
+    ),
+    "target": Case(
+        {"name": "fedavg"}, {"local": ADAM}, ONE | {"target_accuracy": 0.7}, ending=("finished", ["published"] * 2)
+    ),
+    "too-few": Case({"name": "fedavg"}, {}, HALF | {"max_skipped": 2, "total": 5}, ending=("paused", ["skipped"] * 2)),
+    "fails": Case({"name": "fedavg"}, {}, HALF | {"on_deadline": "fail"}, ending=("paused", ["failed"])),
+    "empty": Case({"name": "fedavg"}, {}, HALF, ending=("failed", ["skipped"] * 2)),
+    "bad-teacher": Case(
+        FEDDF,
+        {"prototypes": [{"name": "main", **MLP}], "local": SGD | {"batch_size": 128}},
+        ROUNDS | {"min_updates": 2, "on_bad_teacher": "exclude"},
+        extreme=1e12,
+        excluded=[["west"], ["west"]],
+    ),
 }
 
 
@@ -55,50 +135,81 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def data_of(number: int) -> tuple[Any, Any]:
-    return images(number, 40 + 10 * number, classes=[number, (number + 1) % 4])
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    made = Deployment(tmp_path_factory.mktemp("deployment") / "home")
+    try:
+        made.start_api()
+        made.start_worker()
+        add_server_data(made)
+        yield made
+    finally:
+        made.close()
 
 
-def request_for(case: str) -> FederationCreate:
-    recipe, more = CASES[case]
-    rounds = {"total": 2, "clients_per_round": 3, "min_clients": len(NAMES), "min_updates": 3}
-    return FederationCreate.model_validate(federation_request(case, recipe, rounds=rounds, **more))
+def data_of(case: Case, number: int) -> tuple[Any, Any]:
+    inputs, labels = images(number, 40 + 10 * number, classes=[number, (number + 1) % 4])
+    return (inputs * np.float32(case.extreme) if number == len(NAMES) - 1 else inputs), labels
 
 
-def run_service(deployment: Deployment, request: FederationCreate, folder: Path) -> str:
-    """Run a federation with a thread a device; return its id."""
-    created = deployment.operator.create_federation(request)
+def prototype_of(case: Case, number: int) -> str:
+    return case.prototypes[number % len(case.prototypes)]
+
+
+def request_for(name: str) -> FederationCreate:
+    case = CASES[name]
+    return FederationCreate.model_validate(federation_request(name, case.recipe, rounds=case.rounds, **case.more))
+
+
+def run_service(deployment: Deployment, name: str, folder: Path) -> Federation:
+    """Run a federation with a thread a device; return it as it ended, or waits for an operator."""
+    case = CASES[name]
+    created = deployment.operator.create_federation(request_for(name))
     deployment.operator.start_federation(created.id)
     errors: list[Exception] = []
 
     def device(number: int, name: str) -> None:
         try:
             train_and_push(
-                deployment.url, data_of(number), federation=created.id, join_token=created.join_token, name=name,
-                state_dir=folder / name, device="cpu", progress=False,
+                deployment.url, data_of(case, number), federation=created.id, join_token=created.join_token, name=name,
+                state_dir=folder / name, device="cpu", progress=False, prototype=prototype_of(case, number),
             )  # fmt: skip
+        except FederationEnded:
+            pass
         except Exception as error:  # noqa: BLE001 - it is reported in the main thread
             errors.append(error)
 
     threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
+
+    def over() -> bool:
+        return bool(errors) or deployment.operator.federation(created.id).state in ("finished", "failed", "paused")
+
+    wait_for(over, 200, "the federation goes on")
     assert not errors, errors
-    assert deployment.operator.federation(created.id).state == "finished", deployment.log("worker")[-3000:]
-    return created.id
+    ended = deployment.operator.federation(created.id)
+    if ended.state == "paused":
+        deployment.operator.cancel_federation(created.id)  # or its devices would wait
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not errors, errors
+    return ended
 
 
-def simulate(deployment: Deployment, request: FederationCreate, folder: Path) -> History:
+def simulation(deployment: Deployment, name: str, folder: Path) -> Simulation:
+    case = CASES[name]
     config = SimulationConfig(
-        federation=request,
-        clients=[SimulatedClient(name, data_of(number)) for number, name in enumerate(NAMES)],
+        federation=request_for(name),
+        clients=[
+            SimulatedClient(client, data_of(case, number), prototype_of(case, number))
+            for number, client in enumerate(NAMES)
+        ],
         server={role: deployment.home / f"{file}.safetensors" for role, file in _SETS.items()},
         folder=folder,
         threads=1,
     )
-    return Simulation(config).run()
+    return Simulation(config)
 
 
 _SETS = {"unlabeled": "server", "test": "test"}
@@ -106,27 +217,41 @@ _SETS = {"unlabeled": "server", "test": "test"}
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_every_published_file_is_the_services(deployment: Deployment, tmp_path: Path) -> None:
-    add_server_data(deployment)
-    for case in CASES:
-        request = request_for(case)
-        federation = run_service(deployment, request, tmp_path / "devices" / case)
-        history = simulate(deployment, request, tmp_path / "simulated" / case)
-        models = deployment.operator.models(federation=federation, limit=100).items
-        served = {(m.prototype, m.round): m.digest for m in models if m.role in ("initial", "global")}
-        simulated = {
-            (name, record.index): digest_of(record.models[name])
-            for record in (history.initial, *history.rounds)
-            for name in record.published
-        }
-        assert simulated == served, case
-        assert {index for _, index in served} == {0, 1, 2}
-        shown = deployment.operator.federation(federation).accuracies
-        assert shown == [(record.index, record.accuracy) for record in history.rounds]
-        asked = [deployment.operator.round(item.id) for item in deployment.operator.rounds(federation).items]
-        assert {r.index: sorted(p.name for p in r.participants) for r in asked} == {
-            record.index: [part.client for part in record.participants] for record in history.rounds
-        }
-        if case in ("fedgo", "fedgan"):
-            others = {m.role: m.digest for m in models if m.role in ("generator", "discriminator", "samples")}
-            assert others == {name: digest_of(path) for name, path in history.generator.items()}
+@pytest.mark.parametrize("name", CASES)
+def test_every_published_file_is_the_services(deployment: Deployment, name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    federation = run_service(deployment, name, tmp_path / "devices")
+    simulated = simulation(deployment, name, tmp_path / "simulated")
+    assert simulated.config.runs_ahead == (name == "fedsdd")
+    history = simulated.run()
+    assert history.ending is not None
+    models = deployment.operator.models(federation=federation.id, limit=100).items
+    served = {(m.prototype, m.round): m.digest for m in models if m.role in ("initial", "global")}
+    assert served == {
+        (name, record.index): digest_of(record.models[name])
+        for record in (history.initial, *history.rounds)
+        for name in record.published
+    }
+    assert {name: ref.digest for name, ref in federation.models.items()} == {
+        name: digest_of(path) for name, path in history.models.items()
+    }
+    rounds = sorted(deployment.operator.rounds(federation.id).items, key=lambda each: each.index)
+    assert (federation.state, [each.state for each in rounds]) == case.ending, deployment.log("worker")[-3000:]
+    assert (history.ending.state, [record.outcome for record in history.rounds]) == case.ending
+    assert history.ending.error == federation.error
+    assert [each.reason for each in rounds] == [record.reason for record in history.rounds]
+    shown = [(record.index, record.accuracy) for record in history.rounds if record.accuracy is not None]
+    assert federation.accuracies == shown
+    asked = [deployment.operator.round(each.id) for each in rounds]
+    assert [{p.name: p.excluded for p in each.participants} for each in asked] == [
+        {part.client: part.excluded for part in record.participants} for record in history.rounds
+    ]
+    if case.excluded is not None:
+        left_out = [[part.client for part in each.participants if part.excluded] for each in history.rounds]
+        assert left_out == case.excluded
+    gates = {record.index: record.metrics.get("gate", {}) for record in history.rounds}
+    back = {index: gate["rolled_back"] for index, gate in gates.items() if "rolled_back" in gate}
+    assert back == {index: {"main": best} for index, best in case.rolled_back.items()}
+    if name in ("fedgo", "fedgan"):
+        others = {m.role: m.digest for m in models if m.role in ("generator", "discriminator", "samples")}
+        assert others == {name: digest_of(path) for name, path in history.generator.items()}
