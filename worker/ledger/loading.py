@@ -1,5 +1,6 @@
 """What a job needs: rows become its specification, with paths of blobs."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from worker.building import Builder
 from worker.specs import (
     Datasets,
     GeneratorSpec,
+    InitializeSpec,
     JobFailure,
     JobSpec,
     RoundSpec,
@@ -57,13 +59,14 @@ class Loader:
         current = reading.current_models(session, federation.id)
         samples = self._weights(session, current.get(reading.SAMPLES))
         build = Builder(config, federation.seed, self._datasets(session, config), samples)
-        if job.kind == "initialize":
-            return build.initialize({p.name: self._weights(session, p.initial_model) for p in config.published}, folder)
-        if job.kind == "generator":
-            return self._generator(session, build, federation, folder)
-        if job.kind == "score":
-            return self._score(session, build, federation, folder)
-        return self._round(session, build, federation, session.get_one(RoundRow, job.round_id), folder)
+        return LOADS[job.kind](self, session, build, federation, job, folder)
+
+    def initialize(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
+    ) -> InitializeSpec:
+        """Return the job that makes the first models."""
+        published = build.config.published
+        return build.initialize({each.name: self._weights(session, each.initial_model) for each in published}, folder)
 
     def _datasets(self, session: Session, config: FederationConfig) -> Datasets:
         paths = {}
@@ -81,7 +84,10 @@ class Loader:
     def _file(self, session: Session, model_id: str) -> Path:
         return self._cache.path(session.get_one(ModelRow, model_id).digest)
 
-    def _generator(self, session: Session, build: Builder, federation: FederationRow, folder: Path) -> GeneratorSpec:
+    def generator(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
+    ) -> GeneratorSpec:
+        """Return the job that makes the generator, or averages a round of its training by the clients."""
         stage = build.config.recipe.discriminators
         assert stage is not None
         imported = stage.generator.model if isinstance(stage.generator, GeneratorImported) else None
@@ -102,16 +108,21 @@ class Loader:
             for client, row in reading.gan_updates(session, federation, federation.gan_round)
         ]
 
-    def _score(self, session: Session, build: Builder, federation: FederationRow, folder: Path) -> ScoreSpec:
+    def score(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
+    ) -> ScoreSpec:
+        """Return the job that scores the server's samples with the discriminators that are new."""
         generator = session.get_one(ModelRow, reading.current_models(session, federation.id)[reading.GENERATOR])
         unscored = {
             client.name: self._cache.path(row.digest) for client, row in reading.unscored(session, federation.id)
         }
         return build.score(unscored, generator.metrics["input_range"], folder)
 
-    def _round(
-        self, session: Session, build: Builder, federation: FederationRow, round_: RoundRow, folder: Path
+    def round(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
     ) -> RoundSpec:
+        """Return the job that fuses a round."""
+        round_ = session.get_one(RoundRow, job.round_id)
         carried = reading.carried_state(session, federation.id)
         return build.round(
             round_.index,
@@ -155,3 +166,12 @@ class Loader:
             .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
         )
         return {name: self._cache.path(digest) for name, digest in rows if digest is not None}
+
+
+LOADS: Mapping[str, Callable[[Loader, Session, Builder, FederationRow, Claimed, Path], JobSpec]] = {
+    "initialize": Loader.initialize,
+    "generator": Loader.generator,
+    "score": Loader.score,
+    "round": Loader.round,
+}
+"""Kind of job (`contract.jobs`) -> what reads what it is told."""
