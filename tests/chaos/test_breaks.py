@@ -18,7 +18,7 @@ from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
 from service.infra.queue import Sender
 from service.operations.ledger.unit import Store
-from service.operations.view import federations
+from service.operations.steer import control, creation
 from service.persistence.engine import Database
 from tests.e2e.test_kills import _Device
 from tools.chaos.servers import Redis
@@ -147,8 +147,8 @@ def test_a_wake_up_that_comes_too_early_or_not_at_all(deployment: Deployment, wh
 
     request = FederationCreate.model_validate(federation_request("late", {"name": "fedavg"}, **PLAIN))
     with store.write() as session:
-        row = federations.create(session, deployment.settings.key, request)
-        federations.start(session, row.id)
+        row = creation.create(session, deployment.settings.key, request)
+        control.start(session, row.id)
         event.listen(session, "before_commit", late)
         id_ = row.id
     runs(deployment, id_)

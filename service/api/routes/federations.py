@@ -28,7 +28,7 @@ from service.operations.access import joining
 from service.operations.fleet import clients
 from service.operations.ledger.idempotency import once
 from service.operations.progress import reading
-from service.operations.steer import retention, rollback
+from service.operations.steer import control, creation, retention, rollback
 from service.operations.upkeep import erasure
 from service.operations.view import federations, rounds
 
@@ -71,7 +71,7 @@ def create_federation(
     settings = services.settings
 
     def make() -> dict[str, Any]:
-        row = federations.create(session, settings.key, body, settings.join_token_days, settings.max_federations)
+        row = creation.create(session, settings.key, body, settings.join_token_days, settings.max_federations)
         return {"id": row.id}
 
     with services.store.write() as session:
@@ -123,7 +123,7 @@ def start_federation(
         key,
         "start",
         federation_id,
-        lambda session: federations.start(session, federation_id),
+        lambda session: control.start(session, federation_id),
     )
 
 
@@ -132,9 +132,7 @@ def pause_federation(
     federation_id: FederationId, services: Services, caller: Operator, key: IdempotencyKey = None
 ) -> Federation:
     """Pause: no round opens or closes until it is resumed."""
-    return _steer(
-        services, caller, key, "pause", federation_id, lambda session: federations.pause(session, federation_id)
-    )
+    return _steer(services, caller, key, "pause", federation_id, lambda session: control.pause(session, federation_id))
 
 
 @router.post("/{federation_id}/resume", responses=_STEER)
@@ -148,7 +146,7 @@ def resume_federation(
         key,
         "resume",
         federation_id,
-        lambda session: federations.resume(session, federation_id),
+        lambda session: control.resume(session, federation_id),
     )
 
 
@@ -158,7 +156,7 @@ def cancel_federation(
 ) -> Federation:
     """End a federation for good. Its models stay."""
     return _steer(
-        services, caller, key, "cancel", federation_id, lambda session: federations.cancel(session, federation_id)
+        services, caller, key, "cancel", federation_id, lambda session: control.cancel(session, federation_id)
     )
 
 

@@ -10,6 +10,8 @@ from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
 from service.api.problems import documented
+from service.operations.progress import reading
+from service.operations.steer import control
 from service.operations.store import provenance
 from service.operations.view import bundles, rounds
 
@@ -22,14 +24,14 @@ _TAR = "application/x-tar"
 def show_round(round_id: RoundId, services: Services, caller: Viewer) -> RoundDetail:
     """Show a round: who was asked, who answered, each client's weight, the model's metrics, the phases."""
     with services.store.read() as session:
-        return rounds.describe(session, rounds.get(session, round_id))
+        return rounds.describe(session, reading.get_round(session, round_id))
 
 
 @router.get("/{round_id}/provenance", responses=documented("unauthorized", "forbidden", "not-found"))
 def show_round_provenance(round_id: RoundId, services: Services, caller: Viewer) -> Provenance:
     """Show what a published round's models were made from."""
     with services.store.read() as session:
-        return provenance.describe(session, provenance.of_round(session, rounds.get(session, round_id)))
+        return provenance.describe(session, provenance.of_round(session, reading.get_round(session, round_id)))
 
 
 @router.get(
@@ -69,6 +71,6 @@ def close_round(
 ) -> RoundDetail:
     """Fuse a round now with the updates that are here."""
     with services.store.write() as session:
-        row = rounds.close(session, round_id, force)
+        row = control.close_round(session, round_id, force)
         session.flush()
         return rounds.describe(session, row)

@@ -64,6 +64,14 @@ def get_locked(session: Session, federation_id: str) -> FederationRow:
     return locked(session, get(session, federation_id).id)
 
 
+def get_round(session: Session, round_id: str) -> RoundRow:
+    """Return a round, or refuse with not-found."""
+    row = session.get(RoundRow, round_id)
+    if row is None:
+        raise not_found("round", round_id)
+    return row
+
+
 def locked(session: Session, federation_id: str) -> FederationRow:
     """Return a federation, locked for this transaction."""
     return session.scalars(

@@ -16,10 +16,9 @@ from service.operations.ledger import after_commit, audit, events, idempotency
 from service.operations.ledger.clock import now
 from service.operations.ledger.garbage import collect
 from service.operations.ledger.unit import Store
-from service.operations.progress import jobs, reading
+from service.operations.progress import deadlines, jobs, reading
 from service.operations.steer import publishing, retention
 from service.operations.store import uploads, workers
-from service.operations.view import federations
 from service.persistence.tables import JobRow
 
 log = logging.getLogger("service.sweep")
@@ -30,13 +29,13 @@ _UNNAMED_SECONDS = 3600.0
 def sweep(store: Store) -> None:
     """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
     with store.read() as session:
-        worn, due, unheard = _worn_out(session), federations.due(session), bool(jobs.unheard(session, now()))
+        worn, due, unheard = _worn_out(session), deadlines.due(session), bool(jobs.unheard(session, now()))
         expired = uploads.any_expired(session)
         silent = workers.any_silent(session)
     for job_id in worn:
         _alone(store, f"job {job_id}", partial(_give_up, job_id=job_id))
     for id_ in due:
-        act = partial(federations.proceed, federation_id=id_)
+        act = partial(deadlines.proceed, federation_id=id_)
         _alone(store, f"federation {id_}", act)
     if unheard:
         _alone(store, "wake-ups", _wake)

@@ -9,8 +9,8 @@ from contract.bundles import inputs_and_outputs
 from service.domain.errors import DomainError
 from service.infra.blobs import BlobStore
 from service.operations.ledger import audit
+from service.operations.progress import reading
 from service.operations.store import provenance
-from service.operations.view import rounds
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def of_round(session: Session, round_id: str) -> Bundle:
     Raises:
         DomainError: not-found: no such round, or it has published nothing.
     """
-    row = provenance.of_round(session, rounds.get(session, round_id))
+    row = provenance.of_round(session, reading.get_round(session, round_id))
     return Bundle(row.federation_id, row.document, row.digest)
 
 

@@ -6,9 +6,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import not_found
-from service.operations.progress import jobs
+from service.operations.progress import jobs, reading
 from service.operations.store import models, provenance
-from service.operations.view import rounds
 from service.persistence.tables import FederationRow, JobRow, ProvenanceRow, RoundRow
 
 
@@ -24,7 +23,7 @@ def find(session: Session, reference: str) -> ProvenanceRow:
         return provenance.of_job(session, jobs.get(session, reference))
     name, sign, index = reference.rpartition(":")
     if not sign or not index.isascii() or not index.isdigit():
-        return provenance.of_round(session, rounds.get(session, reference))
+        return provenance.of_round(session, reading.get_round(session, reference))
     federation = _federation(session, name)
     round_ = session.scalars(
         select(RoundRow).where(RoundRow.federation_id == federation.id, RoundRow.index == int(index))

@@ -1,4 +1,4 @@
-"""Rounds as they are shown, and closed by hand."""
+"""Rounds as they are shown."""
 
 from typing import Any
 
@@ -6,61 +6,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
-from service.domain.errors import DomainError, not_found
-from service.operations.ledger import audit
 from service.operations.ledger.paging import page
-from service.operations.progress import lifecycle, participants, reading
-from service.operations.steer import rollback
+from service.operations.progress import participants
 from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
-
-
-def get(session: Session, round_id: str) -> RoundRow:
-    """Return a round, or refuse with not-found."""
-    row = session.get(RoundRow, round_id)
-    if row is None:
-        raise not_found("round", round_id)
-    return row
-
-
-def close(session: Session, round_id: str, force: bool) -> RoundRow:
-    """Fuse a round now with what has arrived; with `force` also one that failed because that was too little.
-
-    Raises:
-        DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model.
-    """
-    round_ = get(session, round_id)
-    federation = reading.locked(session, round_.federation_id)
-    session.refresh(round_)
-    view = participants.round_view(session, round_)
-    if view.waits:
-        raise DomainError(
-            "invalid-transition",
-            f"round {round_.index} still waits for the main model of the round before; close it when that is published",
-            state=round_.state,
-        )
-    open_ = round_.state == "collecting" or _short(session, federation, round_)
-    if open_ and (view.answered == 0 or (view.answered < view.min_updates and not force)):
-        remedy = "wait for one" if view.answered == 0 else "add ?force=true to fuse them all the same"
-        raise DomainError(
-            "too-few-updates",
-            f"{view.answered} of {view.min_updates} updates are here; {remedy}",
-            answered=view.answered,
-            min_updates=view.min_updates,
-        )
-    if round_.state == "failed" and open_:
-        rollback.check_same_bases(session, federation, round_)
-        lifecycle.move(session, federation, "resume")
-        federation.error = federation.detail = None
-    lifecycle.close(session, federation, round_, "retry" if round_.state == "failed" and open_ else "")
-    audit.record(session, "round.close", round_.id, federation=federation.id, index=round_.index, force=force)
-    return round_
-
-
-def _short(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
-    """Whether a round failed at its deadline with too few updates, and its federation still waits because of it."""
-    if round_.state != "failed" or federation.state != "paused" or federation.round_index != round_.index:
-        return False
-    return session.scalars(select(JobRow.id).where(JobRow.round_id == round_.id).limit(1)).first() is None
 
 
 def _values(session: Session, row: RoundRow) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from contract.wire.problems import TYPE_PREFIX
 from service.operations.fleet import updates
 from service.operations.ledger import clock
-from service.operations.view import rounds
+from service.operations.steer import control
 from tests.service.conftest import Move
 from tests.service.world import World
 
@@ -22,7 +22,7 @@ CLOCKS = (
     "progress.lifecycle",
     "steer.fusion",
     "upkeep.sweep",
-    "view.federations",
+    "progress.deadlines",
 )
 
 
@@ -163,7 +163,7 @@ def test_a_round_that_closes_while_a_body_arrives_does_not_take_it(
     def admit_and_close(*args: Any) -> Any:
         ticket = admit(*args)
         with world.store.write() as session:
-            rounds.close(session, round_["id"], True)
+            control.close_round(session, round_["id"], True)
         return ticket
 
     monkeypatch.setattr(updates, "admit", admit_and_close)

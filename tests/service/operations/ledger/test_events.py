@@ -87,7 +87,7 @@ def test_details_hold_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) 
     world.push(fed, "a")
     world.push(fed, "b")
     later = clock.now() + timedelta(seconds=31)
-    for module in ("progress.lifecycle", "view.federations"):
+    for module in ("progress.lifecycle", "progress.deadlines"):
         monkeypatch.setattr(f"service.operations.{module}.now", lambda: later)
     sweep.sweep(world.store)
     items = world.ok("GET", f"/v1/federations/{fed.id}/events?format=json&limit=500")["items"]

@@ -14,7 +14,7 @@ from service.domain.errors import DomainError
 from service.operations.ledger import clock
 from service.operations.progress import jobs, reading
 from service.operations.progress.jobs import LostLease
-from service.operations.steer import publishing
+from service.operations.steer import control, creation, publishing
 from service.operations.store import workers
 from service.operations.store.outcome import Outcome
 from service.operations.upkeep import sweep
@@ -36,8 +36,8 @@ BODY = {
 def fed(both: Both) -> str:
     """A federation that has been started; its first job is queued."""
     with both.store.write() as session:
-        row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        return federations.start(session, row.id).id
+        row = creation.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
+        return control.start(session, row.id).id
 
 
 def claim(both: Both, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
@@ -254,13 +254,13 @@ def test_the_wake_up_comes_after_the_commit_and_only_then(both: Both) -> None:
         both.database, both.blobs.store, lambda queues: heard.append("wake"), lambda: heard.append("changed")
     )
     with pytest.raises(RuntimeError), store.write() as session:
-        row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id)
+        row = creation.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
+        control.start(session, row.id)
         raise RuntimeError
     assert heard == []
     with store.write() as session:
-        row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id)
+        row = creation.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
+        control.start(session, row.id)
         assert heard == []
     assert heard == ["wake", "changed"]
     with both.store.read() as session:
@@ -366,7 +366,7 @@ DISTILLED = {"recipe": {"name": "feddf", "options": {"distil": {"data": {"kind":
 )
 def test_which_queue_a_job_waits_in(both: Both, kind: JobName, changes: dict[str, Any], queue: str) -> None:
     with both.store.write() as session:
-        row = federations.create(session, b"k" * 16, FederationCreate.model_validate({**BODY, **changes}))
+        row = creation.create(session, b"k" * 16, FederationCreate.model_validate({**BODY, **changes}))
         assert jobs.enqueue(session, kind, row).queue == queue
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.operations.progress import jobs
+from service.operations.progress import deadlines, jobs
 from service.operations.steer import publishing
 from service.operations.upkeep import sweep
-from service.operations.view import federations
 from service.persistence.tables import JobRow, RoundRow
 from tests.service.conftest import Move
 from tests.service.world import Fed, World
@@ -367,7 +366,7 @@ def test_one_open_round_and_no_more_however_often_it_proceeds(world: World) -> N
     fed = world.running(["a", "b"])
     for _ in range(3):
         with world.store.write() as session:
-            federations.proceed(session, fed.id)
+            deadlines.proceed(session, fed.id)
     with world.store.read() as session:
         assert len(list(session.scalars(select(RoundRow).where(RoundRow.federation_id == fed.id)))) == 1
         assert len(list(session.scalars(select(JobRow)))) == 1

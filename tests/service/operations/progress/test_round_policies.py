@@ -12,17 +12,16 @@ from service.domain.selection import ranking
 from service.operations.fleet import clients
 from service.operations.fleet import updates as deliveries
 from service.operations.ledger import clock
-from service.operations.progress import jobs, lifecycle, participants
+from service.operations.progress import deadlines, jobs, lifecycle, participants
 from service.operations.steer import fusion
 from service.operations.upkeep import sweep
-from service.operations.view import federations
 from service.persistence.tables import JobRow, RoundRow
 from tests.service.conftest import Move, SettingsMaker
 from tests.service.world import Fed, World
 
 from ...world import refused
 
-READERS = (clients, jobs, sweep, federations, lifecycle, fusion, deliveries, participants)
+READERS = (clients, jobs, sweep, deadlines, lifecycle, fusion, deliveries, participants)
 
 
 @pytest.fixture

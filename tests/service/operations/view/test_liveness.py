@@ -9,8 +9,9 @@ import pytest
 from contract.wire.federations import FederationCreate
 from service.operations.ledger import clock
 from service.operations.progress import jobs
+from service.operations.steer import control, creation
 from service.operations.store import workers
-from service.operations.view import federations, liveness
+from service.operations.view import liveness
 from tests.service.conftest import Both, Move
 
 BODY = {
@@ -41,8 +42,8 @@ def beat(both: Both, worker: str = "wrk_1", pid: int = 7, job: str | None = None
 
 def queue(both: Both) -> None:
     with both.store.write() as session:
-        row = federations.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
-        federations.start(session, row.id)
+        row = creation.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
+        control.start(session, row.id)
 
 
 def verdicts(both: Both) -> tuple[bool, bool, bool]:

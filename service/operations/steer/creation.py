@@ -1,0 +1,119 @@
+"""A federation is created: its parts are resolved, and refused where they do not fit together."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.federation import FederationConfig
+from contract.ids import new_id
+from contract.recipes.parts import GeneratorImported
+from contract.recipes.recipe import Recipe
+from contract.wire.federations import DatasetRefs, FederationCreate
+from service.domain import federation as rules
+from service.domain.errors import DomainError, invalid_field
+from service.domain.mixture import check_mixture
+from service.domain.states import LIVE
+from service.infra import tokens
+from service.operations.access import joining
+from service.operations.ledger import audit
+from service.operations.ledger.clock import now
+from service.operations.ledger.limits import check_room
+from service.operations.store import datasets, models
+from service.persistence.tables import (
+    DatasetRow,
+    FederationRow,
+)
+
+
+def create(
+    session: Session, key: bytes, request: FederationCreate, join_days: float = 30.0, most: int = 10_000
+) -> FederationRow:
+    """Add a federation after checking that its parts fit together.
+
+    Args:
+        join_days: life of the join token where the request leaves it open.
+        most: how many federations there may be that are not over.
+
+    Raises:
+        DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
+    """
+    check_room(
+        session,
+        select(FederationRow.id).where(FederationRow.state.in_(LIVE)),
+        most,
+        "federations that are not over",
+        "POTSTILL_MAX_FEDERATIONS",
+        "finish or cancel one",
+    )
+    if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
+        raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
+    refs = _resolve_datasets(session, request)
+    recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
+    config = FederationConfig(
+        task=request.task,
+        prototypes=request.prototypes,
+        server_model=request.server_model,
+        recipe=recipe,
+        local=rules.resolve_local(request, recipe),
+        rounds=request.rounds,
+        datasets=refs,
+        queue=request.queue,
+    )
+    check_mixture(config, {role for role, id_ in refs if id_ is not None})
+    for model_id in _imported(request, recipe):
+        models.still_there(models.get(session, model_id))
+    id_, nonce = new_id("federation"), tokens.fresh_nonce()
+    row = FederationRow(
+        id=id_,
+        name=request.name,
+        state="created",
+        config=config.model_dump(mode="json"),
+        seed=request.seed,
+        retention=None if request.retention is None else request.retention.model_dump(mode="json"),
+        join_nonce=nonce,
+        join_hash=tokens.hash_token(key, tokens.derive(key, "join", id_, nonce)),
+        created_at=now(),
+        version=1,
+        round_index=0,
+        gan_round=0,
+    )
+    joining.limit(row, request.join, join_days)
+    session.add(row)
+    session.flush()
+    audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=recipe.name)
+    return row
+
+
+def _imported(request: FederationCreate, recipe: Recipe) -> list[str]:
+    """Return the ids of the imported models that a federation starts from."""
+    prototypes = [*request.prototypes, *([request.server_model] if request.server_model else [])]
+    found = [prototype.initial_model for prototype in prototypes if prototype.initial_model is not None]
+    generator = recipe.discriminators.generator if recipe.discriminators else None
+    return [*found, generator.model] if isinstance(generator, GeneratorImported) else found
+
+
+def _resolve_datasets(session: Session, request: FederationCreate) -> DatasetRefs:
+    ids: dict[str, str | None] = {}
+    for role in ("unlabeled", "validation", "test"):
+        name = getattr(request.datasets, role)
+        ids[role] = None
+        if name is not None:
+            row = datasets.find(session, name)
+            if row is None:
+                raise invalid_field(f"datasets.{role}", f"there is no data set {name!r}; register it first")
+            _check_dataset(f"datasets.{role}", row, request, labeled=role != "unlabeled")
+            ids[role] = row.id
+    return DatasetRefs.model_validate(ids)
+
+
+def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, labeled: bool) -> None:
+    spec = request.task.input
+    if row.shape != spec.shape or row.dtype != spec.dtype:
+        raise invalid_field(
+            field, f"{row.name!r} has samples {row.dtype} {row.shape}, the task wants {spec.dtype} {spec.shape}"
+        )
+    if labeled and not row.labeled:
+        raise invalid_field(field, f"{row.name!r} has no labels; upload it with a tensor 'labels'")
+    if labeled and (row.num_classes or 0) > request.task.num_classes:
+        raise invalid_field(
+            field, f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {request.task.num_classes} classes"
+        )
