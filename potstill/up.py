@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from potstill.commands.config import load_settings, warn_of_unknown
+from potstill.commands.config import load_settings, warn_of_unread
 from potstill.console import CliError, out
 from potstill.home import Home
 from potstill.supervisor import ChildSpec, Supervisor
@@ -100,11 +100,13 @@ def children(
     listener: socket.socket, env: dict[str, str], settings: Any, probe: Callable[[int], str | None] | None = None
 ) -> list[ChildSpec]:
     """Return the two programs of an embedded installation; `probe` looks at the worker from time to time."""
+    from service.infra.connections import MAX_CONNECTIONS
+
     api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
     api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log"]
     api += ["--log-level", settings.log_level]
     api += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
-    api += ["--limit-concurrency", str(settings.max_connections)]
+    api += ["--limit-concurrency", str(MAX_CONNECTIONS)]
     if settings.tls_cert:
         api += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
     worker = [
@@ -230,7 +232,7 @@ def _serve(options: UpOptions, home: Home) -> int:
     os.environ["POTSTILL_HOME"] = str(home.path)
     _hand_on(options)
     settings = load_settings()
-    warn_of_unknown(settings)
+    warn_of_unread()
     host = options.host or settings.host
     check_private(settings, host)
     with bind(host, settings.port if options.port is None else options.port) as listener:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import threading
 import time
@@ -45,7 +46,7 @@ from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.telemetry import LEFT, Telemetry
 from service.infra.blob_store import open_blobs
-from service.infra.changes import Changes
+from service.infra.changes import POLL_SECONDS, Changes
 from service.infra.concurrency import ConcurrencyLimit
 from service.infra.feed import Feed
 from service.infra.metrics import Gauges, Metrics, State
@@ -62,7 +63,14 @@ from service.persistence import migrate
 from service.persistence.engine import Database
 
 log = logging.getLogger("service")
+SWEEP_SECONDS = 1.0
+"""How often deadlines and lost wake-ups are looked for."""
 _TIDY_SECONDS = 600.0
+LONG_POLLS, LONG_POLLS_PER_TOKEN = 5000, 8
+EVENT_STREAMS, EVENT_STREAMS_PER_TOKEN = 500, 32
+"""Of one API process, and of one token in it."""
+REQUESTS_AT_ONCE = 8
+"""Requests of a token that are worked on at a time, and four times as many uploads."""
 _DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
 upload weights; the service averages or distils them, round by round.
 
@@ -108,17 +116,16 @@ def build_services(settings: config.Settings) -> Services:
         with database.read() as session:
             return running(session)
 
-    changes = Changes(read_versions, settings.poll_seconds)
-    feed = Feed(read_events, read_running, settings.poll_seconds)
+    changes = Changes(read_versions, POLL_SECONDS)
+    feed = Feed(read_events, read_running, POLL_SECONDS)
     parts = blobs.open_parts()
     store = Store(database, blobs.store, wakeup.request, changes.kick, parts, feed.kick)
     free_bytes, connections = blobs.scratch.free_bytes, database.connections
     gauges = Gauges(read_state, free_bytes, lambda: changes.waiting, lambda: feed.viewers, connections)
     metrics = Metrics(gauges, __version__)
     rates = Rates(settings, metrics.rates_alone)
-    polls = Slots("long polls", settings.max_long_polls_per_token, settings.max_long_polls)
-    streams = Slots("event streams", settings.max_event_streams_per_token, settings.max_event_streams)
-    each = settings.requests_at_once
+    polls = Slots("long polls", LONG_POLLS_PER_TOKEN, LONG_POLLS)
+    streams = Slots("event streams", EVENT_STREAMS_PER_TOKEN, EVENT_STREAMS)
     return Services(
         settings,
         database,
@@ -132,8 +139,8 @@ def build_services(settings: config.Settings) -> Services:
         rates,
         polls,
         streams,
-        ConcurrencyLimit(each),
-        ConcurrencyLimit(4 * each),
+        ConcurrencyLimit(REQUESTS_AT_ONCE),
+        ConcurrencyLimit(4 * REQUESTS_AT_ONCE),
     )
 
 
@@ -191,7 +198,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     ending = asyncio.Event()
     settings, store = services.settings, services.store
     chores = asyncio.gather(
-        _repeat("sweep", settings.sweep_seconds, lambda: sweep(store), ending),
+        _repeat("sweep", SWEEP_SECONDS, lambda: sweep(store), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, services.blobs, settings), ending),
         _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )
@@ -276,6 +283,8 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
     settings = settings or config.load()
     _log_to_stderr(settings.log_level.upper())
+    for sentence in config.unread(os.environ):
+        log.warning(sentence)
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.services = build_services(settings)
     app.add_middleware(LimitConcurrency, services=app.state.services)

@@ -5,11 +5,14 @@ import ipaddress
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -43,6 +46,11 @@ class _Files(PydanticBaseSettingsSource):
         return {name: value for name, value in found.items() if value is not None}
 
 
+def _in(unit: str, answer: str | None = None) -> JsonDict:
+    """Return what a number's field says beside its bounds: the unit, and what a caller meets beyond a limit."""
+    return {"unit": unit} if answer is None else {"unit": unit, "answer": answer}
+
+
 class Settings(BaseSettings):
     """All settings of the service and its workers; `potstill config` prints them."""
 
@@ -58,80 +66,82 @@ class Settings(BaseSettings):
     s3_region: str = Field("us-east-1", description="region of the bucket")
     s3_access_key: SecretStr | None = Field(None, description="key id; default: what AWS_* variables or files say")
     s3_secret_key: SecretStr | None = Field(None, description="the key's secret")
-    s3_timeout_seconds: float = Field(20.0, gt=0, description="patience with the store for a connection and a read")
     presign: bool = Field(False, description="devices fetch from and put into the bucket by presigned addresses")
-    presign_seconds: int = Field(900, ge=10, le=604_800, description="how long such an address is valid")
-    cache_dir: Path | None = Field(None, description="local copies of a bucket's blobs; default: cache in home")
-    cache_bytes: int = Field(20 * 1024 * MIB, ge=0, description="what those copies may take up on a worker")
-    scratch_bytes: int = Field(
-        20 * 1024 * MIB, ge=MIB, description="what files in the making may take up, with a bucket"
+    cache_bytes: int = Field(
+        20 * 1024 * MIB,
+        ge=MIB,
+        description="with a bucket: what a machine's copies of its files may take up, and what files in the making may",
+        json_schema_extra=_in("bytes"),
     )
     secret: SecretStr | None = Field(None, description="key of the token hashes; default: secret.key in home")
     secret_previous: SecretStr | None = Field(None, description="the key before; its tokens stay good while it is set")
-    device_token_days: float = Field(90.0, ge=0, le=3650, description="life of a device's token; 0 for no end")
-    join_token_days: float = Field(30.0, ge=0, le=3650, description="life of a join token unless set; 0 for no end")
+    device_token_days: float = Field(
+        90.0, ge=0, le=3650, description="life of a device's token; 0 for no end", json_schema_extra=_in("days")
+    )
     host: str = Field("127.0.0.1", description="address that the service listens on")
     port: int = Field(8080, ge=0, le=65535, description="port that the service listens on; 0 for any free one")
-    max_upload_bytes: int = Field(2 * 1024 * MIB, ge=1024, description="largest body of an upload")
-    max_json_bytes: int = Field(MIB, ge=1024, description="largest JSON body")
-    max_upload_idle_seconds: float = Field(60.0, gt=0, description="an upload that sends nothing for so long is ended")
-    max_open_uploads: int = Field(8, ge=1, le=1000, description="resumable uploads that a device may have open")
-    max_open_upload_bytes: int = Field(
-        64 * 1024 * MIB, ge=1024, description="bytes that all open resumable uploads may come to"
-    )
-    upload_expiry_seconds: float = Field(
-        86_400.0, gt=0, description="a resumable upload that gets nothing for so long is removed"
-    )
-    min_free_bytes: int = Field(256 * MIB, ge=0, description="uploads are refused below this much free disk space")
-    lease_seconds: float = Field(30.0, gt=0, description="a worker that is silent for so long has lost its job")
-    max_attempts: int = Field(5, ge=1, le=100, description="tries of a job before it has failed")
-    checkpoint_seconds: float = Field(20.0, gt=0, description="how often a long job puts its state on the disk")
-    checkpoint_max_bytes: int = Field(2 * 1024 * MIB, ge=0, description="a larger state is not kept; 0 for none at all")
-    retry_seconds: float = Field(
-        2.0, ge=0, description="pause before a failed job is tried again; it doubles up to 32-fold"
-    )
-    stall_seconds: float = Field(3600.0, gt=0, description="a job without a step for so long is tried again")
-    job_memory_bytes: int = Field(0, ge=0, description="memory of one job's process; 0 for no limit")
-    sweep_seconds: float = Field(1.0, gt=0, description="how often deadlines and lost wake-ups are looked for")
-    poll_seconds: float = Field(0.2, gt=0, description="how often waiting devices' federations are looked at")
-    threads: int = Field(40, ge=4, le=1000, description="threads for requests; the database pool is as large")
-    device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
-    queues: str = Field("cpu,gpu", pattern=r"^(cpu|gpu)(,(cpu|gpu))*$", description="whose jobs this worker does")
-    torch_threads: int = Field(0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores")
-    keep_updates: bool = Field(False, description="the same as retention with updates: all")
-    retention: Retention = Field(
-        Retention(), description="what is kept of federations that do not say it themselves, as JSON; docs/data.md"
-    )
-    keep_events: int = Field(100_000, ge=100, description="the newest events that are kept")
-    keep_events_days: float = Field(90.0, gt=0, description="events older than this are dropped")
-    max_event_streams: int = Field(500, ge=1, description="open event streams of one API process")
-    max_event_streams_per_token: int = Field(32, ge=1, description="open event streams of one token in one API process")
-    metrics_open: bool = Field(False, description="callers on this machine may read /metrics without a token")
-    max_federations: int = Field(1000, ge=1, description="federations that are not over")
-    max_clients: int = Field(10_000, ge=1, description="enrolled devices of one federation")
-    max_datasets: int = Field(1000, ge=1, description="data sets")
-    max_models: int = Field(1000, ge=1, description="imported models")
-    max_tokens: int = Field(1000, ge=1, description="tokens of people and programs that are not revoked")
+    tls_cert: Path | None = Field(None, description="certificate chain of the service, PEM")
+    tls_key: Path | None = Field(None, description="its key, PEM")
     trusted_proxies: str = Field(
         "", description="addresses or networks of proxies, with commas; their X-Forwarded-* headers count"
     )
     insecure_http: bool = Field(False, description="take plain HTTP from other machines; tokens can be read on the way")
-    tls_cert: Path | None = Field(None, description="certificate chain of the service, PEM")
-    tls_key: Path | None = Field(None, description="its key, PEM")
-    rate_per_second: float = Field(50.0, gt=0, description="requests a second that a token may make in the long run")
-    rate_burst: int = Field(1000, ge=1, description="requests that it may make at once")
-    requests_at_once: int = Field(
-        8,
-        ge=1,
-        description="requests of a token that are worked on at a time, and four times as many uploads",
+    max_upload_bytes: int = Field(
+        2 * 1024 * MIB, ge=1024, description="largest body of an upload", json_schema_extra=_in("bytes", "413")
     )
-    upload_bytes_per_day: int = Field(256 * 1024 * MIB, ge=1024, description="bytes that a token may send in a day")
-    auth_failures_per_minute: int = Field(100, ge=1, description="false tokens from one address before it must wait")
-    max_long_polls: int = Field(5000, ge=1, description="open long polls of one API process")
-    max_long_polls_per_token: int = Field(8, ge=1, description="open long polls of one token in one API process")
-    max_connections: int = Field(10_000, ge=8, description="connections of one API process")
-    audit_days: int = Field(400, ge=31, le=36_500, description="rows of the audit log older than this are removed")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged, at least")
+    upload_bytes_per_day: int = Field(
+        256 * 1024 * MIB,
+        ge=1024,
+        description="what a token may send in a day, counted as it comes",
+        json_schema_extra=_in("bytes", "429"),
+    )
+    min_free_bytes: int = Field(
+        256 * MIB,
+        ge=0,
+        description="uploads are refused, and jobs wait, below this much free disk space",
+        json_schema_extra=_in("bytes", "507"),
+    )
+    max_clients: int = Field(
+        10_000,
+        ge=1,
+        description="enrolled devices of one federation",
+        json_schema_extra=_in("devices", "409 `limit-reached`"),
+    )
+    threads: int = Field(
+        40,
+        ge=4,
+        le=1000,
+        description="requests that are worked on at a time, with as many database connections",
+        json_schema_extra=_in("requests", "the others wait"),
+    )
+    lease_seconds: float = Field(
+        30.0, gt=0, description="a worker that is silent for so long has lost its job", json_schema_extra=_in("seconds")
+    )
+    job_memory_bytes: int = Field(
+        0,
+        ge=0,
+        description="memory of one job's process; 0 for no limit",
+        json_schema_extra=_in("bytes", "the job fails as `out_of_memory`"),
+    )
+    device: str = Field("auto", description="where networks run: auto, cpu, cuda, cuda:1, …")
+    queues: str = Field("cpu,gpu", pattern=r"^(cpu|gpu)(,(cpu|gpu))*$", description="whose jobs this worker does")
+    torch_threads: int = Field(
+        0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores", json_schema_extra=_in("threads")
+    )
+    retention: Retention = Field(
+        Retention(), description="what is kept of federations that do not say it themselves, as JSON; docs/data.md"
+    )
+    audit_days: int = Field(
+        400,
+        ge=31,
+        le=36_500,
+        description="rows of the audit log older than this are removed",
+        json_schema_extra=_in("days"),
+    )
+    metrics_open: bool = Field(False, description="callers on this machine may read /metrics without a token")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="what is logged, at least: debug, info, warning, error"
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -147,11 +157,6 @@ class Settings(BaseSettings):
         if self.blob_url is not None and self.blob_dir is not None:
             raise ValueError("POTSTILL_BLOB_URL and POTSTILL_BLOB_DIR are both set; unset one")
         return self
-
-    @property
-    def kept(self) -> Retention:
-        """What is kept of federations that do not say it themselves."""
-        return self.retention.model_copy(update={"updates": "all"}) if self.keep_updates else self.retention
 
     @model_validator(mode="after")
     def _safe_ways_in(self) -> Self:
@@ -195,9 +200,9 @@ class Settings(BaseSettings):
         return name, f"{prefix}/" if prefix else ""
 
     @cached_property
-    def resolved_cache_dir(self) -> Path:
+    def cache_dir(self) -> Path:
         """The folder of the local copies of a bucket's blobs, and of files in the making."""
-        return (self.cache_dir or self.home / "cache").resolve()
+        return (self.home / "cache").resolve()
 
     @property
     def queue_list(self) -> list[str]:
@@ -254,6 +259,75 @@ def _kept_secret(path: Path) -> bytes:
         finally:
             os.unlink(name)
     return path.read_bytes()
+
+
+REMOVED = {
+    "auth_failures_per_minute": "100 a minute",
+    "cache_dir": "the folder cache in POTSTILL_HOME",
+    "checkpoint_max_bytes": "2 GiB",
+    "checkpoint_seconds": "20 s",
+    "join_token_days": "30 days; each join token can be given another life",
+    "keep_events": "the newest 100,000",
+    "keep_events_days": "90 days",
+    "keep_updates": 'off; POTSTILL_RETENTION={"updates": "all"} does the same',
+    "max_attempts": "5",
+    "max_connections": "10,000",
+    "max_datasets": "1,000",
+    "max_event_streams": "500",
+    "max_event_streams_per_token": "32",
+    "max_federations": "1,000",
+    "max_json_bytes": "1 MiB",
+    "max_long_polls": "5,000",
+    "max_long_polls_per_token": "8",
+    "max_models": "1,000",
+    "max_open_upload_bytes": "64 GiB, or 32 times POTSTILL_MAX_UPLOAD_BYTES where that is more",
+    "max_open_uploads": "8",
+    "max_tokens": "1,000",
+    "max_upload_idle_seconds": "60 s",
+    "poll_seconds": "0.2 s",
+    "presign_seconds": "900 s",
+    "rate_burst": "1,000 at once",
+    "rate_per_second": "50 a second in the long run",
+    "requests_at_once": "8",
+    "retry_seconds": "2 s, doubling up to 32-fold",
+    "s3_timeout_seconds": "20 s",
+    "scratch_bytes": "as much as POTSTILL_CACHE_BYTES",
+    "stall_seconds": "an hour",
+    "sweep_seconds": "1 s",
+    "upload_expiry_seconds": "a day",
+}
+"""Settings that there were, and what holds now in their place."""
+
+
+OTHERS = {
+    "POTSTILL_URL": "where the service is, for commands and devices",
+    "POTSTILL_TOKEN": "operator's or viewer's token, for commands",
+    "POTSTILL_JOIN_TOKEN": "join token, for devices",
+    "POTSTILL_DEVICE_TOKEN": "token that was given a device anew, for its next start",
+    "POTSTILL_CA_FILE": "PEM file of the certificates that commands and devices trust",
+    "POTSTILL_DATA_DIR": "folder of the data sets of simulate",
+    "POTSTILL_COMMIT": "commit of the code, for provenance, where there is no clone",
+}
+"""Variables that are read in other places."""
+
+
+def _variables(names: Iterable[str]) -> dict[str, str]:
+    return {f"POTSTILL_{name.upper()}{end}": name for name in names for end in ("", "_FILE")}
+
+
+def unread(environment: Iterable[str]) -> list[str]:
+    """Return a sentence for each POTSTILL_* variable that nothing reads: it would else be off without a word."""
+    known, gone = _variables(Settings.model_fields).keys() | OTHERS.keys(), _variables(REMOVED)
+    said = []
+    for name in sorted(name for name in environment if name.startswith("POTSTILL_") and name not in known):
+        near = get_close_matches(name, known, n=1, cutoff=0.85)
+        if name in gone:
+            said.append(f"nothing reads {name} any more; what holds instead: {REMOVED[gone[name]]}")
+        elif near:
+            said.append(f"nothing reads {name}; did you mean {near[0]}?")
+        else:
+            said.append(f"nothing reads {name}; potstill config shows those there are")
+    return said
 
 
 def load() -> Settings:

@@ -4,6 +4,7 @@ Also a small federation for them: data that a tiny network learns, and three dev
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -42,19 +43,29 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0, why: str = "") -> A
     raise AssertionError(f"waited {seconds:g} s in vain: {why or what}")
 
 
-class Deployment:
-    """An API and a worker in one folder, each a process group of its own."""
+JOBS = "service.operations.progress.jobs"
+QUICK: dict[str, float] = {"service.app.SWEEP_SECONDS": 0.3, "worker.checkpoints.EVERY_SECONDS": 0.2}
+_NOT_FOR = {"uvicorn": "worker.", "celery": "service.app."}
 
-    def __init__(self, home: Path, port: int = 0, **env: str):
-        self.home = home
+
+class Deployment:
+    """An API and a worker in one folder, each a process group of its own.
+
+    Args:
+        home: the folder.
+        port: of the API; 0 for any free one.
+        constants: other values of the code's constants, by their dotted names, on top of `QUICK`.
+        env: settings.
+    """
+
+    def __init__(self, home: Path, port: int = 0, constants: dict[str, float] | None = None, **env: str):
+        self.home, self._constants = home, QUICK | (constants or {})
         home.mkdir(parents=True, exist_ok=True)
         self.env = (
             os.environ
             | {
                 "POTSTILL_HOME": str(home),
                 "POTSTILL_LEASE_SECONDS": "2",
-                "POTSTILL_SWEEP_SECONDS": "0.3",
-                "POTSTILL_CHECKPOINT_SECONDS": "0.2",
                 "POTSTILL_TORCH_THREADS": "1",
                 "POTSTILL_DEVICE": "cpu",
                 "PYTHONPATH": str(ROOT),
@@ -71,10 +82,12 @@ class Deployment:
         self.operator = OperatorClient(self.url, self.token)
 
     def _start(self, name: str, *command: str, **more: Any) -> None:
+        other = _NOT_FOR.get(command[0], "-")
+        constants = {place: value for place, value in self._constants.items() if not place.startswith(other)}
         with open(self.home / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *command], env=self.env, cwd=ROOT, stdout=log, stderr=log,
-                start_new_session=True, **more,
+                [sys.executable, "-m", "tools.paced", json.dumps(constants), *command], env=self.env, cwd=ROOT,
+                stdout=log, stderr=log, start_new_session=True, **more,
             )  # fmt: skip
 
     def start_api(self) -> None:

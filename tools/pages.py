@@ -15,6 +15,7 @@ from contract.choices import NEEDS, Carried, Choice, Need, described, kind_of, s
 from contract.local import LocalPlan
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
+from tools import limits
 
 ROOT = Path(__file__).parents[1]
 _PLACE = re.compile(r"(<!-- made: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -103,7 +104,12 @@ def choices() -> str:
     return "\n".join(found)
 
 
-MADE: dict[str, Callable[[], str]] = {"presets": presets, "choices": choices}
+MADE: dict[str, Callable[[], str]] = {
+    "presets": presets,
+    "choices": choices,
+    "settings": lambda: table(("setting", "what it is", "default", "bounds", "beyond it"), limits.settings()),
+    "fixed-limits": lambda: table(("what", "limit", "beyond it"), limits.fixed()),
+}
 
 
 # --------------------------------------------------------------------------------------------------------------- pages

@@ -5,6 +5,7 @@ that can be watched and killed. No forked pool: its processes may not have child
 """
 
 import logging
+import os
 import threading
 import time
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 from celery import signals
 from sqlalchemy.exc import OperationalError
 
-from service.config import load
+from service.config import load, unread
 from service.infra.queue import make_celery
 from service.persistence import migrate
 from worker import tasks
@@ -60,6 +61,8 @@ def _init(**kwargs: Any) -> None:
     """
     global _runner
     logging.getLogger("worker").setLevel(settings.log_level.upper())
+    for sentence in unread(os.environ):
+        log.warning(sentence)
     try:
         _await_database()
         _runner = Runner(Ledger(settings))

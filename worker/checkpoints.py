@@ -26,6 +26,10 @@ from worker.specs import JobSpec, Resumed
 
 log = logging.getLogger("worker.checkpoints")
 FORMAT = 1
+EVERY_SECONDS = 20.0
+"""How often a long job puts its state on the disk."""
+MAX_BYTES = 2**31
+"""A larger state is not kept."""
 _NOTE = "potstill.checkpoint"
 _NAME = re.compile(r"(?P<phase>[0-9a-f]{16})-(?P<fence>\d{10})-(?P<step>\d{12})-(?P<sha>[0-9a-f]{64})\.safetensors")
 _BLOB = re.compile(r"[0-9a-f]{64}")
@@ -72,8 +76,8 @@ class Checkpoints:
         folder: Path | None,
         key: str = "",
         fence: int = 0,
-        every_seconds: float = 20.0,
-        max_bytes: int = 2**31,
+        every_seconds: float = EVERY_SECONDS,
+        max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.folder, self.key, self.fence = folder, key, fence

@@ -21,6 +21,8 @@ from worker.pipeline import run
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
 log = logging.getLogger("worker.runner")
+STALL_SECONDS = 3600.0
+"""A job that takes no step for so long is ended and tried again."""
 _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
@@ -218,13 +220,13 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        lease, stall = self._ledger.settings.lease_seconds, self._ledger.settings.stall_seconds
+        lease = self._ledger.settings.lease_seconds
         renewed, told = time.monotonic(), None
         while not self._done.wait(min(1.0, lease / 3)):
             if self._stop.is_set():
                 self.verdict = "stopping"  # whoever said so sees to the child
                 return
-            if time.monotonic() - self._moved > stall:
+            if time.monotonic() - self._moved > STALL_SECONDS:
                 self._end("stalled")
                 return
             try:
@@ -370,9 +372,8 @@ class Runner:
             log.info("job %s: given back, this worker stops", job.id)
             self.ledger.give_back(job)
         elif verdict == "stalled":
-            seconds = self.ledger.settings.stall_seconds
-            log.error("job %s: no step within %g s; stopped", job.id, seconds)
-            self.ledger.fail(job, "stalled", f"no step within {seconds:g} s (POTSTILL_STALL_SECONDS)", final=False)
+            log.error("job %s: no step within %g s; stopped", job.id, STALL_SECONDS)
+            self.ledger.fail(job, "stalled", f"no step within {STALL_SECONDS:g} s", final=False)
         else:
             raise LostLease(job.id) from error
 

@@ -2,24 +2,12 @@
 
 import os
 import re
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, SecretStr
 
 from potstill.console import CliError, Json, out, print_json, print_table
-
-OTHERS = {
-    "POTSTILL_URL": "where the service is, for commands and devices",
-    "POTSTILL_TOKEN": "operator's or viewer's token, for commands",
-    "POTSTILL_JOIN_TOKEN": "join token, for devices",
-    "POTSTILL_DEVICE_TOKEN": "token that was given a device anew, for its next start",
-    "POTSTILL_CA_FILE": "PEM file of the certificates that commands and devices trust",
-    "POTSTILL_DATA_DIR": "folder of the data sets of simulate",
-    "POTSTILL_COMMIT": "commit of the code, for provenance, where there is no clone",
-}
-"""Variables that are read in other places than `service.config`."""
 
 
 def load_settings() -> Any:
@@ -47,14 +35,12 @@ def _fault(place: tuple[int | str, ...], message: str) -> str:
     return f"POTSTILL_{str(place[0]).upper()}: {f'{inside}: ' if inside else ''}{message}"
 
 
-def warn_of_unknown(settings: Any) -> None:
-    """Say on stderr which POTSTILL_* variables nothing reads: a misspelt setting would else be off without a word."""
-    known = {f"POTSTILL_{name.upper()}{end}" for name in type(settings).model_fields for end in ("", "_FILE")}
-    known |= OTHERS.keys()
-    for name in sorted(name for name in os.environ if name.startswith("POTSTILL_") and name not in known):
-        near = get_close_matches(name, known, n=1, cutoff=0.85)
-        hint = f"; did you mean {near[0]}?" if near else "; potstill config shows those there are"
-        typer.echo(f"warning: nothing reads {name}{hint}", err=True)
+def warn_of_unread() -> None:
+    """Say on stderr which POTSTILL_* variables nothing reads."""
+    from service.config import unread
+
+    for sentence in unread(os.environ):
+        typer.echo(f"warning: {sentence}", err=True)
 
 
 def masked(value: Any) -> Any:
@@ -85,7 +71,9 @@ def config(
 ) -> None:
     """Show every setting, where it comes from the environment as POTSTILL_*; secrets are masked."""
     settings = load_settings()
-    warn_of_unknown(settings)
+    from service.config import OTHERS
+
+    warn_of_unread()
     values = {f"POTSTILL_{name.upper()}": masked(getattr(settings, name)) for name in type(settings).model_fields}
     for name in OTHERS:
         value = os.environ.get(name)

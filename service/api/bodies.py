@@ -10,6 +10,8 @@ from service.domain.errors import DomainError
 
 BATCH = 1 << 19
 """Bytes of a piece."""
+IDLE_SECONDS = 60.0
+"""A body of which nothing comes for so long is ended."""
 
 
 class Gone(Exception):
@@ -22,14 +24,10 @@ def too_large(limit: int, actual: int) -> DomainError:
 
 
 class Patience:
-    """How long a sender may be silent. Somebody else may end the waiting sooner (`end`), with a reason.
+    """How long a sender may be silent. Somebody else may end the waiting sooner (`end`), with a reason."""
 
-    Args:
-        seconds: of silence.
-    """
-
-    def __init__(self, seconds: float):
-        self.seconds = seconds
+    def __init__(self) -> None:
+        self.seconds = IDLE_SECONDS
         self._reason: DomainError | None = None
         self._waiting: asyncio.Timeout | None = None
 

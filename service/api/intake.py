@@ -188,7 +188,7 @@ async def _from_body(
     check = StreamCheck(await run_in_threadpool(manifest), length)
     sink = await run_in_threadpool(_Sink, path, check, on_header)
     try:
-        patience = Patience(settings.max_upload_idle_seconds)
+        patience = Patience()
         async for batch in batches(request, settings.max_upload_bytes, patience):
             await run_in_threadpool(sink.write, batch)
         hexdigest, header = await run_in_threadpool(sink.finish)
@@ -258,7 +258,7 @@ def _fetched(
 def _room(services: Services) -> int:
     """Return the free space that no open upload has reserved."""
     with services.store.read() as session:
-        reserved = reservations.missing(session, services.settings.upload_expiry_seconds)
+        reserved = reservations.missing(session)
         return services.blobs.scratch.free_bytes() - reserved
 
 

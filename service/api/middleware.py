@@ -24,6 +24,7 @@ UPLOADS = re.compile(
 )
 _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_JSON_BYTES = 2**20
 JSON_SECONDS = 60.0  # for all of a small body: it is read before anybody knows who sends it
 COUNTED_EVERY = 4 * 1024 * 1024
 _QUIET = ("/healthz", "/readyz", "/v1/assignment")
@@ -70,7 +71,6 @@ class Frame:
     def __init__(self, app: ASGIApp, services: Services):
         self.app = app
         self.services, self.settings = services, services.settings
-        self.max_json_bytes = services.settings.max_json_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -155,7 +155,7 @@ class Frame:
     async def _read_whole(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         """Read a small body within its limit before anything else sees it."""
         announced = headers.get("content-length", "0")
-        over = announced.isdecimal() and int(announced) > self.max_json_bytes
+        over = announced.isdecimal() and int(announced) > MAX_JSON_BYTES
         body, more, end = bytearray(), True, asyncio.get_running_loop().time() + JSON_SECONDS
         while more and not over:
             try:
@@ -170,11 +170,11 @@ class Frame:
                 return
             body += message.get("body", b"")
             more = bool(message.get("more_body"))
-            over = len(body) > self.max_json_bytes
+            over = len(body) > MAX_JSON_BYTES
         if over:
-            detail = f"a JSON body may have {self.max_json_bytes} bytes"
+            detail = f"a JSON body may have {MAX_JSON_BYTES} bytes"
             scope[UNREAD] = more
-            await problem(scope, "too-large", detail, expected=self.max_json_bytes)(scope, receive, send)
+            await problem(scope, "too-large", detail, expected=MAX_JSON_BYTES)(scope, receive, send)
             return
         if await is_too_deep(body):
             await problem(scope, "invalid-request", "the JSON is nested too deeply; 64 levels are taken")(

@@ -119,7 +119,6 @@ class _Pen:
 
     def __init__(self, services: Services, held: Held, checksum: Checksum | None):
         self._services, self._held, self._checksum = services, held, checksum
-        self._expiry = services.settings.upload_expiry_seconds
         self.offset = self._saved = held.offset
         self._writer: PartWriter
         try:
@@ -141,7 +140,7 @@ class _Pen:
         """Put everything on the disk, then say in the database how far the upload is."""
         self._writer.flush()
         with self._services.store.write() as session:
-            row = uploads.advance(session, self._held, self.offset, self._writer.parts, self._expiry)
+            row = uploads.advance(session, self._held, self.offset, self._writer.parts)
         self._saved = self.offset
         return row
 
@@ -176,7 +175,7 @@ async def append(request: Request, services: Services, owner: str, upload_id: st
     request.scope[UNREAD] = True
     text = request.headers.get("Upload-Checksum")
     checksum = None if text is None else Checksum(text)
-    patience = Patience(services.settings.max_upload_idle_seconds)
+    patience = Patience()
     async with holding(services, owner, upload_id, offset, patience.end) as held:
         left = held.length - offset
         length = request.headers.get("content-length", "")

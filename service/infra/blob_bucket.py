@@ -32,6 +32,8 @@ from service.infra.scratch import Scratch
 log = logging.getLogger(__name__)
 PART_BYTES = 16 * BLOCK
 _MOST_PARTS = 10_000
+PRESIGNED_SECONDS = 900
+"""How long a presigned address is valid."""
 _HEADERS_KEPT = 64
 
 
@@ -45,10 +47,10 @@ class WrongBytes(Exception):
 
 def open_bucket(settings: Settings, part_bytes: int = PART_BYTES) -> Blobs:
     """Return the blobs of the bucket that the settings name, with this machine's copies."""
-    bucket, folder = Bucket(settings), settings.resolved_cache_dir
-    store, scratch = BucketStore(bucket, part_bytes), Scratch(folder / "tmp", settings.scratch_bytes)
+    bucket, folder = Bucket(settings), settings.cache_dir
+    store, scratch = BucketStore(bucket, part_bytes), Scratch(folder / "tmp", settings.cache_bytes)
     cache = BucketCache(store, DiskCache(folder, settings.cache_bytes, scratch.temp))
-    links = BucketLinks(bucket, settings.presign_seconds if settings.presign else 0)
+    links = BucketLinks(bucket, PRESIGNED_SECONDS if settings.presign else 0)
     states = BucketStates(bucket, scratch.root)
     return Blobs(store, cache, scratch, states, links, partial(BucketParts, bucket, scratch))
 

@@ -21,6 +21,8 @@ from service.infra.blobs import BLOCK
 log = logging.getLogger(__name__)
 _MISSING = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
 _RESUMES = 5
+TIMEOUT_SECONDS = 20.0
+"""Patience with the store for a connection and a read."""
 _BREAKS = (BotoCoreError, IncompleteReadError, HTTPClientError, urllib3.exceptions.HTTPError, OSError)
 
 
@@ -180,8 +182,8 @@ def _options(settings: Settings, endpoint: str | None) -> dict[str, Any]:
         "aws_secret_access_key": secret.get_secret_value() if secret else None,
         "config": Config(
             signature_version="s3v4",
-            connect_timeout=settings.s3_timeout_seconds,
-            read_timeout=settings.s3_timeout_seconds,
+            connect_timeout=TIMEOUT_SECONDS,
+            read_timeout=TIMEOUT_SECONDS,
             retries={"mode": "standard", "total_max_attempts": 3},
             max_pool_connections=settings.threads + 4,
             # We send a SHA-256 where bytes go; boto3's own CRC trailers are beyond some S3-compatible stores.

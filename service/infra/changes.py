@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
+POLL_SECONDS = 0.2
+"""How often the database is asked for changes while somebody waits for one."""
 Versions = Callable[[list[str]], dict[str, int]]
 
 

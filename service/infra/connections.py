@@ -14,6 +14,8 @@ from service import config
 from service.infra.rates import network_of
 
 log = logging.getLogger("service.connections")
+MAX_CONNECTIONS = 10_000
+"""Connections of one API process; half of them for one address."""
 SPARE = 256
 """Open files for the database, the broker and weights."""
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
@@ -75,8 +77,8 @@ def open_files(wanted: int) -> int:
 def connection_limits() -> ConnectionLimits:
     """Return the limits of this process, as its settings and the system want them."""
     settings = config.load()
-    wanted = settings.max_connections + SPARE
+    wanted = MAX_CONNECTIONS + SPARE
     found = max(8, open_files(wanted) - SPARE)
-    if found < settings.max_connections:
+    if found < MAX_CONNECTIONS:
         log.warning("the system lets this process open %d connections; raise its limit of open files", found)
-    return ConnectionLimits(found + 64, max(4, min(settings.max_connections, found) // 2), _LOOPBACK + settings.proxies)
+    return ConnectionLimits(found + 64, max(4, min(MAX_CONNECTIONS, found) // 2), _LOOPBACK + settings.proxies)

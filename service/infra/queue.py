@@ -7,7 +7,7 @@ from kombu.entity import Queue
 
 from contract.queue import TASK_WORK, celery_queue
 from service.config import Settings
-from service.infra import atomicfs
+from service.infra import atomicfs, changes
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def make_celery(settings: Settings) -> Celery:
     if broker is None:
         atomicfs.register()
         broker = f"{atomicfs.NAME}://localhost"
-        transport = atomicfs.options(settings.queue_dir, settings.poll_seconds)
+        transport = atomicfs.options(settings.queue_dir, changes.POLL_SECONDS)
     elif broker.startswith("redis"):
         transport = dict(_REDIS)
     app.conf.update(

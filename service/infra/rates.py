@@ -22,6 +22,12 @@ from service.config import Settings
 
 log = logging.getLogger("service.rates")
 _ALONE_SECONDS = 5.0
+RATE_BURST = 1000
+"""Requests that a token may make at once; a join token, which many devices have, twenty times as many."""
+RATE_PER_SECOND = 50.0
+"""Requests a second that it may make in the long run."""
+AUTH_FAILURES_PER_MINUTE = 100
+"""False tokens from one address before it must wait."""
 _KNOWN = 20_000
 Result = TypeVar("Result")
 
@@ -53,10 +59,10 @@ class Rates:
             found = storage_from_string(url, wrap_exceptions=True, key_prefix="potstill", **patience)
             self._shared = cast(Storage, found)
         self._alone_until, self._on_alone = 0.0, on_alone
-        window = max(1, round(settings.rate_burst / settings.rate_per_second))
-        self.requests = RateLimitItemPerSecond(settings.rate_burst, window, namespace="requests")
-        self.crowd = RateLimitItemPerSecond(20 * settings.rate_burst, window, namespace="crowd")
-        self.failures = RateLimitItemPerMinute(settings.auth_failures_per_minute, namespace="failures")
+        window = max(1, round(RATE_BURST / RATE_PER_SECOND))
+        self.requests = RateLimitItemPerSecond(RATE_BURST, window, namespace="requests")
+        self.crowd = RateLimitItemPerSecond(20 * RATE_BURST, window, namespace="crowd")
+        self.failures = RateLimitItemPerMinute(AUTH_FAILURES_PER_MINUTE, namespace="failures")
         self.bytes = RateLimitItemPerDay(settings.upload_bytes_per_day, namespace="bytes")
 
     def _counted(self, act: Callable[[Storage], Result]) -> Result:

@@ -16,8 +16,6 @@ from sqlalchemy.orm import Session, sessionmaker
 from service.config import Settings
 
 _READ_ONLY = "potstill_read_only"
-MAX_ATTEMPTS = "potstill.max_attempts"
-"""Where a session's `info` says how often a job is tried that is made in it."""
 
 
 def make_engine(settings: Settings) -> Engine:
@@ -54,7 +52,7 @@ class Database:
     def __init__(self, settings: Settings):
         self.engine = make_engine(settings)
         self._writer: Any = threading.Lock() if settings.is_sqlite else None
-        self._write = sessionmaker(self.engine, expire_on_commit=False, info={MAX_ATTEMPTS: settings.max_attempts})
+        self._write = sessionmaker(self.engine, expire_on_commit=False)
         self._read = sessionmaker(self.engine.execution_options(**{_READ_ONLY: True}), expire_on_commit=False)
 
     @contextmanager

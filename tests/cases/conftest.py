@@ -18,7 +18,13 @@ from contract.wire.devices import Enrolment
 from contract.wire.federations import Federation, FederationCreate
 from contract.wire.rounds import RoundDetail
 from tests.cases.wire import Answer, put
-from tests.service.conftest import make_settings, settings, template, world  # noqa: F401 - fixtures of this folder, too
+from tests.service.conftest import (  # noqa: F401 - fixtures of this folder, too
+    make_settings,
+    settings,
+    template,
+    unhurried,
+    world,
+)
 from tools.deployment import Deployment, wait_for
 
 LIMIT = 8 * 1024 * 1024

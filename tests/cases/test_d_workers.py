@@ -12,7 +12,7 @@ import pytest
 
 from contract.wire.federations import FederationCreate
 from tests.e2e.test_kills import _Device
-from tools.deployment import ROOT, Deployment, federation_request, wait_for
+from tools.deployment import JOBS, ROOT, Deployment, federation_request, wait_for
 
 
 def _module_level(tree: ast.Module) -> Iterator[ast.AST]:
@@ -44,9 +44,8 @@ def small(tmp_path: Path) -> Iterator[Deployment]:
     """An installation whose jobs may have 600 MB."""
     made = Deployment(
         tmp_path / "home",
+        constants={f"{JOBS}.MAX_ATTEMPTS": 3, f"{JOBS}.RETRY_SECONDS": 0.5},
         POTSTILL_JOB_MEMORY_BYTES=str(600 * 2**20),
-        POTSTILL_MAX_ATTEMPTS="3",
-        POTSTILL_RETRY_SECONDS="0.5",
     )
     made.start_api()
     made.start_worker()

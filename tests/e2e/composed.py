@@ -81,7 +81,12 @@ class Composed(Deployment):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in env.items():
                 patch.setenv(name, value)
-            super().__init__(home, 0, **{name: value for name, value in env.items() if not name.endswith("_FILE")})
+            super().__init__(
+                home,
+                0,
+                {"service.infra.bucket.TIMEOUT_SECONDS": 5.0},
+                **{name: value for name, value in env.items() if not name.endswith("_FILE")},
+            )
         self.env |= env
 
     def _run(self, name: str, home: str, *command: str, **env: str) -> None:

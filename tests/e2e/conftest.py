@@ -55,7 +55,7 @@ def composed(
 ) -> Iterator[Composed]:
     """The compose file's installation with its database migrated and its replicas up; presigned addresses are on."""
     empty_redis()
-    more = {"POTSTILL_PRESIGN": "true", "POTSTILL_S3_TIMEOUT_SECONDS": "5"}
+    more = {"POTSTILL_PRESIGN": "true"}
     made = Composed(tmp_path / "home", secrets, bucket_server.url, database, **more)
     monkeypatch.setenv("POTSTILL_CA_FILE", str(secrets / "tls_certificate"))  # devices trust it
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.infra.connections import MAX_CONNECTIONS
 from tools.deployment import Deployment, add_server_data, federation_request, run_federation
 
 from .composed import COMPOSE, REDIS, command_of, empty_redis
@@ -49,7 +50,7 @@ def test_compose_runs_what_the_tests_run(distributed: Deployment) -> None:
     api = command_of("api")
     assert api[:5] == ["python", "-m", "uvicorn", "service.app:create_app", "--factory"]
     assert set(api) >= {"service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"}
-    assert int(api[api.index("--limit-concurrency") + 1]) == distributed.settings.max_connections
+    assert int(api[api.index("--limit-concurrency") + 1]) == MAX_CONNECTIONS
     assert command_of("worker")[:6] == ["python", "-m", "celery", "-A", "worker.app", "worker"]
     assert COMPOSE["services"]["migrate"]["command"] == ["potstill", "migrate"]
 

@@ -51,7 +51,7 @@ def test_requests_on_one_connection_after_a_large_body(api: Deployment) -> None:
 
 
 def test_a_viewer_that_hangs_up_gives_its_stream_back(tmp_path: Path) -> None:
-    made = Deployment(tmp_path / "home", POTSTILL_MAX_EVENT_STREAMS_PER_TOKEN="2")
+    made = Deployment(tmp_path / "home", constants={"service.app.EVENT_STREAMS_PER_TOKEN": 2})
     bearer = {"Authorization": f"Bearer {made.token}"}
     head = f"GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer['Authorization']}\r\n\r\n".encode()
 

@@ -370,7 +370,7 @@ def test_config_shows_retention_as_it_is_set(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_a_variable_that_nothing_reads_is_named(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.setenv(name, "8")
-    monkeypatch.setenv("POTSTILL_MAX_MODELS_FILE", str(Path("models").absolute()))
+    monkeypatch.setenv("POTSTILL_MAX_CLIENTS_FILE", str(Path("models").absolute()))
     Path("models").write_text("7")
     result = call("config")
     assert result.exit_code == 0 and result.stderr == f"warning: nothing reads {name}; {said}\n"

@@ -9,8 +9,7 @@ import pytest
 from typer.main import get_command
 
 from potstill.cli import app
-from potstill.commands.config import OTHERS
-from service.config import Settings
+from service.config import OTHERS, Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -55,6 +55,17 @@ def _databases_of_a_module(filled: Filled | None) -> Iterator[None]:
         filled.give_all_back()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unhurried() -> Iterator[None]:
+    """Let nobody sweep by itself or be too fast, unless a test asks for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.app.SWEEP_SECONDS", 3600.0)
+        patch.setattr("service.app.POLL_SECONDS", 0.05)
+        patch.setattr("service.infra.rates.RATE_BURST", 100_000)
+        patch.setattr("service.infra.rates.AUTH_FAILURES_PER_MINUTE", 100_000)
+        yield
+
+
 SettingsMaker = Callable[..., Settings]
 Move = Callable[[float], None]
 """Puts the clock ahead, by so many seconds."""
@@ -83,13 +94,9 @@ def make_settings(template: Path, tmp_path_factory: pytest.TempPathFactory, fill
             "broker_url": None,
             "blob_dir": None,
             "secret": "a secret of the tests",
-            "sweep_seconds": 3600,
-            "poll_seconds": 0.05,
             "min_free_bytes": 0,
             "max_upload_bytes": 64 * 1024,
             "threads": 8,
-            "rate_burst": 100_000,
-            "auth_failures_per_minute": 100_000,
         }
         return Settings(**{**values, **changes})
 
@@ -155,12 +162,15 @@ def postgres(postgres_url: str) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def both(request: pytest.FixtureRequest, make_settings: SettingsMaker) -> Iterator[Both]:
-    """Settings and an empty store, once on each database."""
+def both(
+    request: pytest.FixtureRequest, make_settings: SettingsMaker, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Both]:
+    """Settings and an empty store, once on each database; a job is tried three times."""
+    monkeypatch.setattr("service.operations.progress.jobs.MAX_ATTEMPTS", 3)
     if request.param == "sqlite":
-        settings = make_settings(database_url=None, max_attempts=3)
+        settings = make_settings(database_url=None)
     else:
-        settings = make_settings(database_url=request.getfixturevalue("postgres"), max_attempts=3)
+        settings = make_settings(database_url=request.getfixturevalue("postgres"))
     database = Database(settings)
     blobs = open_folder(settings.resolved_blob_dir)
     yield Both(settings=settings, database=database, store=Store(database, blobs.store), blobs=blobs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.config import Settings
+from service.config import REMOVED, Settings, unread
 
 
 def test_everything_is_in_the_home_folder_unless_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +22,11 @@ def test_everything_is_in_the_home_folder_unless_set(tmp_path: Path, monkeypatch
 
 def test_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POTSTILL_DATABASE_URL", "postgresql+psycopg://x/y")
-    monkeypatch.setenv("POTSTILL_MAX_ATTEMPTS", "7")
+    monkeypatch.setenv("POTSTILL_MAX_CLIENTS", "7")
     settings = Settings()
-    assert (settings.is_sqlite, settings.max_attempts) == (False, 7)
-    monkeypatch.setenv("POTSTILL_MAX_ATTEMPTS", "0")
-    with pytest.raises(ValueError, match="max_attempts"):
+    assert (settings.is_sqlite, settings.max_clients) == (False, 7)
+    monkeypatch.setenv("POTSTILL_MAX_CLIENTS", "0")
+    with pytest.raises(ValueError, match="max_clients"):
         Settings()
 
 
@@ -56,6 +56,25 @@ def test_a_short_secret_is_refused_and_none_is_shown() -> None:
 
 def test_every_setting_says_what_it_is() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_what_was_a_setting_is_named_with_what_holds_now() -> None:
+    assert not REMOVED.keys() & Settings.model_fields.keys()
+    said = unread(
+        ["POTSTILL_MAX_ATTEMPTS", "POTSTILL_KEEP_UPDATES_FILE", "POTSTILL_PORT", "POTSTILL_URL", "HOME", "POTSTILL_XYZ"]
+    )
+    assert said == [
+        "nothing reads POTSTILL_KEEP_UPDATES_FILE any more; what holds instead: off; "
+        'POTSTILL_RETENTION={"updates": "all"} does the same',
+        "nothing reads POTSTILL_MAX_ATTEMPTS any more; what holds instead: 5",
+        "nothing reads POTSTILL_XYZ; potstill config shows those there are",
+    ]
+
+
+def test_numbers_say_their_unit_and_limits_what_is_answered() -> None:
+    for name, field in Settings.model_fields.items():
+        if field.annotation in (int, float) and name != "port":
+            assert isinstance(field.json_schema_extra, dict) and field.json_schema_extra["unit"], name
 
 
 def test_a_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

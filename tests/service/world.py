@@ -202,7 +202,7 @@ class World:
         kept = None if state is None else {name: self._stored(arrays) for name, arrays in state.items()}
         with self.store.write() as session:
             outcome = Outcome(stored, metrics or {}, state=kept)
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
+            publishing.publish(session, job.id, job.fence, outcome, self.settings.retention)
 
     def updates(self) -> int:
         """Return the number of updates there are."""

@@ -33,9 +33,7 @@ class FakeLedger:
     """Writes down what it is told."""
 
     def __init__(self, folder: Path):
-        self.settings = SimpleNamespace(
-            lease_seconds=0.15, device="cpu", torch_threads=1, job_memory_bytes=0, stall_seconds=60.0
-        )
+        self.settings = SimpleNamespace(lease_seconds=0.15, device="cpu", torch_threads=1, job_memory_bytes=0)
         self.folder = folder
         self.said: list[Any] = []
         self.renewed = threading.Event()
@@ -228,7 +226,7 @@ def test_a_child_killed_under_a_job_is_lost(ledger: FakeLedger, monkeypatch: Any
 
 
 def test_a_job_that_takes_no_step_is_stopped(ledger: FakeLedger, monkeypatch: Any) -> None:
-    ledger.settings.stall_seconds = 0.2
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
 
     def stuck(report: Callable[[Progress], None]) -> JobResult:
         for _ in range(1000):

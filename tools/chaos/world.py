@@ -29,7 +29,7 @@ from service.operations.ledger.garbage import collect, named
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, ModelRow, UpdateRow
 from tools.chaos.servers import Postgres, Redis
-from tools.deployment import CLASSES, NAMES, Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import CLASSES, JOBS, NAMES, Deployment, add_server_data, federation_request, images, wait_for
 
 GONE = frozenset({502, 503, 504})
 RECIPES: dict[str, dict[str, Any]] = {
@@ -46,13 +46,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
     },
 }
-SETTINGS = {
-    "POTSTILL_LEASE_SECONDS": "2",
-    "POTSTILL_SWEEP_SECONDS": "0.3",
-    "POTSTILL_CHECKPOINT_SECONDS": "0.3",
-    "POTSTILL_MAX_ATTEMPTS": "100",
-    "POTSTILL_RETRY_SECONDS": "0.1",
-}
+CONSTANTS = {"worker.checkpoints.EVERY_SECONDS": 0.3, f"{JOBS}.MAX_ATTEMPTS": 100, f"{JOBS}.RETRY_SECONDS": 0.1}
 
 
 @dataclass
@@ -129,14 +123,14 @@ class World:
     def __init__(self, folder: Path, mode: str, rounds: int = 4):
         self.mode, self.folder, self.closed, self._rounds = mode, folder, False, rounds
         self.redis = self.postgres = None
-        env = dict(SETTINGS)
+        env = {"POTSTILL_LEASE_SECONDS": "2"}
         if mode == "distributed":
             self.redis, self.postgres = Redis(), Postgres()
             self.redis.start()
             self.postgres.start()
             env |= {"POTSTILL_DATABASE_URL": self.postgres.url, "POTSTILL_BROKER_URL": self.redis.url}
             env |= {"POTSTILL_SECRET": "a secret of at least sixteen characters"}
-        self.deployment = Deployment(folder / "home", 0, **env)
+        self.deployment = Deployment(folder / "home", 0, CONSTANTS, **env)
         self.url = self.deployment.url
         self.deployment.start_api()
         self.deployment.start_worker()

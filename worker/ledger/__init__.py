@@ -29,6 +29,7 @@ from service.operations.store import workers
 from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
 from service.persistence.tables import ModelRow, RoundRow
+from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
 from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
 
@@ -132,7 +133,7 @@ class Ledger:
                 resumed_from=None if result.resumed_from is None else result.resumed_from.model_dump(),
                 origin=result.origin,
             )
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.kept)
+            publishing.publish(session, job.id, job.fence, outcome, self.settings.retention)
         self._adopt(files)
         self._blobs.states.forget(job.id)
 
@@ -197,7 +198,7 @@ class Ledger:
                 publishing.cancelled(session, row)
             elif final:
                 publishing.give_up(session, row, code, detail)
-            elif not jobs.release(session, row, code, detail, self.settings.retry_seconds):
+            elif not jobs.release(session, row, code, detail):
                 publishing.give_up(session, row, code, f"{detail} (after {row.attempt} attempts)")
             over = row.state != "queued"
         if over:
@@ -254,14 +255,11 @@ class Ledger:
                 jobs.postpone(session, row, "unavailable", detail)
 
     @contextlib.contextmanager
-    def keeping(self, job: Claimed) -> Iterator[Keeping | None]:
-        """Have a place where the job's attempts keep their states; None where they shall not."""
-        seconds, most = self.settings.checkpoint_seconds, self.settings.checkpoint_max_bytes
-        if most == 0:
-            yield None
-            return
+    def keeping(self, job: Claimed) -> Iterator[Keeping]:
+        """Have a place where the job's attempts keep their states."""
+        seconds = checkpoints.EVERY_SECONDS
         with self._blobs.states.open(job.id, seconds) as folder:
-            yield Keeping(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=most)
+            yield Keeping(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=checkpoints.MAX_BYTES)
 
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""

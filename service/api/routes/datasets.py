@@ -25,9 +25,7 @@ def _register(services: Parts, name: str, upload: Received) -> Dataset:
         classes = datasets.num_classes(file)
     services.blobs.store.prepare(upload.path, upload.digest)
     with services.store.write() as session:
-        row = datasets.register(
-            session, name, upload.digest, upload.size, upload.header, classes, services.settings.max_datasets
-        )
+        row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
         answer = datasets.describe(row)
         upload.count(session, services, True, answer)
         return answer

@@ -71,7 +71,7 @@ def create_federation(
     settings = services.settings
 
     def make() -> dict[str, Any]:
-        row = creation.create(session, settings.key, body, settings.join_token_days, settings.max_federations)
+        row = creation.create(session, settings.key, body)
         return {"id": row.id}
 
     with services.store.write() as session:
@@ -209,7 +209,7 @@ def rotate_join_token(
     settings = services.settings
     with services.store.write() as session:
         row = reading.get_locked(session, federation_id)
-        token = joining.rotate(session, settings.key, row, body or JoinLimits(), settings.join_token_days)
+        token = joining.rotate(session, settings.key, row, body or JoinLimits())
         return JoinToken(join_token=token, max_uses=row.join_max_uses, expires_at=row.join_expires_at)
 
 

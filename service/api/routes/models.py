@@ -48,7 +48,7 @@ def list_models(
 
 def _import(services: Parts, caller: Principal, key: str | None, architecture: str | None, upload: Received) -> Model:
     def make() -> dict[str, Any]:
-        row = models.import_file(session, upload.digest, upload.size, architecture, services.settings.max_models)
+        row = models.import_file(session, upload.digest, upload.size, architecture)
         services.blobs.store.keep(upload.path, upload.digest)
         return {"id": row.id}
 

@@ -27,7 +27,7 @@ def create_token(body: TokenCreate, services: Services, caller: Operator, key: I
     settings = services.settings
 
     def make() -> dict[str, Any]:
-        row = tokens.create(session, settings.key, body.name, body.role, body.valid_seconds, settings.max_tokens)
+        row = tokens.create(session, settings.key, body.name, body.role, body.valid_seconds)
         return {"id": row.id}
 
     with services.store.write() as session:

@@ -11,6 +11,9 @@ from service.operations.ledger import audit
 from service.operations.ledger.clock import now
 from service.persistence.tables import FederationRow
 
+JOIN_TOKEN_DAYS = 30.0
+"""Life of a join token where nobody says another."""
+
 
 def state(row: FederationRow) -> JoinState:
     """Return what is left of a federation's join token."""
@@ -51,18 +54,18 @@ def check(row: FederationRow, caller: Principal) -> None:
     )
 
 
-def limit(row: FederationRow, limits: JoinLimits, default_days: float) -> None:
+def limit(row: FederationRow, limits: JoinLimits) -> None:
     """Set a fresh join token's limits and count anew."""
-    seconds = default_days * 86_400 if limits.valid_seconds is None else float(limits.valid_seconds)
+    seconds = JOIN_TOKEN_DAYS * 86_400 if limits.valid_seconds is None else float(limits.valid_seconds)
     row.join_uses, row.join_max_uses, row.join_expires_at = 0, limits.max_uses, after(seconds)
 
 
-def rotate(session: Session, key: bytes, row: FederationRow, limits: JoinLimits, default_days: float) -> str:
+def rotate(session: Session, key: bytes, row: FederationRow, limits: JoinLimits) -> str:
     """Replace the join token; the one before no longer works, enrolled devices stay."""
     row.join_nonce = tokens.fresh_nonce()
     token = tokens.derive(key, "join", row.id, row.join_nonce)
     row.join_hash = tokens.hash_token(key, token)
-    limit(row, limits, default_days)
+    limit(row, limits)
     audit.record(
         session,
         "federation.join-token",

@@ -20,6 +20,8 @@ from service.operations.ledger.paging import page
 from service.persistence.engine import Database
 from service.persistence.tables import ClientRow, FederationRow, TokenRow
 
+MAX_TOKENS = 1000
+"""Tokens of people and programs that are not revoked."""
 USED_EVERY = timedelta(minutes=10)
 Keys = tuple[bytes, ...]
 Row = TokenRow | ClientRow
@@ -147,15 +149,14 @@ def create(
     name: str,
     role: TokenRole,
     lifetime_seconds: int | None = None,
-    most: int = 10_000,
 ) -> TokenRow:
     """Add a token; `secret_of` gives what is to be shown once.
 
     Raises:
-        DomainError: limit-reached, when `most` tokens are not revoked.
+        DomainError: limit-reached, when `MAX_TOKENS` are not revoked.
     """
     held = select(TokenRow.id).where(TokenRow.revoked_at.is_(None))
-    check_room(session, held, most, "tokens", "POTSTILL_MAX_TOKENS", "revoke one")
+    check_room(session, held, MAX_TOKENS, "tokens", "revoke one")
     id_, nonce = new_id("token"), tokens.fresh_nonce()
     hashed = tokens.hash_token(key, tokens.derive(key, role, id_, nonce))
     row = TokenRow(

@@ -65,8 +65,8 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
         select(ClientRow.id).where(ClientRow.federation_id == federation_id, ClientRow.revoked_at.is_(None)),
         settings.max_clients,
         "clients in this federation",
-        "POTSTILL_MAX_CLIENTS",
         "revoke one",
+        "POTSTILL_MAX_CLIENTS",
         alone=True,
     )
     id_, nonce = new_id("client"), tokens.fresh_nonce()

@@ -13,6 +13,8 @@ from service.operations.ledger import row_events
 from service.operations.ledger.clock import now
 from service.persistence.tables import ClientRow, EventRow, RoundRow
 
+KEPT, KEPT_DAYS = 100_000, 90.0
+"""The newest events, none older."""
 _DETAIL = 2000
 _TEXT = 4000
 
@@ -126,7 +128,7 @@ def missed(session: Session, after: int) -> bool:
     return oldest is not None and 0 < after < oldest - 1
 
 
-def forget(session: Session, most: int, days: float) -> None:
+def forget(session: Session, most: int = KEPT, days: float = KEPT_DAYS) -> None:
     """Drop events that are too old, and the oldest ones of too many; the newest one stays and keeps the count."""
     newest = head(session)
     old = select(func.max(EventRow.sequence)).where(EventRow.at < now() - timedelta(days=days)).scalar_subquery()

@@ -9,14 +9,21 @@ from service.domain.errors import DomainError
 
 
 def check_room(
-    session: Session, rows: Select[Any], most: int, what: str, setting: str, remedy: str, alone: bool = False
+    session: Session,
+    rows: Select[Any],
+    most: int,
+    what: str,
+    remedy: str,
+    setting: str | None = None,
+    alone: bool = False,
 ) -> None:
     """Refuse one more row when there are `most`. Those who add rows at the same moment are counted one after the other.
 
     Args:
         rows: the rows that count.
         what: their name in the plural.
-        setting: the environment variable that sets `most`.
+        remedy: what the caller can do.
+        setting: the environment variable that sets `most`, if one does.
         alone: the caller holds a lock already that keeps others from adding such rows.
 
     Raises:
@@ -26,9 +33,10 @@ def check_room(
         session.execute(text("SELECT pg_advisory_xact_lock(815003)"))
     there = session.scalar(select(func.count()).select_from(rows.subquery())) or 0
     if there >= most:
+        raised = f", or the operator raises {setting}" if setting else ""
         raise DomainError(
             "limit-reached",
-            f"there are {there} {what}, and {most} is the limit; {remedy}, or the operator raises {setting}",
+            f"there are {there} {what}, and {most} is the limit; {remedy}{raised}",
             limit=most,
-            setting=setting,
+            **({"setting": setting} if setting else {}),
         )

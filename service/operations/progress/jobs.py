@@ -19,10 +19,12 @@ from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
 from service.operations.ledger.clock import now
-from service.persistence.engine import MAX_ATTEMPTS
 from service.persistence.tables import FederationRow, JobRow
 
-BACKOFF_SECONDS = 2.0
+MAX_ATTEMPTS = 5
+"""A job that was tried so often, and came to no end, has failed."""
+RETRY_SECONDS = 2.0
+"""Pause before a failed job is tried again; it doubles up to 32-fold."""
 POSTPONED_SECONDS = 5.0
 
 
@@ -38,7 +40,7 @@ def enqueue(session: Session, kind: JobName, federation: FederationRow, round_id
         state="queued",
         federation_id=federation.id,
         round_id=round_id,
-        max_attempts=session.info[MAX_ATTEMPTS],
+        max_attempts=MAX_ATTEMPTS,
         created_at=now(),
         queued_at=now(),
         attempt=0,
@@ -148,7 +150,7 @@ def held(session: Session, job_id: str, fence: int) -> JobRow:
     return job
 
 
-def release(session: Session, job: JobRow, error: str, detail: str, pause_seconds: float = BACKOFF_SECONDS) -> bool:
+def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
     """Give a job back after a fault that may pass; return False when its attempts are used up (it has failed then)."""
     job.error, job.detail = error, detail[:2000]
     job.lease_until, job.worker_id = None, None
@@ -156,7 +158,7 @@ def release(session: Session, job: JobRow, error: str, detail: str, pause_second
         end(job, "fail")
         return False
     job.state = advance(JOB, job.state, "release", "job")
-    job.not_before = job.queued_at = now() + timedelta(seconds=pause_seconds * 2 ** min(job.attempt - 1, 5))
+    job.not_before = job.queued_at = now() + timedelta(seconds=RETRY_SECONDS * 2 ** min(job.attempt - 1, 5))
     return True
 
 

@@ -23,15 +23,12 @@ from service.persistence.tables import (
     FederationRow,
 )
 
+MAX_FEDERATIONS = 1000
+"""Federations that are not over."""
 
-def create(
-    session: Session, key: bytes, request: FederationCreate, join_days: float = 30.0, most: int = 10_000
-) -> FederationRow:
+
+def create(session: Session, key: bytes, request: FederationCreate) -> FederationRow:
     """Add a federation after checking that its parts fit together.
-
-    Args:
-        join_days: life of the join token where the request leaves it open.
-        most: how many federations there may be that are not over.
 
     Raises:
         DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
@@ -39,9 +36,8 @@ def create(
     check_room(
         session,
         select(FederationRow.id).where(FederationRow.state.in_(LIVE)),
-        most,
+        MAX_FEDERATIONS,
         "federations that are not over",
-        "POTSTILL_MAX_FEDERATIONS",
         "finish or cancel one",
     )
     if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
@@ -76,7 +72,7 @@ def create(
         round_index=0,
         gan_round=0,
     )
-    joining.limit(row, request.join, join_days)
+    joining.limit(row, request.join)
     session.add(row)
     session.flush()
     audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=recipe.name)

@@ -17,6 +17,7 @@ from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.persistence.tables import DatasetRow, FederationRow
 
+MAX_DATASETS = 1000
 _DTYPES = {"F32": "float32", "I64": "int64"}
 
 
@@ -61,13 +62,11 @@ def num_classes(file: TensorFile) -> int | None:
     return int(labels.max()) + 1
 
 
-def register(
-    session: Session, name: str, digest: str, size: int, header: Header, classes: int | None, most: int = 10_000
-) -> DatasetRow:
+def register(session: Session, name: str, digest: str, size: int, header: Header, classes: int | None) -> DatasetRow:
     """Add a data set, or return the one of that name if it has the same bytes.
 
     Raises:
-        DomainError: name-taken, by other bytes; limit-reached, when there are `most`.
+        DomainError: name-taken, by other bytes; limit-reached, when there are `MAX_DATASETS`.
     """
     locks.hold_blobs(session)
     existing = session.scalars(select(DatasetRow).where(DatasetRow.name == name)).first()
@@ -75,7 +74,7 @@ def register(
         if existing.digest == digest:
             return existing
         raise DomainError("name-taken", f"a data set {name!r} with other content exists", field="name")
-    check_room(session, select(DatasetRow.id), most, "data sets", "POTSTILL_MAX_DATASETS", "delete one")
+    check_room(session, select(DatasetRow.id), MAX_DATASETS, "data sets", "delete one")
     inputs = header.tensors["inputs"]
     row = DatasetRow(
         id=new_id("dataset"),

@@ -15,6 +15,9 @@ from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow
 
+MAX_MODELS = 1000
+"""Imported ones."""
+
 
 def get(session: Session, model_id: str) -> ModelRow:
     """Return a model, or refuse with not-found."""
@@ -127,15 +130,15 @@ def check_header(header: Header) -> None:
         )
 
 
-def import_file(session: Session, digest: str, size: int, architecture: str | None, most: int = 10_000) -> ModelRow:
+def import_file(session: Session, digest: str, size: int, architecture: str | None) -> ModelRow:
     """Add an uploaded file as a model to start federations from.
 
     Raises:
-        DomainError: limit-reached, when there are `most`.
+        DomainError: limit-reached, when there are `MAX_MODELS`.
     """
     locks.hold_blobs(session)
     imported = select(ModelRow.id).where(ModelRow.role == "imported")
-    check_room(session, imported, most, "imported models", "POTSTILL_MAX_MODELS", "use one that is there")
+    check_room(session, imported, MAX_MODELS, "imported models", "use one that is there")
     row = ModelRow(
         id=new_id("model"),
         role="imported",

@@ -15,6 +15,8 @@ from service.domain.errors import DomainError
 from service.operations.ledger.clock import now
 from service.persistence.tables import UploadRow
 
+EXPIRY = timedelta(days=1)
+"""An upload that gets nothing for so long is removed."""
 HOLDS = timedelta(minutes=10)
 """An upload that got nothing for so long holds no room for what is missing."""
 SHARE = 4
@@ -26,26 +28,26 @@ def open_ones() -> tuple[Any, ...]:
     return (UploadRow.target.is_(None), UploadRow.expires_at > now())
 
 
-def _late(expiry_seconds: float) -> datetime:
+def _late() -> datetime:
     """Return what expires later than this got bytes lately."""
-    return now() + timedelta(seconds=expiry_seconds) - HOLDS
+    return now() + EXPIRY - HOLDS
 
 
-def _sum(session: Session, expiry_seconds: float, lively: Any, idle: Any, *which: Any) -> int:
-    figure = case((UploadRow.expires_at > _late(expiry_seconds), lively), else_=idle)
+def _sum(session: Session, lively: Any, idle: Any, *which: Any) -> int:
+    figure = case((UploadRow.expires_at > _late(), lively), else_=idle)
     found = session.scalar(select(func.coalesce(func.sum(figure), 0)).where(*open_ones(), *which))
     return int(found or 0)  # PostgreSQL's is a Decimal
 
 
-def held(session: Session, expiry_seconds: float, owner: str | None = None) -> int:
+def held(session: Session, owner: str | None = None) -> int:
     """Return the bytes that open uploads, of an owner or of all, hold: come and missing."""
     which = () if owner is None else (UploadRow.owner == owner,)
-    return _sum(session, expiry_seconds, UploadRow.length, UploadRow.offset, *which)
+    return _sum(session, UploadRow.length, UploadRow.offset, *which)
 
 
-def missing(session: Session, expiry_seconds: float, but: str = "") -> int:
+def missing(session: Session, but: str = "") -> int:
     """Return the bytes that open uploads, all but one, hold room for and that have not come."""
-    return _sum(session, expiry_seconds, UploadRow.length - UploadRow.offset, 0, UploadRow.id != but)
+    return _sum(session, UploadRow.length - UploadRow.offset, 0, UploadRow.id != but)
 
 
 def check_room(
@@ -56,8 +58,8 @@ def check_room(
     Raises:
         DomainError: storage-full; the upload stays.
     """
-    if expires_at is None or expires_at > _late(settings.upload_expiry_seconds):
+    if expires_at is None or expires_at > _late():
         return
-    others = missing(session, settings.upload_expiry_seconds, upload_id)
+    others = missing(session, upload_id)
     if free_bytes - others < settings.min_free_bytes + rest:
         raise DomainError("storage-full", "there is no room for the rest of this upload now; go on with it later")

@@ -17,6 +17,10 @@ from service.operations.ledger.clock import now
 from service.operations.store import reservations
 from service.persistence.tables import UploadRow
 
+MAX_OPEN = 8
+"""Resumable uploads that a device may have open."""
+MAX_OPEN_BYTES = 64 * 2**30
+"""Bytes that all open ones may come to; more where thirty-two of the largest are more."""
 LEASE = timedelta(seconds=10)
 """Who writes and is silent for so long has lost the upload; it is renewed several times in that time."""
 MOST_PARTS = 10_000
@@ -35,6 +39,11 @@ class Held:
     length: int
     parts: list[str] = field(default_factory=list)
     expires_at: datetime | None = None
+
+
+def max_open_bytes(settings: Settings) -> int:
+    """Return the bytes that all open uploads may come to."""
+    return max(MAX_OPEN_BYTES, 32 * settings.max_upload_bytes)
 
 
 def create(session: Session, owner: str, length: int, notes: str, settings: Settings, free_bytes: int) -> UploadRow:
@@ -57,23 +66,22 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
     mine = session.scalars(
         select(UploadRow).where(*reservations.open_ones(), UploadRow.owner == owner).order_by(UploadRow.id)
     ).all()
-    if len(mine) >= settings.max_open_uploads:
-        raise _too_many(mine, f"{settings.max_open_uploads} may be", settings.max_open_uploads, len(mine))
-    expiry, room = settings.upload_expiry_seconds, max(0, free_bytes - settings.min_free_bytes)
-    share = min(settings.max_open_upload_bytes, room) // reservations.SHARE
-    own = reservations.held(session, expiry, owner) + length
+    if len(mine) >= MAX_OPEN:
+        raise _too_many(mine, f"{MAX_OPEN} may be", MAX_OPEN, len(mine))
+    most, room = max_open_bytes(settings), max(0, free_bytes - settings.min_free_bytes)
+    share = min(most, room) // reservations.SHARE
+    own = reservations.held(session, owner) + length
     if mine and own > share:
         raise _too_many(mine, f"beside them {length} bytes more are above its share of {share} bytes", share, own)
-    total = reservations.held(session, expiry)
-    if total + length > settings.max_open_upload_bytes:
+    total = reservations.held(session)
+    if total + length > most:
         raise DomainError(
             "storage-full",
-            f"{total} bytes are promised to uploads that are open, {settings.max_open_upload_bytes} may be; try again "
-            "when others are done",
-            expected=settings.max_open_upload_bytes,
+            f"{total} bytes are promised to uploads that are open, {most} may be; try again when others are done",
+            expected=most,
             actual=total + length,
         )
-    if room - reservations.missing(session, expiry) < length:
+    if room - reservations.missing(session) < length:
         raise DomainError("storage-full", "the service's disk is full; the operator must make room")
     row = UploadRow(
         id=new_id("upload"),
@@ -84,7 +92,7 @@ def create(session: Session, owner: str, length: int, notes: str, settings: Sett
         parts=[],
         wanted=False,
         created_at=now(),
-        expires_at=now() + timedelta(seconds=settings.upload_expiry_seconds),
+        expires_at=now() + reservations.EXPIRY,
     )
     session.add(row)
     session.flush()
@@ -178,7 +186,7 @@ def check_parts(parts: Sequence[str]) -> None:
         )
 
 
-def advance(session: Session, held: Held, offset: int, parts: Sequence[str], expiry_seconds: float) -> UploadRow:
+def advance(session: Session, held: Held, offset: int, parts: Sequence[str]) -> UploadRow:
     """Note how many bytes are on the disk; from here on they survive a crash.
 
     Raises:
@@ -188,7 +196,7 @@ def advance(session: Session, held: Held, offset: int, parts: Sequence[str], exp
     row = _mine(session, held)
     row.offset, row.parts = offset, list(parts)
     row.lease_until = now() + LEASE
-    row.expires_at = now() + timedelta(seconds=expiry_seconds)
+    row.expires_at = now() + reservations.EXPIRY
     return row
 
 

@@ -91,9 +91,9 @@ def tidy(store: Store, blobs: Blobs, settings: Settings) -> None:
     with store.read() as session:
         everyone = retention.everyone(session)
     for id_ in everyone:
-        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=settings.kept))
+        _alone(store, f"retention of {id_}", partial(retention.tidy, federation_id=id_, default=settings.retention))
     with store.write() as session:
-        events.forget(session, settings.keep_events, settings.keep_events_days)
+        events.forget(session)
         idempotency.forget(session)
         workers.forget_silent(session)
         audit.forget(session, settings.audit_days)

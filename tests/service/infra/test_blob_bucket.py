@@ -35,8 +35,9 @@ def server(bucket_server: BucketServer) -> Iterator[BucketServer]:
 
 
 @pytest.fixture
-def values(server: BucketServer, tmp_path: Path) -> dict[str, Any]:
-    return server.settings(home=tmp_path, s3_timeout_seconds=5, presign=True)
+def values(server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr("service.infra.bucket.TIMEOUT_SECONDS", 5.0)
+    return server.settings(home=tmp_path, presign=True)
 
 
 @pytest.fixture
@@ -173,8 +174,8 @@ def test_two_processes_fetch_one_copy_once(bucket: Blobs, server: BucketServer, 
 
 
 def test_the_copies_used_longest_ago_make_room_but_not_those_in_use(values: dict[str, Any]) -> None:
-    bucket = open_bucket(Settings(**{**values, "cache_bytes": 250}))
-    one, two, three = (stored(bucket, bytes([number]) * 100) for number in range(3))
+    bucket = open_bucket(Settings(**{**values, "cache_bytes": 1 << 20}))
+    one, two, three = (stored(bucket, bytes([number]) * 400_000) for number in range(3))
     with bucket.cache.hold([one]):
         os.utime(bucket.cache.path(one), (0, 0))  # the oldest, but in use
         with bucket.cache.hold([two]):
@@ -212,7 +213,7 @@ def test_a_result_becomes_a_copy(bucket: Blobs, server: BucketServer) -> None:
 
 
 def test_files_in_the_making_have_a_limit(values: dict[str, Any]) -> None:
-    bucket = open_bucket(Settings(**{**values, "scratch_bytes": 1 << 20}))
+    bucket = open_bucket(Settings(**{**values, "cache_bytes": 1 << 20}))
     bucket.scratch.temp().write_bytes(bytes(1 << 19))
     assert bucket.scratch.free_bytes() <= (1 << 19)
 

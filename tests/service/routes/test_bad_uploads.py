@@ -387,7 +387,7 @@ def test_a_client_that_hangs_up_in_mid_body_leaves_nothing(kit: Kit, caplog: pyt
 
 def test_a_client_that_falls_silent_is_let_go(kit: Kit, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.api.problems._LINGER_SECONDS", 0.01)
-    monkeypatch.setitem(kit.world.settings.__dict__, "max_upload_idle_seconds", 0.05)
+    monkeypatch.setattr("service.api.bodies.IDLE_SECONDS", 0.05)
     before = kit.world.files()
     token = kit.fed.devices["a"].token
     response = kit.world.site.request("PUT", kit.url, token=token, body=[kit.good()[:50]], stall=True)

@@ -13,8 +13,9 @@ from tests.service.world import Fed, World
 
 
 @pytest.fixture
-def values(bucket_server: BucketServer) -> Iterator[dict[str, Any]]:
-    yield bucket_server.settings(s3_timeout_seconds=5)
+def values(bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    monkeypatch.setattr("service.infra.bucket.TIMEOUT_SECONDS", 5.0)
+    yield bucket_server.settings()
     bucket_server.door.down = False
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from client_sdk.events import Message, messages
 from service.api.routes import events as routes
+from service.config import Settings
 from service.operations.progress import jobs
 from tests.service.conftest import SettingsMaker
 
@@ -170,9 +171,11 @@ def test_heartbeats_and_a_bounded_life(world: World, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def narrow(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
+def narrow(settings: Settings, world_of: type[World], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Three streams, two of them for a token."""
-    made = world_of(make_settings(max_event_streams=3, max_event_streams_per_token=2))
+    monkeypatch.setattr("service.app.EVENT_STREAMS", 3)
+    monkeypatch.setattr("service.app.EVENT_STREAMS_PER_TOKEN", 2)
+    made = world_of(settings)
     yield made
     made.close()
 
@@ -204,7 +207,8 @@ def test_a_token_that_takes_many_streams_leaves_some_for_others(narrow: World) -
 def test_streams_that_are_far_behind_leave_threads_to_others(
     make_settings: SettingsMaker, world_of: type[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, gate, at_work = world_of(make_settings(threads=6, requests_at_once=2)), threading.Event(), []
+    monkeypatch.setattr("service.app.REQUESTS_AT_ONCE", 2)
+    world, gate, at_work = world_of(make_settings(threads=6)), threading.Event(), []
     page = routes._page
 
     def slow(*args: Any) -> Any:

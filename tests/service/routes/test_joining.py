@@ -90,11 +90,17 @@ def test_limits_that_cannot_be_are_refused(world: World, limits: dict[str, Any])
     assert join(world, fed, "a").result().status_code == 201  # the token is the one it was
 
 
-def test_a_federation_has_only_so_many_clients(make_settings: SettingsMaker, world_of: type[World]) -> None:
-    world = world_of(make_settings(max_clients=2, max_federations=1))
+def test_a_federation_has_only_so_many_clients(
+    make_settings: SettingsMaker, world_of: type[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.operations.steer.creation.MAX_FEDERATIONS", 1)
+    world = world_of(make_settings(max_clients=2))
     fed = world.create()
-    assert [join(world, fed, name).result().status_code for name in "abc"] == [201, 201, 409]
-    assert world.op("POST", "/v1/federations", json=world.body()).json()["setting"] == "POTSTILL_MAX_FEDERATIONS"
+    answers = [join(world, fed, name).result() for name in "abc"]
+    assert [answer.status_code for answer in answers] == [201, 201, 409]
+    assert answers[2].json()["setting"] == "POTSTILL_MAX_CLIENTS"
+    refused = world.op("POST", "/v1/federations", json=world.body())
+    assert (refused.status_code, refused.json()["limit"]) == (409, 1)
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     world.create()  # one that is over does not count
     world.close()

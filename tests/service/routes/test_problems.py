@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX, Problem
+from service.api.middleware import MAX_JSON_BYTES
 from service.api.problems import documented, problem
 from service.domain.errors import DomainError
 from tests.service.world import World
@@ -124,15 +125,15 @@ def test_numbers_that_are_not_finite_are_refused(shared: World, path: str, body:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_json_body_has_a_limit(shared: World, announced: bool) -> None:
-    size = shared.settings.max_json_bytes + 1
+    size = MAX_JSON_BYTES + 1
     body = b" " * size if announced else [b" " * (size // 2)] * 3
     response = shared.op("POST", "/v1/federations", body=body, headers={"Content-Type": "application/json"})
-    assert check(response, "too-large")["expected"] == shared.settings.max_json_bytes
+    assert check(response, "too-large")["expected"] == MAX_JSON_BYTES
     assert response.extensions["waits"] == 0
 
 
 def test_a_chunk_over_the_limit_at_the_very_end_is_answered_at_once(shared: World) -> None:
-    body = [b" " * (shared.settings.max_json_bytes + 1)]
+    body = [b" " * (MAX_JSON_BYTES + 1)]
     response = shared.op("POST", "/v1/federations", body=body)
     check(response, "too-large")
     assert response.extensions["waits"] == 0

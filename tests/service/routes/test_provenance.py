@@ -26,7 +26,7 @@ def publish(world: World, fed: Fed, spec: dict[str, Any], metrics: dict[str, Any
     world.blobs.store.keep(path, digest)
     outcome = Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:
-        publishing.publish(session, job.id, job.fence, outcome, world.settings.kept)
+        publishing.publish(session, job.id, job.fence, outcome, world.settings.retention)
     return world.round(fed, 1)
 
 

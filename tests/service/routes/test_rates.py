@@ -20,14 +20,17 @@ from tests.service.conftest import SettingsMaker
 from tests.service.world import World
 
 Strict = Callable[..., World]
-"""(settings) -> a service of these."""
+"""(constants by their dotted names, settings) -> a service of these."""
 
 
 @pytest.fixture
-def strict(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[Strict]:
+def strict(make_settings: SettingsMaker, world_of: type[World], monkeypatch: pytest.MonkeyPatch) -> Iterator[Strict]:
+    """Make services with lower limits: constants, by their dotted names, and settings."""
     made: list[World] = []
 
-    def make(**settings: Any) -> World:
+    def make(constants: dict[str, float] | None = None, **settings: Any) -> World:
+        for name, value in (constants or {}).items():
+            monkeypatch.setattr(name, value)
         made.append(world_of(make_settings(**settings)))
         return made[-1]
 
@@ -41,7 +44,7 @@ def get(world: World, token: str | None, path: str = "/v1/token") -> Any:
 
 
 def test_a_token_that_asks_too_fast_waits_and_others_do_not(strict: Strict) -> None:
-    world = strict(rate_burst=5, rate_per_second=0.01)
+    world = strict({"service.infra.rates.RATE_BURST": 5, "service.infra.rates.RATE_PER_SECOND": 0.01})
     fed = world.create()
     a, b = world.enrol(fed, "a"), world.enrol(fed, "b")
     answers = [get(world, a.token) for _ in range(7)]
@@ -113,7 +116,7 @@ def test_a_small_body_that_trickles_is_ended(shared: World, monkeypatch: pytest.
 
 
 def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: Strict) -> None:
-    world = strict(auth_failures_per_minute=5)
+    world = strict({"service.infra.rates.AUTH_FAILURES_PER_MINUTE": 5})
     device = world.enrol(world.create(), "a")
     assert get(world, device.token).status_code == 200
     guesses = [get(world, f"pst_dev_{'A' * 42}{i}") for i in range(8)]
@@ -129,7 +132,7 @@ def test_an_address_that_guesses_waits_before_its_tokens_are_looked_up(strict: S
 def test_refusals_are_in_the_audit_log_and_cannot_make_it_grow(strict: Strict) -> None:
     from service.app import write_refusals
 
-    world = strict(auth_failures_per_minute=5)
+    world = strict({"service.infra.rates.AUTH_FAILURES_PER_MINUTE": 5})
     device = world.enrol(world.create(), "a")
     assert get(world, device.token).status_code == 200
     for i in range(50):
@@ -156,7 +159,7 @@ def test_any_number_of_addresses_comes_to_21_rows() -> None:
 
 
 def test_long_polls_are_counted(strict: Strict) -> None:
-    world = strict(max_long_polls_per_token=2)
+    world = strict({"service.app.LONG_POLLS_PER_TOKEN": 2})
     fed = world.create()
     device = world.enrol(fed, "a")
     other = world.enrol(fed, "b")
@@ -189,7 +192,7 @@ def test_slots_of_all_together() -> None:
 
 
 def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Strict, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = strict(threads=8, requests_at_once=4)
+    world = strict({"service.app.REQUESTS_AT_ONCE": 4}, threads=8)
     device = world.enrol(world.create(), "a")
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})["token"]
     assert get(world, viewer).status_code == 200
@@ -216,7 +219,7 @@ def test_a_crowd_of_one_tokens_requests_keeps_nobody_out(strict: Strict, monkeyp
 
 
 def test_polls_and_streams_take_no_slot_while_they_wait(strict: Strict) -> None:
-    world = strict(requests_at_once=1)
+    world = strict({"service.app.REQUESTS_AT_ONCE": 1})
     fed = world.create()
     device = world.enrol(fed, "a")
     assert get(world, device.token).status_code == 200
@@ -234,7 +237,7 @@ def test_polls_and_streams_take_no_slot_while_they_wait(strict: Strict) -> None:
 
 def test_a_body_that_does_not_come_holds_no_slot(strict: Strict) -> None:
     """Strangers behind an address could keep its devices waiting."""
-    world = strict(requests_at_once=1)
+    world = strict({"service.app.REQUESTS_AT_ONCE": 1})
     fed = world.create()
     slow = [world.site.begin("POST", "/v1/federations", body=[b"{"], stall=True) for _ in range(3)]
     assert world.enrol(fed, "a").name == "a"
@@ -284,9 +287,13 @@ def test_a_token_is_known_for_a_while_and_where_it_was_seen(monkeypatch: pytest.
     assert not recent.has("a", "hash")
 
 
-def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(make_settings: SettingsMaker) -> None:
+def test_a_redis_that_is_away_stops_nobody_and_lets_nobody_in(
+    make_settings: SettingsMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[int] = []
-    settings = make_settings(broker_url="redis://127.0.0.1:1/0", rate_burst=2, rate_per_second=0.01)
+    monkeypatch.setattr("service.infra.rates.RATE_BURST", 2)
+    monkeypatch.setattr("service.infra.rates.RATE_PER_SECOND", 0.01)
+    settings = make_settings(broker_url="redis://127.0.0.1:1/0")
     rates = Rates(settings, lambda: told.append(1))
     assert [rates.take(rates.requests, "a").allowed for _ in range(3)] == [True, True, False]  # alone, but counted
     assert told == [1]
@@ -317,8 +324,10 @@ def test_idempotency_keys_do_not_grow_without_end(world: World, monkeypatch: pyt
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="NO REDIS: apt-get install redis-server")
 def test_replicas_share_their_counts_in_redis_and_go_on_alone_without_it(
-    make_settings: SettingsMaker, tmp_path: Path
+    make_settings: SettingsMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("service.infra.rates.RATE_BURST", 4)
+    monkeypatch.setattr("service.infra.rates.RATE_PER_SECOND", 0.01)
     place = tmp_path / "redis.sock"
     command = ["redis-server", "--port", "0", "--unixsocket", str(place), "--save", "", "--dir", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -327,7 +336,7 @@ def test_replicas_share_their_counts_in_redis_and_go_on_alone_without_it(
         deadline = time.monotonic() + 20
         while not place.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        settings = make_settings(broker_url=f"redis+unix://{place}", rate_burst=4, rate_per_second=0.01)
+        settings = make_settings(broker_url=f"redis+unix://{place}")
         one, two = (Rates(settings, lambda: told.append(1)) for _ in range(2))
         allowed = [rates.take(rates.requests, "a").allowed for rates in (one, two, one, two, one, two)]
         assert allowed == [True] * 4 + [False] * 2

@@ -56,7 +56,7 @@ def test_what_expired_is_swept(world: World, sender: Sender, monkeypatch: pytest
     assert world.files() != before
     sweep(world.store)
     assert sender.offset(url) == 3
-    later = clock.now() + timedelta(seconds=world.settings.upload_expiry_seconds + 1)
+    later = clock.now() + reservations.EXPIRY + timedelta(seconds=1)
     monkeypatch.setattr(PATCHED, lambda: later)
     assert sender.ask("HEAD", url).status_code == 404
     sweep(world.store)
@@ -96,7 +96,7 @@ def test_bytes_that_were_lost_end_the_upload(world: World, fed: Fed, sender: Sen
 
 # ------------------------------------------------------------------------------------------------------- the limits
 def test_how_many_may_be_open(world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(world.settings.__dict__, "max_open_uploads", 2)
+    monkeypatch.setattr("service.operations.store.uploads.MAX_OPEN", 2)
     first, _ = sender.opened(6), sender.opened(6)
     response = sender.create(6)
     assert (response.status_code, kind(response)) == (429, "too-many-uploads")
@@ -108,7 +108,7 @@ def test_how_many_may_be_open(world: World, fed: Fed, sender: Sender, monkeypatc
 
 
 def test_how_much_may_be_reserved(world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 100)
+    monkeypatch.setattr("service.operations.store.uploads.max_open_bytes", lambda settings: 100)
     sender.opened(60)
     other = Sender(world, fed.devices["b"].token)
     response = other.create(60)
@@ -120,7 +120,7 @@ def test_how_much_may_be_reserved(world: World, fed: Fed, sender: Sender, monkey
 def test_a_device_holds_no_more_than_its_share_beyond_its_first_upload(
     world: World, fed: Fed, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(world.settings.__dict__, "max_open_upload_bytes", 10_000)
+    monkeypatch.setattr("service.operations.store.uploads.max_open_bytes", lambda settings: 10_000)
     sender.opened(1000)
     assert sender.create(1500).status_code == 201
     refused = sender.create(1)

@@ -170,7 +170,7 @@ def test_silence_ends_a_piece_and_keeps_what_came(
     world: World, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.api.problems._LINGER_SECONDS", 0.01)
-    monkeypatch.setitem(world.settings.__dict__, "max_upload_idle_seconds", 0.05)
+    monkeypatch.setattr("service.api.bodies.IDLE_SECONDS", 0.05)
     url = sender.opened(9)
     response = sender.patch(url, 0, [b"abc"], stall=True)
     assert kind(response) == "incomplete-body"

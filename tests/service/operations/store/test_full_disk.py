@@ -40,8 +40,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(disk: Path, template: Path, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
-    settings = make_settings(home=disk, max_upload_bytes=8 * MIB, retry_seconds=0.05, device="cpu")
+def world(
+    disk: Path, template: Path, make_settings: SettingsMaker, world_of: type[World], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    monkeypatch.setattr("service.operations.progress.jobs.RETRY_SECONDS", 0.05)
+    settings = make_settings(home=disk, max_upload_bytes=8 * MIB, device="cpu")
     shutil.copy(template / "potstill.db", disk / "potstill.db")
     made = world_of(settings)
     yield made

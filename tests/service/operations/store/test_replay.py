@@ -119,9 +119,11 @@ class Plant:
 
 @pytest.fixture(scope="module")
 def plant(make_settings: SettingsMaker, world_of: type[World]) -> Iterator[Plant]:
-    made = Plant(world_of(make_settings(device="cpu", torch_threads=1, checkpoint_seconds=0.0001)))
-    yield made
-    made.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.checkpoints.EVERY_SECONDS", 0.0001)
+        made = Plant(world_of(make_settings(device="cpu", torch_threads=1)))
+        yield made
+        made.close()
 
 
 def equal(reports: list[Report]) -> list[str]:
