@@ -16,7 +16,7 @@ from contract.wire.federations import Federation, FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import digest_of
-from tools.deployment import Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import CLASSES, Deployment, add_server_data, federation_request, images, wait_for
 
 NAMES = ("east", "north", "south", "west")
 SCHEDULE = {"epochs": 2, "batch_size": 32}
@@ -54,6 +54,7 @@ class Case:
         rounds: the plan.
         prototypes: names of those that devices train, in turn.
         extreme: what the last device's inputs are multiplied by.
+        mislabelled: the last device has other labels than it should.
         ending: how the federation ends, and the states of its rounds.
         excluded: who is left out of each round.
         rolled_back: the round whose model came back, by the round that turned back.
@@ -64,6 +65,7 @@ class Case:
     rounds: dict[str, Any] = field(default_factory=lambda: ROUNDS)
     prototypes: tuple[str, ...] = ("main",)
     extreme: float = 1.0
+    mislabelled: bool = False
     ending: tuple[str, list[str]] = ("finished", ["published", "published"])
     excluded: list[list[str]] | None = None
     rolled_back: dict[int, int] = field(default_factory=dict)
@@ -97,8 +99,9 @@ CASES = {
     # rounds that publish nothing, or less
     "rejects": Case(
         {"name": "fedavgm"},
-        {"local": ADAM, "seed": 7},
-        _gate("reject"),
+        {"local": SGD | {"optimizer": {"kind": "sgd", "lr": 0.1}}, "seed": 2},
+        _gate("reject", 0.2) | {"clients_per_round": 2, "min_updates": 2},
+        mislabelled=True,
         ending=("finished", ["published", "published", "skipped", "published", "published"]),
     ),
     "rolls-back": Case(
@@ -119,9 +122,12 @@ CASES = {
     "empty": Case({"name": "fedavg"}, {}, HALF, ending=("failed", ["skipped"] * 2)),
     "bad-teacher": Case(
         FEDDF,
-        {"prototypes": [{"name": "main", **MLP}], "local": SGD | {"batch_size": 128}},
+        {
+            "prototypes": [{"name": "main", "architecture": "mlp", "options": {"hidden": [16]}}],
+            "local": {"optimizer": {"kind": "sgd", "lr": 0.2}, "epochs": 1, "batch_size": 128},
+        },
         ROUNDS | {"min_updates": 2, "on_bad_teacher": "exclude"},
-        extreme=1e12,
+        extreme=1e22,
         excluded=[["west"], ["west"]],
     ),
 }
@@ -149,7 +155,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 def data_of(case: Case, number: int) -> tuple[Any, Any]:
     inputs, labels = images(number, 40 + 10 * number, classes=[number, (number + 1) % 4])
-    return (inputs * np.float32(case.extreme) if number == len(NAMES) - 1 else inputs), labels
+    if number < len(NAMES) - 1:
+        return inputs, labels
+    return inputs * np.float32(case.extreme), (labels + 2) % CLASSES if case.mislabelled else labels
 
 
 def prototype_of(case: Case, number: int) -> str:
@@ -169,10 +177,12 @@ def run_service(deployment: Deployment, name: str, folder: Path) -> Federation:
     errors: list[Exception] = []
 
     def device(number: int, name: str) -> None:
+        counts = np.bincount(data_of(case, number)[1], minlength=CLASSES).tolist()
         try:
             train_and_push(
                 deployment.url, data_of(case, number), federation=created.id, join_token=created.join_token, name=name,
                 state_dir=folder / name, device="cpu", progress=False, prototype=prototype_of(case, number),
+                label_counts=counts if case.recipe["name"] == "fedma" else None,
             )  # fmt: skip
         except FederationEnded:
             pass
