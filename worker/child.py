@@ -1,14 +1,10 @@
 """The child process that runs networks for one worker, so that a job can be killed and its memory given back.
 
-Protocol, one JSON object a line. stdin: {"job": <JobSpec>, "checkpoints": <Keeping>}. stdout: {"progress": <Progress>}
-any number of times and {"handover": <Handover>} at most once, then {"result": <JobResult>} or {"error": {"code",
-"detail"}}. End of stdin ends the process, and so does SIGTERM, after the job at hand has put its state on the disk.
-Logging goes to stderr.
+What it is told and what it answers is in `worker.protocol`.
 """
 
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import resource
@@ -17,31 +13,24 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
-
-from pydantic import TypeAdapter, ValidationError
+from typing import IO
 
 from worker.checkpoints import Checkpoints, Stopped, key_of
 from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memory, out_of_memory
 from worker.origin import traced, traced_handover
 from worker.pipeline import run
-from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, RoundSpec
+from worker.protocol import STOPPED, Answer, Failed, Order, Terms, answer, ordered
+from worker.specs import Handover, JobFailure, JobResult, Progress, needs_torch
 
 _log = logging.getLogger("worker.child")
 _PR_SET_PDEATHSIG = 1
 _PROGRESS_SECONDS = 0.2
-_spec_of: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies: a killed worker must leave no computation behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def needs_torch(spec: JobSpec) -> bool:
-    """Whether a job may run a network; one that only averages is spared the seconds and memory that torch takes."""
-    return not isinstance(spec, RoundSpec) or spec.needs_networks
 
 
 def make_deterministic(threads: int | None) -> None:
@@ -82,15 +71,11 @@ class Reporter:
         due = progress.phase != self._phase or progress.step in (0, progress.of) or now - self._at >= _PROGRESS_SECONDS
         if due:
             self._phase, self._at = progress.phase, now
-            self.write({"progress": progress.model_dump(mode="json")})
+            self.write(progress)
 
-    def hand_over(self, made: Handover) -> None:
-        """Tell what is ready before the job ends."""
-        self.write({"handover": made.model_dump(mode="json")})
-
-    def write(self, message: dict[str, Any]) -> None:
-        """Write one message and see that it leaves."""
-        self.out.write(json.dumps(message) + "\n")
+    def write(self, said: Answer) -> None:
+        """Write one line and see that it leaves."""
+        self.out.write(answer(said))
         self.out.flush()
 
 
@@ -145,31 +130,30 @@ class Wish:
 wish = Wish()
 
 
-def _checkpoints(message: dict[str, Any], spec: JobSpec, device: str) -> Checkpoints:
-    if message.get("checkpoints") is None:
+def _checkpoints(order: Order, device: str) -> Checkpoints:
+    keeping = order.checkpoints
+    if keeping is None:
         return Checkpoints(None)
-    keeping = Keeping.model_validate(message["checkpoints"])
     threads = 0
-    if needs_torch(spec):
+    if needs_torch(order.job):
         import torch
 
         threads = torch.get_num_threads()
-    key = key_of(spec, device, threads)
+    key = key_of(order.job, device, threads)
     return Checkpoints(keeping.folder, key, keeping.fence, keeping.every_seconds, keeping.max_bytes)
 
 
 def _run(line: str, report: Reporter) -> JobResult:
-    message = json.loads(line)
-    spec = _spec_of.validate_python(message["job"])
-    device = "cpu"
+    order, terms = ordered(line), Terms.told()
+    spec, device = order.job, "cpu"
     if needs_torch(spec):
-        make_deterministic(int(os.environ.get("POTSTILL_TORCH_THREADS", "0")) or None)
-        device = choose_device(os.environ.get("POTSTILL_DEVICE", "cpu"))
+        make_deterministic(terms.torch_threads or None)
+        device = choose_device(terms.device)
     reset_peak_memory(device)
-    checkpoints = wish.begin(_checkpoints(message, spec, device))
+    checkpoints = wish.begin(_checkpoints(order, device))
 
     def hand_over(made: Handover) -> None:
-        report.hand_over(traced_handover(spec, device, made))
+        report.write(traced_handover(spec, device, made))
 
     def work() -> JobResult:
         return run(spec, report, device=device, checkpoints=checkpoints, hand_over=hand_over)
@@ -179,16 +163,16 @@ def _run(line: str, report: Reporter) -> JobResult:
     return result.model_copy(update=more)
 
 
-def answer(line: str, report: Reporter) -> None:
+def do(line: str, report: Reporter) -> None:
     """Do the job of one line and write its answer; whatever goes wrong becomes an error with a stable code."""
     wish.busy = True
     try:
-        report.write({"result": _run(line, report).model_dump(mode="json")})
+        report.write(_run(line, report))
     except JobFailure as failure:
         _fail(report, failure.code, failure.detail)
     except Stopped:
-        _fail(report, "stopped", "asked to end; the state is kept")
-    except (ValidationError, KeyError, ValueError) as error:
+        _fail(report, STOPPED, "asked to end; the state is kept")
+    except (KeyError, ValueError) as error:
         _log.exception("job could not be read or done")
         _fail(report, "internal", f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001 - the parent must hear of every failure
@@ -205,14 +189,14 @@ def answer(line: str, report: Reporter) -> None:
 
 
 def _fail(report: Reporter, code: str, detail: str) -> None:
-    report.write({"error": {"code": code, "detail": detail}})
+    report.write(Failed(code=code, detail=detail))
 
 
 def main() -> None:
     """Answer jobs from stdin until it ends."""
     die_with_parent()
     die_first()
-    limit = int(os.environ.get("POTSTILL_JOB_MEMORY_BYTES", "0"))
+    limit = Terms.told().memory_bytes
     if limit:
         limit_memory(limit)
     signal.signal(signal.SIGTERM, wish.hear)
@@ -222,7 +206,7 @@ def main() -> None:
     report = Reporter(out)
     for line in sys.stdin:
         if line.strip():
-            answer(line, report)
+            do(line, report)
         if wish.told:
             break
 

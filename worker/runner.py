@@ -1,11 +1,8 @@
 """Does jobs, one at a time: in this process when no network runs, else in a child that can be watched and killed."""
 
 import contextlib
-import json
 import logging
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from contract.tensors import watched
-from worker.child import needs_torch
 from worker.ledger import Claimed, DomainError, Ledger, LostLease
 from worker.limits import LastWords, is_disk_full, is_out_of_memory, oom_kills, out_of_memory
 from worker.origin import code, environment, traced
 from worker.pipeline import run
-from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
+from worker.protocol import STOPPED, Failed, Terms, answers, order, start
+from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed, needs_torch
 
 log = logging.getLogger("worker.runner")
 STALL_SECONDS = 3600.0
@@ -27,7 +24,7 @@ _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
-_NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "stopped"})
+_NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", STOPPED})
 
 
 class Interrupted(Exception):
@@ -46,11 +43,7 @@ class Child:
     """A warm process of `worker.child`; started when it is first needed."""
 
     def __init__(self, device: str, torch_threads: int, memory_bytes: int = 0):
-        self._settings = {
-            "POTSTILL_DEVICE": device,
-            "POTSTILL_TORCH_THREADS": str(torch_threads),
-            "POTSTILL_JOB_MEMORY_BYTES": str(memory_bytes),
-        }
+        self._terms = Terms(device, torch_threads, memory_bytes)
         self._process: subprocess.Popen[str] | None = None
         self._words: LastWords | None = None
         self.used_at = time.monotonic()
@@ -81,26 +74,22 @@ class Child:
         words, ended_before = self._words, oom_kills()
         assert words is not None
         words.forget()
-        message = {"job": spec.model_dump(mode="json"), "checkpoints": keeping and keeping.model_dump(mode="json")}
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.write(order(spec.model_dump(mode="json"), keeping))
             process.stdin.flush()
-        for line in process.stdout:
-            if not line.endswith("\n"):
-                break  # it died in the middle of a line
-            message = json.loads(line)
-            if "progress" in message:
-                report(Progress.model_validate(message["progress"]))
-            elif "handover" in message:
+        for said in answers(process.stdout):
+            if isinstance(said, Progress):
+                report(said)
+            elif isinstance(said, Handover):
                 if hand_over is not None:
-                    self._handed(Handover.model_validate(message["handover"]), hand_over)
-            elif "error" in message:
-                if message["error"]["code"] == "stopped":
+                    self._handed(said, hand_over)
+            elif isinstance(said, Failed):
+                if said.code == STOPPED:
                     self.close()  # it is about to end
-                raise JobFailure(message["error"]["code"], message["error"]["detail"])
+                raise JobFailure(said.code, said.detail)
             else:
                 self.used_at = time.monotonic()
-                return JobResult.model_validate(message["result"])
+                return said
         code = process.wait()
         self.close()
         if code == -9 and oom_kills() > ended_before:
@@ -122,26 +111,10 @@ class Child:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "worker.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=self._environment(),
-            )
+            self._process = start(self._terms, subprocess.PIPE)
             assert self._process.stderr is not None
             self._words = LastWords(self._process.stderr)
         return self._process
-
-    def _environment(self) -> dict[str, str]:
-        """Return the child's environment: settings that torch reads, and threads that sleep rather than spin.
-
-        With spinning threads two torch processes on two busy cores slow each other down more than tenfold.
-        """
-        wanted = {"OMP_WAIT_POLICY": "passive", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-        return wanted | os.environ | self._settings
 
     @property
     def pid(self) -> int | None:

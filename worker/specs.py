@@ -143,6 +143,11 @@ class RoundSpec(_Spec):
 JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
 
 
+def needs_torch(spec: JobSpec) -> bool:
+    """Whether a job may run a network; one that only averages is spared the seconds and memory that torch takes."""
+    return not isinstance(spec, RoundSpec) or spec.needs_networks
+
+
 class JobResult(_Spec):
     """What a job made: files under its output_dir, and figures.
 

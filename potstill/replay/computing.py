@@ -1,15 +1,13 @@
 """The worker's computing process, asked to do recorded jobs again; one for each kind of environment stays warm."""
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import IO, Any
 
 from potstill.console import CliError
+from worker.protocol import Failed, Terms, answers, order, start
+from worker.specs import Handover, Progress
 
 OnProgress = Callable[[str, int, int], None]
 """(phase, step, of)"""
@@ -19,7 +17,7 @@ class Computers:
     """Processes that do jobs with as many threads and on the kind of device that made the originals."""
 
     def __init__(self) -> None:
-        self._warm: dict[tuple[str, str], _Computer] = {}
+        self._warm: dict[Terms, _Computer] = {}
 
     def compute(
         self, spec: dict[str, Any], environment: dict[str, Any], part: str | None, report: OnProgress
@@ -30,15 +28,15 @@ class Computers:
             CliError: it fails.
         """
         device = "cuda" if str(environment.get("device", "")).startswith("cuda") else "cpu"
-        key = device, str(environment.get("threads") or 0)
-        computer = self._warm.get(key) or _Computer(*key)
-        self._warm[key] = computer
+        terms = Terms(device, int(environment.get("threads") or 0))
+        computer = self._warm.get(terms) or _Computer(terms)
+        self._warm[terms] = computer
         try:
             return computer.ask(spec, part, report)
         finally:
             if computer.is_spent:
                 computer.close()
-                del self._warm[key]
+                del self._warm[terms]
 
     def close(self) -> None:
         """End the processes."""
@@ -53,52 +51,34 @@ class Computers:
 
 
 class _Computer:
-    def __init__(self, device: str, threads: str):
-        wanted = {
-            "OMP_WAIT_POLICY": "passive",
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            "POTSTILL_DEVICE": device,
-            "POTSTILL_TORCH_THREADS": threads,
-            "POTSTILL_JOB_MEMORY_BYTES": "0",
-        }
+    def __init__(self, terms: Terms):
         self.is_spent = True  # unless a job has come to its end
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "worker.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=os.environ | wanted,
-        )
+        self._process = start(terms, self._log)
 
     def ask(self, spec: dict[str, Any], part: str | None, report: OnProgress) -> dict[str, Any]:
         self.is_spent = True
         stdin, stdout = self._pipes
         with contextlib.suppress(BrokenPipeError):
-            stdin.write(json.dumps({"job": spec}) + "\n")
+            stdin.write(order(spec))
             stdin.flush()
-        for line in stdout:
-            message = json.loads(line)
-            if "progress" in message:
-                told = message["progress"]
-                report(told["phase"], told["step"], told["of"])
-            elif "handover" in message:
+        for said in answers(stdout):
+            if isinstance(said, Progress):
+                report(said.phase, said.step, said.of)
+            elif isinstance(said, Handover):
                 if part is not None:
-                    made: dict[str, Any] = message["handover"]
-                    return made | {"state": None}
-            elif "error" in message:
+                    return said.model_dump(mode="json") | {"state": None}
+            elif isinstance(said, Failed):
                 self.is_spent = False
-                raise CliError(f"the job fails here: {message['error']['code']}: {message['error']['detail']}")
+                raise CliError(f"the job fails here: {said.code}: {said.detail}")
             else:
                 self.is_spent = False
-                found: dict[str, Any] = message["result"]
                 if part is not None:
                     raise CliError(f"the job hands over no {part} here")
-                return found
+                return said.model_dump(mode="json")
         self._log.seek(0)
-        said = self._log.read().strip().splitlines()
-        raise CliError(f"the computing process ended: {said[-1] if said else 'it said nothing'}")
+        logged = self._log.read().strip().splitlines()
+        raise CliError(f"the computing process ended: {logged[-1] if logged else 'it said nothing'}")
 
     @property
     def _pipes(self) -> tuple[IO[str], IO[str]]:

@@ -70,7 +70,7 @@ def test_every_failure_has_a_code(
     monkeypatch.setattr(child, "run", fail)
     monkeypatch.setattr(child, "needs_torch", lambda spec: False)
     out = io.StringIO()
-    child.answer(json.dumps({"job": initialize(tmp_path)}), child.Reporter(out))
+    child.do(json.dumps({"job": initialize(tmp_path)}), child.Reporter(out))
     assert last(out.getvalue().splitlines())["error"]["code"] == code
 
 

@@ -1,0 +1,54 @@
+"""The lines between a worker and its computing process: what one end writes the other reads."""
+
+from pathlib import Path
+
+import pytest
+
+from worker.protocol import Answer, Failed, Terms, answer, answers, order, ordered
+from worker.specs import Handover, InitializeSpec, JobResult, Keeping, Progress
+
+SAID: list[Answer] = [
+    Progress(phase="distil", step=3, of=9),
+    Handover(models={"main~1": Path("a")}),
+    JobResult(models={"main": Path("b")}, metrics={"weights": {"ü": 0.5}}),
+    Failed(code="non_finite", detail="update of 'a':\nlook"),
+]
+JOB = {
+    "kind": "initialize",
+    "seed": 1,
+    "task": {"num_classes": 3, "input": {"shape": [6]}},
+    "prototypes": [],
+    "output_dir": "out",
+}
+
+
+def test_every_answer_is_read_as_it_was_said() -> None:
+    lines = [answer(said) for said in SAID]
+    assert all(line.count("\n") == 1 for line in lines)
+    assert list(answers(lines)) == SAID
+
+
+def test_a_line_in_whose_middle_the_process_died_says_nothing() -> None:
+    whole, cut = answer(SAID[0]), answer(SAID[1])[:-1]
+    assert list(answers([whole, cut])) == SAID[:1]
+
+
+@pytest.mark.parametrize("keeping", [None, Keeping(folder=Path("states"), fence=2, every_seconds=1.5, max_bytes=9)])
+def test_an_order_is_read_as_it_was_given(keeping: Keeping | None) -> None:
+    read = ordered(order(JOB, keeping))
+    assert (read.job, read.checkpoints) == (InitializeSpec.model_validate(JOB), keeping)
+
+
+@pytest.mark.parametrize("line", ["", "{}", order({"kind": "paint"})])
+def test_what_is_no_order_is_refused(line: str) -> None:
+    with pytest.raises(ValueError):
+        ordered(line)
+
+
+def test_terms_are_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    terms = Terms("cuda:1", 3, 2**33)
+    for name, value in terms.environment().items():
+        monkeypatch.setenv(name, value)
+    assert Terms.told() == terms
+    assert terms.environment()["OMP_WAIT_POLICY"] == "active", "what an operator has set stays"
