@@ -90,7 +90,7 @@ def _touched(house: House) -> list[Measure]:
     return [
         Measure("product files that know a rule of rounds or devices, median", median(rules), 2, len(rules)),
         Measure("product files that know a choice, median", median(counts), 3, len(counts)),
-        Measure("product files that know a choice, largest", max(counts), 6, seen=seen),
+        Measure("product files that know a choice, largest", max(counts), 8, seen=seen),
     ]
 
 
