@@ -1,4 +1,4 @@
-"""The worker's only door to the database: claim a job, load its inputs, keep its lease, publish its result."""
+"""The worker's only way to the database: claim a job, load its inputs, keep its lease, publish its result."""
 
 import contextlib
 import logging

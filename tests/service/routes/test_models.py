@@ -1,4 +1,4 @@
-"""Downloads that go on, imports, lineage."""
+"""Downloads that go on, imports, parents."""
 
 import base64
 import hashlib
