@@ -168,6 +168,10 @@ class Bench:
             extras=extras,
             memory=memory,
             first=memory is None,
+            round_index=index,
+            prototype=Prototype(
+                name="main", architecture=prototype.network.architecture, options=prototype.network.options
+            ),
         )
         path = self.folder / f"update-{next(self._jobs)}.safetensors"
         names = json.dumps(codec.buffer_names(module))

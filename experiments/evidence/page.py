@@ -30,6 +30,7 @@ TITLES = {
     "fedsdd": "FedSDD: cost, students, overlap",
     "fedet": "Fed-ET: communication",
     "scaffold": "SCAFFOLD on quadratics",
+    "fedma": "FedMA: matching on digits",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",
     "agnews": "AG News through the simulation",

@@ -38,6 +38,7 @@ EXPERIMENTS = {
     "fedsdd": Experiment(2, "fedsdd:run"),
     "fedet": Experiment(4, "fedet:run"),
     "scaffold": Experiment(3, "quadratics:run"),
+    "fedma": Experiment(3, "fedma:run"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),
     "agnews": Experiment(2, "packed:agnews", packed=True),

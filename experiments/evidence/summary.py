@@ -71,6 +71,12 @@ CLAIMS = (
         "scaffold",
         "SCAFFOLD, 3 of 6 clients: distance left, worst seed",
     ),
+    Claim(
+        "FedMA (Wang et al., 2020)",
+        "matched units can be averaged where networks started apart",
+        "fedma",
+        "MLP, one round: FedMA minus own starts averaged",
+    ),
 )
 
 
@@ -142,6 +148,21 @@ SHORTFALLS = (
         Cell("fedet", "Fed-ET at the reference's rate 0.1: target reached"),
         2.0,
         "{one}",
+    ),
+    *(
+        Shortfall(
+            f"FedMA over {other} on the digits, {rounds}, {net}",
+            Cell("fedma", f"{net}, {rounds}: FedMA"),
+            Cell("fedma", f"{net}, {rounds}: {other}"),
+            "{one} against {other}",
+        )
+        for net, rounds, other in (
+            ("MLP", "one round", "FedAvg"),
+            ("MLP", "one round", "last layer by class"),
+            ("MLP", "five rounds", "FedAvg"),
+            ("convnet", "one round", "FedAvg"),
+            ("convnet", "five rounds", "FedAvg"),
+        )
     ),
 )
 """What did not show when it was looked for; a line goes by itself when the figures turn."""

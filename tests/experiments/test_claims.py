@@ -1,13 +1,14 @@
 """The quickest experiments with a seed or two, against loosened bars, and what holds exactly."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 import pytest
 import torch
 
-from experiments.evidence import blobs, fedbe, fedsdd, gaussians, quadratics, t1
+from experiments.evidence import blobs, fedbe, fedma, fedsdd, gaussians, quadratics, t1
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -84,6 +85,13 @@ def test_scaffold_reaches_the_minimum_and_fedavg_does_not(tmp_path: Path, monkey
     assert scaffold.distances[-1] < 0.02 < 0.05 < fedavg.distances[-1]
     assert scaffold.gap < 1e-5
     assert mean(scaffold.distances[-3:]) < scaffold.distances[1]
+
+
+def test_matching_mends_networks_that_started_apart(tmp_path: Path) -> None:
+    mlp, apart = fedma.NETS[0], fedma.ARMS[fedma.APART]
+    matched = fedma.federate(tmp_path / "matched", 0, mlp, replace(fedma.ARMS["FedMA"], rounds=1))
+    averaged = fedma.federate(tmp_path / "averaged", 0, mlp, apart)
+    assert matched[0] > averaged[0] + 0.3
 
 
 def test_a_quadratic_is_its_own_cross_entropy() -> None:

@@ -79,7 +79,8 @@ ROWS = (
         "Wang et al. 2020 (FedMA), Algorithm 1; the authors' code",
         "Clients' units are matched before they are averaged, one layer more each round.",
         (
-            "Layers keep the width of the architecture; units that are all zero count as not there.",
+            "Devices start the first round at weights of their own; objective.start=sent is for a pretrained model.",
+            "Layers keep the architecture's width. A start_width below 1 leaves room to grow; sigma 0.1 then fills it.",
             "After its last layer a network begins again with its first: FedMA with communication.",
             "Layers that are not frozen yet are matched and averaged as well, so devices always get a whole model.",
             "In the last layer classes count by label counts, which clients share; by_class=false does without.",
