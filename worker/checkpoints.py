@@ -50,7 +50,7 @@ class Saved:
     arrays: dict[str, Array]
     notes: dict[str, Any]
 
-    def part(self, prefix: str) -> dict[str, Array]:
+    def under(self, prefix: str) -> dict[str, Array]:
         """Return the arrays whose names begin with `prefix`, without it."""
         return {name[len(prefix) :]: array for name, array in self.arrays.items() if name.startswith(prefix)}
 
@@ -88,7 +88,7 @@ class Checkpoints:
         self.resumed: Resumed | None = None
         self.asked = False
         if folder is not None:
-            self._forget_parts()
+            self._forget_unfinished()
 
     # ------------------------------------------------------------------------------------------------------- reading
     def load(self, phase: str) -> Saved | None:
@@ -175,13 +175,13 @@ class Checkpoints:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         said = {"format": FORMAT, "key": self.key, "phase": phase, "step": step, "notes": notes}
-        part = self.folder / f".part-{self.fence:010d}-{uuid.uuid4().hex}"
+        partial = self.folder / f".part-{self.fence:010d}-{uuid.uuid4().hex}"
         try:
-            write_file(part, arrays, {_NOTE: json.dumps(said, allow_nan=False)})
-            name = f"{_short(phase)}-{self.fence:010d}-{step:012d}-{_sha256(part)}.safetensors"
-            os.replace(part, self.folder / name)
+            write_file(partial, arrays, {_NOTE: json.dumps(said, allow_nan=False)})
+            name = f"{_short(phase)}-{self.fence:010d}-{step:012d}-{_sha256(partial)}.safetensors"
+            os.replace(partial, self.folder / name)
         finally:
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
         _to_disk(self.folder)
         self._forget_older(phase, name)
 
@@ -191,7 +191,7 @@ class Checkpoints:
             if path.name != newest and int(found["fence"]) <= self.fence:
                 path.unlink(missing_ok=True)
 
-    def _forget_parts(self) -> None:
+    def _forget_unfinished(self) -> None:
         """Remove what killed attempts left unfinished."""
         assert self.folder is not None
         if self.folder.is_dir():
@@ -202,7 +202,7 @@ class Checkpoints:
 
 
 @dataclass
-class Bookmark:
+class Checkpoint:
     """One phase's view of the checkpoints; without any, nothing is saved and nothing found.
 
     Attributes:
@@ -214,7 +214,7 @@ class Bookmark:
     saved: Saved | None = None
 
     @classmethod
-    def of(cls, checkpoints: Checkpoints, phase: str) -> "Bookmark":
+    def of(cls, checkpoints: Checkpoints, phase: str) -> "Checkpoint":
         """Open the phase's newest state."""
         return cls(phase, checkpoints, checkpoints.load(phase))
 

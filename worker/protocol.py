@@ -1,9 +1,9 @@
 """What is said to a computing process and what it answers: one JSON object a line, spelt and read here by both ends.
 
-stdin: an order, ``{"job": <JobSpec>, "checkpoints": <Keeping>}``. stdout: ``{"progress": <Progress>}`` any number of
-times and ``{"handover": <Handover>}`` at most once, then ``{"result": <JobResult>}`` or ``{"error": <Failed>}``.
-End of stdin ends the process, and so does SIGTERM, after the job at hand has put its state on the disk. Logging goes
-to stderr.
+stdin: an order, ``{"job": <JobSpec>, "checkpoints": <CheckpointSpec>}``. stdout: ``{"progress": <Progress>}`` any
+number of times and ``{"handover": <Handover>}`` at most once, then ``{"result": <JobResult>}`` or
+``{"error": <Failed>}``. End of stdin ends the process, and so does SIGTERM, after the job at hand has put its state on
+the disk. Logging goes to stderr.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel
 
-from worker.specs import Handover, JobResult, JobSpec, Keeping, Progress
+from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress
 
 STOPPED = "stopped"
 """Code of a job whose process was asked to end; its state is kept."""
@@ -26,7 +26,7 @@ class Order(BaseModel):
     """A job, and where its states are kept for another attempt."""
 
     job: JobSpec
-    checkpoints: Keeping | None = None
+    checkpoints: CheckpointSpec | None = None
 
 
 class Failed(BaseModel):
@@ -41,7 +41,7 @@ _ANSWERS: dict[str, type[Answer]] = {"progress": Progress, "handover": Handover,
 _NAMES = {made: name for name, made in _ANSWERS.items()}
 
 
-def order(job: Mapping[str, Any], checkpoints: Keeping | None = None) -> str:
+def order(job: Mapping[str, Any], checkpoints: CheckpointSpec | None = None) -> str:
     """Return the line that orders a job; one that cannot be read is answered as a failure."""
     kept = None if checkpoints is None else checkpoints.model_dump(mode="json")
     return json.dumps({"job": dict(job), "checkpoints": kept}) + "\n"

@@ -15,7 +15,7 @@ from worker.limits import LastWords, is_disk_full, is_out_of_memory, oom_kills, 
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.protocol import STOPPED, Failed, Terms, answers, order, start
-from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed, needs_torch
+from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed, needs_torch
 
 log = logging.getLogger("worker.runner")
 STALL_SECONDS = 3600.0
@@ -52,7 +52,7 @@ class Child:
         self,
         spec: JobSpec,
         report: Any,
-        keeping: Keeping | None = None,
+        checkpoints: CheckpointSpec | None = None,
         hand_over: Callable[[Handover], None] | None = None,
     ) -> JobResult:
         """Have a job done.
@@ -60,7 +60,7 @@ class Child:
         Args:
             spec: the job.
             report: called with its progress.
-            keeping: where its states are kept for another attempt.
+            checkpoints: where its states are kept for another attempt.
             hand_over: called with what is ready before the job ends; when it raises, the child goes with the job.
 
         Raises:
@@ -75,7 +75,7 @@ class Child:
         assert words is not None
         words.forget()
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(order(spec.model_dump(mode="json"), keeping))
+            process.stdin.write(order(spec.model_dump(mode="json"), checkpoints))
             process.stdin.flush()
         for said in answers(process.stdout):
             if isinstance(said, Progress):
@@ -149,7 +149,7 @@ class Child:
             process.wait()
 
 
-class Keeper:
+class Lease:
     """Keeps a job's lease from a thread of its own, and finds out when the job should stop."""
 
     def __init__(self, ledger: Ledger, job: Claimed, stop: threading.Event, kill: Any):
@@ -159,7 +159,7 @@ class Keeper:
         self._resumed: Resumed | None = None
         self._moved = time.monotonic()
         self.verdict: str | None = None
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def report(self, progress: Progress) -> None:
         """Note how far the job is; called by the job often.
@@ -184,7 +184,7 @@ class Keeper:
         if self.verdict is not None:
             raise Interrupted(self.verdict)
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "Lease":
         self._thread.start()
         return self
 
@@ -193,9 +193,9 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        lease = self._ledger.settings.lease_seconds
+        seconds = self._ledger.settings.lease_seconds
         renewed, told = time.monotonic(), None
-        while not self._done.wait(min(1.0, lease / 3)):
+        while not self._done.wait(min(1.0, seconds / 3)):
             if self._stop.is_set():
                 self.verdict = "stopping"  # whoever said so sees to the child
                 return
@@ -206,7 +206,7 @@ class Keeper:
                 if self._ledger.is_cancelled(self._job):
                     self._end("cancelled")
                     return
-                if self._progress is not told or time.monotonic() - renewed > min(_PULSE_SECONDS, lease / 3):
+                if self._progress is not told or time.monotonic() - renewed > min(_PULSE_SECONDS, seconds / 3):
                     told = self._progress
                     self._ledger.renew(self._job, told, self._resumed)
                     renewed = time.monotonic()
@@ -215,7 +215,7 @@ class Keeper:
                 return
             except Exception:
                 log.exception("cannot renew the lease of %s", self._job.id)
-                if time.monotonic() - renewed > lease:
+                if time.monotonic() - renewed > seconds:
                     self._end("lost")
                     return
 
@@ -280,19 +280,19 @@ class Runner:
         log.info("job %s: %s, attempt %d, fence %d", job.id, job.kind, job.attempt, job.fence)
         began = time.monotonic()
         try:
-            with Keeper(self.ledger, job, self._stop, self._child.kill) as keeper:
-                self._do(job, keeper)
+            with Lease(self.ledger, job, self._stop, self._child.kill) as lease:
+                self._do(job, lease)
             log.info("job %s: done in %.1f s", job.id, time.monotonic() - began)
         except LostLease:
             log.warning("job %s: the lease was lost; the result is thrown away", job.id)
 
-    def _do(self, job: Claimed, keeper: Keeper) -> None:
+    def _do(self, job: Claimed, lease: Lease) -> None:
         try:
             spec = self.ledger.load(job)
             try:
-                with self.ledger.inputs(spec, keeper.report):
-                    result = self._compute(job, spec, keeper)
-                    if self._verdict(keeper) in ("cancelled", "lost"):
+                with self.ledger.inputs(spec, lease.report):
+                    result = self._compute(job, spec, lease)
+                    if self._verdict(lease) in ("cancelled", "lost"):
                         raise Interrupted
                     self.ledger.publish(job, result)
             finally:
@@ -300,15 +300,15 @@ class Runner:
         except LostLease:
             raise
         except Exception as error:  # noqa: BLE001 - recorded by _failed or _interrupted
-            verdict = self._verdict(keeper)
+            verdict = self._verdict(lease)
             if verdict is None:
                 self._failed(job, error)
             else:
                 self._interrupted(job, verdict, error)
 
-    def _verdict(self, keeper: Keeper) -> str | None:
+    def _verdict(self, lease: Lease) -> str | None:
         """Return why the job was stopped from outside, if it was: a killed child is no fault of the job then."""
-        return keeper.verdict or ("stopping" if self._stop.is_set() else None)
+        return lease.verdict or ("stopping" if self._stop.is_set() else None)
 
     def _failed(self, job: Claimed, error: Exception) -> None:
         if isinstance(error, JobFailure):
@@ -330,12 +330,12 @@ class Runner:
             log.error("job %s failed", job.id, exc_info=error)
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
 
-    def _compute(self, job: Claimed, spec: JobSpec, keeper: Keeper) -> JobResult:
+    def _compute(self, job: Claimed, spec: JobSpec, lease: Lease) -> JobResult:
         if needs_torch(spec):
-            with self.ledger.keeping(job) as keeping:
-                return self._child.ask(spec, keeper.report, keeping, partial(self.ledger.publish_groups, job))
-        with watched(keeper.check):
-            return traced(spec, "cpu", lambda: run(spec, keeper.report))
+            with self.ledger.checkpointing(job) as checkpoints:
+                return self._child.ask(spec, lease.report, checkpoints, partial(self.ledger.publish_groups, job))
+        with watched(lease.check):
+            return traced(spec, "cpu", lambda: run(spec, lease.report))
 
     def _interrupted(self, job: Claimed, verdict: str, error: Exception) -> None:
         if verdict == "cancelled":

@@ -169,8 +169,8 @@ class JobResult(_Spec):
     resumed_from: "Resumed | None" = Field(None, description="where this attempt took up an earlier one's work")
 
 
-class Keeping(_Spec):
-    """Where and how often a job's attempt keeps its state; see `worker.checkpoints`."""
+class CheckpointSpec(_Spec):
+    """Where and how often a job's attempt writes its state; see `worker.checkpoints`."""
 
     folder: Path
     fence: int

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from worker.protocol import Answer, Failed, Terms, answer, answers, order, ordered
-from worker.specs import Handover, InitializeSpec, JobResult, Keeping, Progress
+from worker.specs import CheckpointSpec, Handover, InitializeSpec, JobResult, Progress
 
 SAID: list[Answer] = [
     Progress(phase="distil", step=3, of=9),
@@ -33,10 +33,12 @@ def test_a_line_in_whose_middle_the_process_died_says_nothing() -> None:
     assert list(answers([whole, cut])) == SAID[:1]
 
 
-@pytest.mark.parametrize("keeping", [None, Keeping(folder=Path("states"), fence=2, every_seconds=1.5, max_bytes=9)])
-def test_an_order_is_read_as_it_was_given(keeping: Keeping | None) -> None:
-    read = ordered(order(JOB, keeping))
-    assert (read.job, read.checkpoints) == (InitializeSpec.model_validate(JOB), keeping)
+@pytest.mark.parametrize(
+    "checkpoints", [None, CheckpointSpec(folder=Path("states"), fence=2, every_seconds=1.5, max_bytes=9)]
+)
+def test_an_order_is_read_as_it_was_given(checkpoints: CheckpointSpec | None) -> None:
+    read = ordered(order(JOB, checkpoints))
+    assert (read.job, read.checkpoints) == (InitializeSpec.model_validate(JOB), checkpoints)
 
 
 @pytest.mark.parametrize("line", ["", "{}", order({"kind": "paint"})])

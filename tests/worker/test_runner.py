@@ -24,7 +24,7 @@ from worker import runner as module
 from worker.ledger import Claimed, DomainError, LostLease
 from worker.limits import LastWords
 from worker.runner import Child, ChildLost, Runner
-from worker.specs import InitializeSpec, JobFailure, JobResult, Keeping, Progress, RoundSpec
+from worker.specs import CheckpointSpec, InitializeSpec, JobFailure, JobResult, Progress, RoundSpec
 
 JOB = Claimed("job_1", "round", 1, 1, "fed_1", "rnd_1")
 
@@ -71,7 +71,7 @@ class FakeLedger:
             raise LostLease(job.id)
         return self.wants_cancel
 
-    def keeping(self, job: Claimed) -> Any:
+    def checkpointing(self, job: Claimed) -> Any:
         return contextlib.nullcontext()
 
     def renew(self, job: Claimed, progress: Any, resumed: Any) -> None:
@@ -355,6 +355,6 @@ def test_a_child_that_is_asked_to_stop_keeps_its_state(tmp_path: Path, federatio
             threading.Thread(target=child.stop, args=(30.0,)).start()
 
     with pytest.raises(JobFailure) as stopped:
-        child.ask(spec, report, Keeping(folder=kept, fence=1, every_seconds=1e6, max_bytes=10**9))
+        child.ask(spec, report, CheckpointSpec(folder=kept, fence=1, every_seconds=1e6, max_bytes=10**9))
     assert stopped.value.code == "stopped"
     assert len(list(kept.iterdir())) == 2, "labels, and the student"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from contract.nn.seeding import global_seed
 from contract.nn.wgan import Training
 from contract.recipes.parts import GeneratorWganGp
-from worker.checkpoints import Bookmark, Contents, Saved
+from worker.checkpoints import Checkpoint, Contents, Saved
 from worker.parts.resume import (
     generator_array,
     global_arrays,
@@ -48,7 +48,7 @@ def train(
     plan: GeneratorWganGp,
     seed: int,
     on_step: Callable[[int], None],
-    bookmark: Bookmark | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trained:
     """Train both networks in place; `plan.steps` = 0 leaves the generator as it was initialised (FedGO Table 12).
 
@@ -59,30 +59,30 @@ def train(
         plan: steps, batch size, optimiser, penalty.
         seed: of noise, mini-batches and whatever layers draw.
         on_step: called after every generator step with its number.
-        bookmark: where the training is kept from time to time, and found again.
+        checkpoint: where the training is kept from time to time, and found again.
 
     Raises:
         FloatingPointError: the critic's loss is no longer finite.
     """
-    bookmark = bookmark or Bookmark()
+    checkpoint = checkpoint or Checkpoint()
     training = Training(
         generator, critic, optimizer=plan.optimizer, penalty=plan.penalty, seed=seed, device=images.device
     )
     with global_seed(seed, images.device):
-        course = _Course(training, images.device)
+        state = _State(training, images.device)
         before = 0
-        if bookmark.saved is not None:
-            course.restore(bookmark.saved)
-            before = bookmark.saved.step
+        if checkpoint.saved is not None:
+            state.restore(checkpoint.saved)
+            before = checkpoint.saved.step
         for step in range(before + 1, plan.steps + 1):
-            course.step(step, images, plan)
+            state.step(step, images, plan)
             on_step(step)
-            if bookmark.due() and step < plan.steps:
-                bookmark.save(step, *course.state())
-    return Trained(plan.steps, course.curve)
+            if checkpoint.due() and step < plan.steps:
+                checkpoint.save(step, *state.contents())
+    return Trained(plan.steps, state.curve)
 
 
-class _Course:
+class _State:
     """A training on its way: all that its next step depends on."""
 
     def __init__(self, training: Training, device: torch.device):
@@ -104,31 +104,31 @@ class _Course:
             self.curve.append((step, mean))
             self._total, self._count = torch.zeros_like(self._total), 0
 
-    def _parts(self) -> dict[str, tuple[nn.Module, torch.optim.Optimizer]]:
+    def _networks(self) -> dict[str, tuple[nn.Module, torch.optim.Optimizer]]:
         training = self._training
         return {
             "generator": (training.generator, training.generator_optimizer),
             "critic": (training.critic, training.critic_optimizer),
         }
 
-    def state(self) -> Contents:
+    def contents(self) -> Contents:
         arrays = {
             **prefixed("torch.", global_arrays(self._device)),
             "draw": generator_array(self._training.draw),
             "total": np.asarray(self._total.cpu().numpy()),
         }
         notes: dict[str, Any] = {"curve": self.curve, "count": self._count}
-        for name, (module, optimizer) in self._parts().items():
+        for name, (module, optimizer) in self._networks().items():
             memory, notes[name] = optimizer_arrays(optimizer)
             arrays |= prefixed(f"{name}.model.", module_arrays(module))
             arrays |= prefixed(f"{name}.optimizer.", memory)
         return arrays, notes
 
     def restore(self, saved: Saved) -> None:
-        for name, (module, optimizer) in self._parts().items():
-            restore_module(module, saved.part(f"{name}.model."))
-            restore_optimizer(optimizer, saved.part(f"{name}.optimizer."), saved.notes[name])
-        restore_global(self._device, saved.part("torch."))
+        for name, (module, optimizer) in self._networks().items():
+            restore_module(module, saved.under(f"{name}.model."))
+            restore_optimizer(optimizer, saved.under(f"{name}.optimizer."), saved.notes[name])
+        restore_global(self._device, saved.under("torch."))
         restore_generator(self._training.draw, saved.arrays["draw"])
         self.curve = [(int(step), float(loss)) for step, loss in saved.notes["curve"]]
         self._total, self._count = torch.from_numpy(saved.arrays["total"]).to(self._device), int(saved.notes["count"])

@@ -31,7 +31,7 @@ from service.persistence.engine import Database
 from service.persistence.tables import ModelRow, RoundRow
 from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
-from worker.specs import Handover, JobFailure, JobResult, JobSpec, Keeping, Progress, Resumed
+from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed
 
 log = logging.getLogger("worker.ledger")
 Files = dict[Path, tuple[str, int]]
@@ -123,7 +123,7 @@ class Ledger:
         self._check(job, state)
         self._prepare(files)
         with self._store.write() as session:
-            self._keep(session, job, files)
+            self._make_blobs(session, job, files)
             outcome = Outcome(
                 files={name: files[path] for name, path in result.models.items()},
                 state=None if result.state is None else {name: files[path] for name, path in state.items()},
@@ -148,7 +148,7 @@ class Ledger:
         self._check(job, made.models)
         self._prepare(files)
         with self._store.write() as session:
-            self._keep(session, job, files)
+            self._make_blobs(session, job, files)
             outcome = Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
             overlap.publish_groups(session, job.id, job.fence, outcome)
         self._adopt(files)
@@ -163,7 +163,7 @@ class Ledger:
             if path != self._blobs.cache.path(digest):
                 self._blobs.cache.adopt(path, digest)  # the next round starts from it
 
-    def _keep(self, session: Session, job: Claimed, files: Files) -> None:
+    def _make_blobs(self, session: Session, job: Claimed, files: Files) -> None:
         """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
         locks.hold_blobs(session)
         jobs.held(session, job.id, job.fence)
@@ -255,11 +255,11 @@ class Ledger:
                 jobs.postpone(session, row, "unavailable", detail)
 
     @contextlib.contextmanager
-    def keeping(self, job: Claimed) -> Iterator[Keeping]:
+    def checkpointing(self, job: Claimed) -> Iterator[CheckpointSpec]:
         """Have a place where the job's attempts keep their states."""
         seconds = checkpoints.EVERY_SECONDS
         with self._blobs.states.open(job.id, seconds) as folder:
-            yield Keeping(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=checkpoints.MAX_BYTES)
+            yield CheckpointSpec(folder=folder, fence=job.fence, every_seconds=seconds, max_bytes=checkpoints.MAX_BYTES)
 
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""

@@ -78,21 +78,21 @@ def parameters(header: Header) -> list[str]:
     return [name for name, info in header.tensors.items() if info.dtype in FLOATS and name not in buffers]
 
 
-def blocks(header: Header, files: int, keep: Callable[[str], bool] = everything) -> Iterator[Block]:
+def blocks(header: Header, files: int, only: Callable[[str], bool] = everything) -> Iterator[Block]:
     """Cut a model into blocks, such that a block of each of `files` files fits `BUDGET`.
 
     Args:
         header: the model.
         files: number of files that are read side by side.
-        keep: which tensors; all by default.
+        only: which tensors; all by default.
     """
-    return _cut(header, max(BUDGET // max(files, 1), 1024), keep)
+    return _cut(header, max(BUDGET // max(files, 1), 1024), only)
 
 
-def _cut(header: Header, size: int, keep: Callable[[str], bool]) -> Iterator[Block]:
+def _cut(header: Header, size: int, only: Callable[[str], bool]) -> Iterator[Block]:
     trained = frozenset(parameters(header))
     for name, info in header.tensors.items():
-        if keep(name):
+        if only(name):
             for start in range(0, info.numel, size):
                 count = min(size, info.numel - start)
                 yield Block(name, start, count, info.dtype, name in trained)
@@ -164,13 +164,13 @@ class Readers:
         return values
 
 
-def _part(header: Header, keep: Callable[[str], bool]) -> Header:
-    return Header({name: info for name, info in header.tensors.items() if keep(name)}, header.metadata)
+def _subset(header: Header, only: Callable[[str], bool]) -> Header:
+    return Header({name: info for name, info in header.tensors.items() if only(name)}, header.metadata)
 
 
-def _check(whose: str, header: Header, base: Header, keep: Callable[[str], bool]) -> None:
+def _check(whose: str, header: Header, base: Header, only: Callable[[str], bool]) -> None:
     try:
-        compare(_part(header, keep), base)
+        compare(_subset(header, only), base)
     except TensorError as error:
         raise PartError("schema_mismatch", f"{whose}: {error.detail}") from error
 
@@ -259,7 +259,7 @@ def fold_files(
     output: Path,
     start: Callable[[str], Accumulator],
     base: Header | None = None,
-    keep: Callable[[str], bool] = everything,
+    only: Callable[[str], bool] = everything,
     on_source: Callable[[], None] = lambda: None,
 ) -> None:
     """Write the model that an accumulator makes of each block; one file is open at a time.
@@ -271,15 +271,15 @@ def fold_files(
         output: the file to make.
         start: dtype -> an accumulator for one block.
         base: the tensors; those of the first file by default.
-        keep: which of them; the others are not looked at.
+        only: which of them; the others are not looked at.
         on_source: called before each reading of a file; what it raises ends the job.
 
     Raises:
         PartError: schema_mismatch, and what the accumulators raise; it names client and tensor.
     """
-    base = _part(header_of(sources[0].path) if base is None else base, keep)
+    base = _subset(header_of(sources[0].path) if base is None else base, only)
     for source in sources:
-        _check(f"update of {source.name!r}", header_of(source.path), base, keep)
+        _check(f"update of {source.name!r}", header_of(source.path), base, only)
     with model_writer(output, base) as writer:
         for run in _runs(base):
             for block, values in zip(run, _one_pass(run, sources, start, on_source), strict=True):

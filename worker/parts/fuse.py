@@ -152,7 +152,7 @@ def average_files(
     output: Path,
     *,
     base: Header | None = None,
-    keep: Callable[[str], bool] = everything,
+    only: Callable[[str], bool] = everything,
     int_rule: IntRule = "max",
     on_source: Callable[[], None] = lambda: None,
 ) -> list[str]:
@@ -165,7 +165,7 @@ def average_files(
         sources: the clients' files; any order gives the same bytes.
         output: file to write.
         base: header of the model they started from; default the first source's.
-        keep: which tensors are averaged; the others are not looked at.
+        only: which tensors are averaged; the others are not looked at.
         int_rule: as in `accumulator`.
         on_source: called before each reading of a source; what it raises ends the job.
 
@@ -173,5 +173,5 @@ def average_files(
         PartError: no_positive_weight, bad_weight, schema_mismatch or non_finite; errors name client and tensor.
     """
     counted = ordered(sources)
-    fold_files(counted, output, lambda dtype: accumulator(dtype, int_rule), base, keep, on_source)
+    fold_files(counted, output, lambda dtype: accumulator(dtype, int_rule), base, only, on_source)
     return [source.name for source in counted]

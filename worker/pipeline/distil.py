@@ -15,7 +15,7 @@ from contract.nn.seeding import global_seed
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from contract.tensors import Array
-from worker.checkpoints import Bookmark, Saved
+from worker.checkpoints import Checkpoint, Saved
 from worker.parts import fedet, objectives
 from worker.parts.resume import (
     generator_array,
@@ -48,7 +48,7 @@ class Augment(Protocol):
 
 
 @dataclass(frozen=True)
-class Lesson:
+class DistillationTask:
     """What one student learns from.
 
     Attributes:
@@ -174,7 +174,7 @@ def _copy_state(student: nn.Module) -> dict[str, Tensor]:
 
 
 def teach(
-    student: nn.Module, lesson: Lesson, on_step: Callable[[int], None], bookmark: Bookmark | None = None
+    student: nn.Module, task: DistillationTask, on_step: Callable[[int], None], checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
     """Train the student in place and return figures: loss curve, learning rates, steps, why it stopped.
 
@@ -183,95 +183,95 @@ def teach(
     recipe says so, and after SWA unless they are frozen: they belong to no mean of weights.
 
     Args:
-        student: as it is before the first step, even where `bookmark` has a later state of it.
-        lesson: what it learns.
+        student: as it is before the first step, even where `checkpoint` has a later state of it.
+        task: what it learns.
         on_step: called with the number of steps done.
-        bookmark: where the training is kept from time to time, and found again.
+        checkpoint: where the training is kept from time to time, and found again.
 
     Raises:
         JobFailure: non_finite.
     """
-    schedule = lesson.distil.schedule
-    total = steps_of(schedule, len(lesson.inputs))
-    with global_seed(lesson.seed, lesson.inputs.device):  # dropout
-        figures = _train(student, lesson, total, on_step, bookmark or Bookmark())
-    averaged = figures.get("snapshots", 0) > 0 and lesson.batch_norm == "train"
-    if lesson.batch_norm == "recalibrate" or averaged:
-        recalibrate(student, lesson.inputs, str(lesson.inputs.device))
+    schedule = task.distil.schedule
+    total = steps_of(schedule, len(task.inputs))
+    with global_seed(task.seed, task.inputs.device):  # dropout
+        figures = _train(student, task, total, on_step, checkpoint or Checkpoint())
+    averaged = figures.get("snapshots", 0) > 0 and task.batch_norm == "train"
+    if task.batch_norm == "recalibrate" or averaged:
+        recalibrate(student, task.inputs, str(task.inputs.device))
     return figures
 
 
 @dataclass
-class _Course:
-    """A training on its way: all that its next step depends on."""
+class DistillationState:
+    """A distillation on its way: all that its next step depends on."""
 
     student: nn.Module
-    lesson: Lesson
+    task: DistillationTask
     optimizer: torch.optim.Optimizer
     batches: _Batches
     curve: _Curve
-    keeper: "_Last"
+    selection: "_Selection"
 
-    def save(self, bookmark: Bookmark, step: int) -> None:
+    def save(self, checkpoint: Checkpoint, step: int) -> None:
         memory, rest = optimizer_arrays(self.optimizer)
-        kept, noted = self.keeper.state()
+        kept, noted = self.selection.state()
         arrays = {
             **prefixed("model.", module_arrays(self.student)),
             **prefixed("optimizer.", memory),
-            **prefixed("keeper.", kept),
-            **prefixed("torch.", global_arrays(self.lesson.inputs.device)),
-            "augment": generator_array(self.lesson.augment.draw),
+            **prefixed("selection.", kept),
+            **prefixed("torch.", global_arrays(self.task.inputs.device)),
+            "augment": generator_array(self.task.augment.draw),
             "batches": self.batches.before,
         }
         if self.curve.total is not None:
             arrays["total"] = np.asarray(self.curve.total.cpu().numpy())
         notes = {
             "optimizer": rest,
-            "keeper": noted,
+            "selection": noted,
             "curve": self.curve.points,
             "count": self.curve.count,
             "batch": self.batches.index,
         }
-        bookmark.save(step, arrays, notes)
+        checkpoint.save(step, arrays, notes)
 
     def restore(self, saved: Saved) -> None:
-        device = self.lesson.inputs.device
-        restore_module(self.student, saved.part("model."))
-        restore_optimizer(self.optimizer, saved.part("optimizer."), saved.notes["optimizer"])
-        restore_global(device, saved.part("torch."))
-        restore_generator(self.lesson.augment.draw, saved.arrays["augment"])
+        device = self.task.inputs.device
+        restore_module(self.student, saved.under("model."))
+        restore_optimizer(self.optimizer, saved.under("optimizer."), saved.notes["optimizer"])
+        restore_global(device, saved.under("torch."))
+        restore_generator(self.task.augment.draw, saved.arrays["augment"])
         self.batches.restore(saved.arrays["batches"], saved.notes["batch"])
         self.curve.restore(saved, device)
-        self.keeper.restore(saved.part("keeper."), saved.notes["keeper"])
+        self.selection.restore(saved.under("selection."), saved.notes["selection"])
 
 
 def _train(
-    student: nn.Module, lesson: Lesson, total: int, on_step: Callable[[int], None], bookmark: Bookmark
+    student: nn.Module, task: DistillationTask, total: int, on_step: Callable[[int], None], checkpoint: Checkpoint
 ) -> dict[str, Any]:
-    schedule = lesson.distil.schedule
+    schedule = task.distil.schedule
     optimizer = make_optimizer(schedule.optimizer, student.parameters())
-    batches = _Batches(len(lesson.inputs), schedule.batch_size, lesson.seed)
+    batches = _Batches(len(task.inputs), schedule.batch_size, task.seed)
     curve = _Curve(every=max(1, math.ceil(total / _CURVE_POINTS)))
-    keeper = _keeper(lesson)
-    course, before = _Course(student, lesson, optimizer, batches, curve, keeper), 0
-    if bookmark.saved is not None:
-        course.restore(bookmark.saved)
-        before = bookmark.saved.step
-    _train_mode(student, lesson.keeps_statistics)
+    selection = _select(task)
+    state, before = DistillationState(student, task, optimizer, batches, curve, selection), 0
+    if checkpoint.saved is not None:
+        state.restore(checkpoint.saved)
+        before = checkpoint.saved.step
+    _train_mode(student, task.keeps_statistics)
     for step in range(before + 1, total + 1):
-        lr = lesson.rate(step - 1, total)
-        loss = _one_step(student, optimizer, lesson, batches.next().to(lesson.inputs.device), lr)
+        lr = task.rate(step - 1, total)
+        loss = _one_step(student, optimizer, task, batches.next().to(task.inputs.device), lr)
         curve.add(step, step == total, loss, lr)
         on_step(step)
-        if keeper.ends(student, step):
+        if selection.ends(student, step):
             break
-        if bookmark.due() and step < total:
-            course.save(bookmark, step)
-    return {"steps": step, "stop": keeper.reason, "curve": curve.points} | keeper.finish(student)
+        if checkpoint.due() and step < total:
+            state.save(checkpoint, step)
+    return {"steps": step, "stop": selection.reason, "curve": curve.points} | selection.finish(student)
 
 
-class _Last:
-    """Keeps the last student."""
+class _Selection:
+    """Which of its states the student ends as: here the last one."""
 
     reason = "length"
 
@@ -291,8 +291,8 @@ class _Last:
         """Remember what `state` gave."""
 
 
-class _Best(_Last):
-    """Keeps the best student on the validation set, and stops when it has not changed for long (FedDF 4.1)."""
+class _Best(_Selection):
+    """The best one on the validation set; the training ends when it has not changed for long (FedDF 4.1)."""
 
     def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], keeps_statistics: bool):
         self._stop, self._validate, self._keeps_statistics = stop, validate, keeps_statistics
@@ -327,8 +327,8 @@ class _Best(_Last):
             self._best = {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-class _Mean(_Last):
-    """Keeps the mean of the students at the ends of cycles (SWA); without a cycle that counts, the last one."""
+class _Mean(_Selection):
+    """The mean of those at the ends of cycles (SWA); without a cycle that counts, the last one."""
 
     def __init__(self, swa: parts.Swa):
         self._swa, self._mean = swa, RunningMean()
@@ -351,25 +351,27 @@ class _Mean(_Last):
         self._mean.restore(notes["count"], arrays)
 
 
-def _keeper(lesson: Lesson) -> _Last:
-    schedule = lesson.distil.schedule
+def _select(task: DistillationTask) -> _Selection:
+    schedule = task.distil.schedule
     if schedule.swa is not None:
         return _Mean(schedule.swa)
-    if schedule.early_stop is not None and lesson.validate is not None:
-        return _Best(schedule.early_stop, lesson.validate, lesson.keeps_statistics)
-    return _Last()
+    if schedule.early_stop is not None and task.validate is not None:
+        return _Best(schedule.early_stop, task.validate, task.keeps_statistics)
+    return _Selection()
 
 
-def _one_step(student: nn.Module, optimizer: torch.optim.Optimizer, lesson: Lesson, batch: Tensor, lr: float) -> Tensor:
+def _one_step(
+    student: nn.Module, optimizer: torch.optim.Optimizer, task: DistillationTask, batch: Tensor, lr: float
+) -> Tensor:
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
-    objective = lesson.distil.objective
-    logits = student(lesson.augment(lesson.inputs[batch]))
-    loss: Tensor = implements.of(objective)(objective, logits, lesson.targets[batch])
+    objective = task.distil.objective
+    logits = student(task.augment(task.inputs[batch]))
+    loss: Tensor = implements.of(objective)(objective, logits, task.targets[batch])
     loss.backward()  # type: ignore[no-untyped-call]
-    if lesson.distil.schedule.clip_norm is not None:
-        torch.nn.utils.clip_grad_norm_(student.parameters(), lesson.distil.schedule.clip_norm)
+    if task.distil.schedule.clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(student.parameters(), task.distil.schedule.clip_norm)
     optimizer.step()
     return loss
 

@@ -14,7 +14,7 @@ from contract.nn.scaling import to_signed_unit
 from contract.nn.wgan import GENERATOR, pair
 from contract.recipes import parts
 from contract.seeds import derive_seed
-from worker.checkpoints import Bookmark, Checkpoints
+from worker.checkpoints import Checkpoint, Checkpoints
 from worker.generators import wgan
 from worker.parts.blocks import Source
 from worker.parts.fuse import average_files
@@ -62,10 +62,10 @@ def _trained(
     with phases.phase("generator", of=plan.steps):
         try:
             scaled = to_signed_unit(images, span).to(device)
-            bookmark = Bookmark.of(checkpoints, "generator")
-            if bookmark.saved is not None:
-                phases.step(bookmark.saved.step, resumed=True)
-            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step, bookmark)
+            checkpoint = Checkpoint.of(checkpoints, "generator")
+            if checkpoint.saved is not None:
+                phases.step(checkpoint.saved.step, resumed=True)
+            trained = wgan.train(generator, critic, scaled, plan, derive_seed(seed, "noise"), phases.step, checkpoint)
         except FloatingPointError as error:
             raise JobFailure("non_finite", f"generator: {error}; lower generator.optimizer.lr") from error
     figures = {"steps": trained.steps, "critic": [[step, loss] for step, loss in trained.critic_curve]}

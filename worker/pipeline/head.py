@@ -43,7 +43,7 @@ def _mean_head(job: Round) -> dict[str, Array]:
     """
     plain, target = job.spec.recipe.selection == "samples", job.file("head", SERVER)
     sources = [Source(each.client, each.weights, 1 if plain else each.num_samples) for each in job.participants]
-    average_files(sources, target, keep=lambda name: name.startswith(HEAD))
+    average_files(sources, target, only=lambda name: name.startswith(HEAD))
     with TensorFile(target) as file:
         mean = {name: file.read(name) for name in file.names}
     target.unlink()
@@ -77,11 +77,11 @@ def push_back(job: Round) -> None:
 
 def _replace(path: Path, tensors: dict[str, Array], target: Path) -> None:
     """Copy a file with some of its tensors replaced, one in memory at a time."""
-    part = target.with_suffix(".part")
+    partial = target.with_suffix(".part")
     with TensorFile(path) as file:
         header: Header = file.header
         infos = {name: (info.dtype, info.shape) for name, info in header.tensors.items()}
-        with TensorWriter(part, infos, header.metadata) as writer:
+        with TensorWriter(partial, infos, header.metadata) as writer:
             for name in file.names:
                 writer.write(name, tensors[name] if name in tensors else file.read(name))
-    os.replace(part, target)
+    os.replace(partial, target)

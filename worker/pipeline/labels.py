@@ -14,7 +14,7 @@ from contract.recipes.recipe import Distillation
 from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
-from worker.checkpoints import Bookmark, Contents, Saved
+from worker.checkpoints import Checkpoint, Contents, Saved
 from worker.parts import combine
 from worker.parts.arrays import Float
 from worker.parts.weigh import entropy, log_weights, normalise
@@ -96,7 +96,7 @@ class _Tally:
         return {"rows": np.stack(self.rows)} | {f"sum.{name}": held for name, held in self.combiner.state().items()}
 
     def restore(self, saved: Saved, name: str) -> None:
-        found = saved.part(f"{name}/")
+        found = saved.under(f"{name}/")
         self.rows, self.names = list(found.pop("rows")), list(saved.notes["names"])
         self.forwards = int(saved.notes["forwards"][name])
         self.combiner.restore({key.removeprefix("sum."): array for key, array in found.items()})
@@ -161,7 +161,7 @@ class Labeller:
         members: Members,
         sets: Mapping[str, Tensor],
         on_teacher: Callable[[int], None],
-        bookmark: Bookmark | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> dict[str, Ensemble]:
         """Let every teacher look once at every sample of every set (FedDF Alg. 1; FedGO Alg. 2, labels once per round).
 
@@ -171,7 +171,7 @@ class Labeller:
             members: the teachers.
             sets: 'unlabeled', 'test' or both -> inputs [S, ...].
             on_teacher: called with the number of teachers done.
-            bookmark: where the sums over the teachers so far are kept, and found again.
+            checkpoint: where the sums over the teachers so far are kept, and found again.
 
         Raises:
             JobFailure: non_finite, naming the client; schema_mismatch; architecture_failed; no_participants.
@@ -179,7 +179,7 @@ class Labeller:
         if members.count == 0:
             raise JobFailure("no_participants", "no client of this round can be a teacher")
         make: combine.MakeCombiner = implements.of(self.distil.combine)
-        bookmark = bookmark or Bookmark()
+        checkpoint = checkpoint or Checkpoint()
         with ExitStack() as stack:
             tallies = {}
             for name, inputs in sets.items():
@@ -187,17 +187,17 @@ class Labeller:
                 combiner = make(self.distil.combine, len(inputs), self.task.num_classes, scratch, stack)
                 tallies[name] = _Tally(inputs, combiner)
             before = 0
-            if bookmark.saved is not None:
-                before = bookmark.saved.step
+            if checkpoint.saved is not None:
+                before = checkpoint.saved.step
                 for name, tally in tallies.items():
-                    tally.restore(bookmark.saved, name)
+                    tally.restore(checkpoint.saved, name)
             for done, teacher in enumerate(members.teachers, start=1):
                 if done <= before:
                     continue
                 self._visit(teacher, tallies)
                 on_teacher(done)
-                if bookmark.due() and done < members.count:
-                    bookmark.save(done, *_partial(tallies))
+                if checkpoint.due() and done < members.count:
+                    checkpoint.save(done, *_partial(tallies))
             return {name: tally.ensemble() for name, tally in tallies.items()}
 
     def _outputs(self, teacher: Teacher) -> Outputs:
@@ -247,7 +247,7 @@ def unpack(saved: Saved) -> dict[str, Ensemble]:
     """Return the labels that `pack` gave."""
     found = {}
     for name, said in saved.notes["ensembles"].items():
-        held = saved.part(f"{name}/")
+        held = saved.under(f"{name}/")
         weights = held.pop("weights")
         targets = Targets(**{what: torch.from_numpy(array) for what, array in held.items()})
         found[name] = Ensemble(targets, weights, list(said["names"]), int(said["forwards"]))

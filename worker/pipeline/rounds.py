@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from contract.groups import is_main
 from contract.recipes import parts
-from worker.checkpoints import Bookmark, Checkpoints
+from worker.checkpoints import Checkpoint, Checkpoints
 from worker.pipeline.extras import prepare_extras, send_targets
 from worker.pipeline.fusing import check_groups, fuse
 from worker.pipeline.job import Round, copy_file
@@ -141,11 +141,11 @@ def _labelled(
     """Label, or go on with labelling, or take the labels that an earlier attempt has made."""
     from worker.pipeline import labels
 
-    bookmark = Bookmark.of(job.checkpoints, "label")
-    if bookmark.saved is not None:
-        job.phases.step(bookmark.saved.step, resumed=True)
-        if bookmark.saved.notes.get("done"):
-            return labels.unpack(bookmark.saved)
-    ensembles = labeller.label(teachers, sets, job.phases.step, bookmark)
-    bookmark.complete(teachers.count, lambda: labels.pack(ensembles))
+    checkpoint = Checkpoint.of(job.checkpoints, "label")
+    if checkpoint.saved is not None:
+        job.phases.step(checkpoint.saved.step, resumed=True)
+        if checkpoint.saved.notes.get("done"):
+            return labels.unpack(checkpoint.saved)
+    ensembles = labeller.label(teachers, sets, job.phases.step, checkpoint)
+    checkpoint.complete(teachers.count, lambda: labels.pack(ensembles))
     return ensembles

@@ -19,7 +19,7 @@ from contract.seeds import derive_seed
 from contract.tensors import TensorFile, check_file, write_file
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
-from worker.checkpoints import Bookmark, Checkpoints, Contents
+from worker.checkpoints import Checkpoint, Checkpoints, Contents
 from worker.pipeline import generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
@@ -196,8 +196,8 @@ def score(spec: ScoreSpec, report: Report, device: str = "cpu", checkpoints: Che
     spread: dict[str, float] = {}
     rejected: dict[str, str] = {}
     with phases.phase("score", of=len(spec.discriminators)):
-        bookmark = Bookmark.of(checkpoints or Checkpoints(None), "score")
-        known, refused = _scored_before(bookmark, phases)
+        checkpoint = Checkpoint.of(checkpoints or Checkpoints(None), "score")
+        known, refused = _scored_before(checkpoint, phases)
         for index, client in enumerate(sorted(spec.discriminators)):
             found = client in known
             try:
@@ -214,23 +214,23 @@ def score(spec: ScoreSpec, report: Report, device: str = "cpu", checkpoints: Che
             if found:
                 continue
             phases.step(index + 1)
-            if bookmark.due() and index + 1 < len(spec.discriminators):
-                bookmark.save(index + 1, *_scored_so_far(models, refused))
+            if checkpoint.due() and index + 1 < len(spec.discriminators):
+                checkpoint.save(index + 1, *_scored_so_far(models, refused))
     metrics = {"spread": spread, "rejected": rejected, "seconds": phases.seconds}
     return JobResult(models=models, metrics=metrics, device=device)
 
 
 def _scored_before(
-    bookmark: Bookmark, phases: Phases
+    checkpoint: Checkpoint, phases: Phases
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, tuple[str, str]]]:
     """Return what an earlier attempt found: scores by client and set, and refusals by client."""
-    if bookmark.saved is None:
+    if checkpoint.saved is None:
         return {}, {}
-    phases.step(bookmark.saved.step, resumed=True)
+    phases.step(checkpoint.saved.step, resumed=True)
     known = {}
-    for number, client in enumerate(bookmark.saved.notes["clients"]):
-        known[client] = bookmark.saved.part(f"{number}.")
-    return known, {client: (code, detail) for client, (code, detail) in bookmark.saved.notes["refused"].items()}
+    for number, client in enumerate(checkpoint.saved.notes["clients"]):
+        known[client] = checkpoint.saved.under(f"{number}.")
+    return known, {client: (code, detail) for client, (code, detail) in checkpoint.saved.notes["refused"].items()}
 
 
 def _scored_so_far(models: dict[str, Path], refused: dict[str, tuple[str, str]]) -> Contents:
@@ -248,8 +248,8 @@ def _scores_of(spec: ScoreSpec, client: str, sets: dict[str, Tensor], device: st
     wants_probabilities = output_of(spec.architecture, spec.options) == "probability"
     found = {}
     for name, inputs in sets.items():
-        parts = [values for _, values in outputs(module, inputs, device, owner=owner)]
-        found[name] = np.concatenate(parts).astype(np.float32)
+        batches = [values for _, values in outputs(module, inputs, device, owner=owner)]
+        found[name] = np.concatenate(batches).astype(np.float32)
         low, high = float(found[name].min()), float(found[name].max())
         if wants_probabilities and not 0 <= low <= high <= 1:
             raise JobFailure(

@@ -1,4 +1,4 @@
-"""Students: who learns, one function per choice, and the lesson that each of them gets."""
+"""Students: who learns, one function per choice, and the task that each of them gets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from contract.recipes import parts
 from contract.seeds import derive_seed
 from contract.tensors import Array, TensorFile, write_file
 from contract.wire.federations import Task
-from worker.checkpoints import Bookmark
+from worker.checkpoints import Checkpoint
 from worker.parts.schedules import steps_of
 from worker.pipeline import head
 from worker.pipeline.data import Augmenter
-from worker.pipeline.distil import Lesson, require_finite, teach
+from worker.pipeline.distil import DistillationTask, require_finite, teach
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.labels import Ensemble
 from worker.pipeline.networks import BATCH, accuracy, build_network, outputs, read_inputs, read_labels
@@ -112,31 +112,31 @@ def teach_all(job: Round, students: list[Student], inputs: Any, ensemble: Ensemb
     for student in students:
         seed = derive_seed(spec.seed, "round", spec.round_index, "distil", student.name)
         augment = Augmenter(distil.data.augment, spec.task, derive_seed(seed, "augment"))
-        lesson = Lesson(inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate)
-        _teach(job, student, lesson)
+        task = DistillationTask(inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate)
+        _teach(job, student, task)
 
 
-def _teach(job: Round, student: Student, lesson: Lesson) -> None:
-    phase, steps = f"distil {student.name}", steps_of(lesson.distil.schedule, len(lesson.inputs))
+def _teach(job: Round, student: Student, task: DistillationTask) -> None:
+    phase, steps = f"distil {student.name}", steps_of(task.distil.schedule, len(task.inputs))
     base, target = student.network.weights, job.file("student", student.name)
     assert base is not None
     with job.phases.phase(phase, of=steps):
-        bookmark = Bookmark.of(job.checkpoints, phase)
-        if bookmark.saved is not None:
-            job.phases.step(bookmark.saved.step, resumed=True)
-        if bookmark.saved is not None and bookmark.saved.notes.get("done"):
-            figures = bookmark.saved.notes["figures"]
-            write_like(bookmark.saved.part("model."), base, target)
+        checkpoint = Checkpoint.of(job.checkpoints, phase)
+        if checkpoint.saved is not None:
+            job.phases.step(checkpoint.saved.step, resumed=True)
+        if checkpoint.saved is not None and checkpoint.saved.notes.get("done"):
+            figures = checkpoint.saved.notes["figures"]
+            write_like(checkpoint.saved.under("model."), base, target)
         else:
             module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
-            figures = teach(module, lesson, job.phases.step, bookmark)
+            figures = teach(module, task, job.phases.step, checkpoint)
             require_finite(module, student.owner)
-            for _ in outputs(module, lesson.inputs[:BATCH], job.device, owner=student.owner):
+            for _ in outputs(module, task.inputs[:BATCH], job.device, owner=student.owner):
                 pass  # finite weights may give none of a finite output; devices would be the first to see it
             write_like(state_arrays(module.state_dict()), base, target)
     job.metrics["distil"][student.name] = figures
     job.models[student.name] = target
-    bookmark.complete(figures["steps"], lambda: (_arrays_of(target), {"done": True, "figures": figures}))
+    checkpoint.complete(figures["steps"], lambda: (_arrays_of(target), {"done": True, "figures": figures}))
 
 
 def _arrays_of(path: Path) -> dict[str, Array]:

@@ -17,8 +17,10 @@ from service.operations.store.outcome import Outcome
 from service.persistence.tables import JobRow
 
 
-def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep: Retention | None) -> None:
-    """Make a job's result visible, all of it or nothing; then let go of what is no longer kept (`keep`, by default).
+def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default: Retention | None) -> None:
+    """Make a job's result visible, all of it or nothing; then let go of what retention no longer keeps.
+
+    `default` is the retention of a federation that has none of its own.
 
     Raises:
         LostLease: the caller no longer holds the job; nothing changes.
@@ -42,7 +44,7 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, keep: R
     session.flush()
     lifecycle.proceed(session, federation)
     session.flush()
-    retention.apply(session, federation, keep or Retention())
+    retention.apply(session, federation, default or Retention())
 
 
 def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:

@@ -192,7 +192,7 @@ def test_a_part_of_the_tensors_is_averaged_whatever_the_others_are(tmp_path: Pat
     for name, state_ in (("a", one), ("b", two)):
         write_file(tmp_path / name, state_)
     sources = [Source(name, tmp_path / name, weight) for name, weight in (("a", 3), ("b", 1))]
-    fuse.average_files(sources, tmp_path / "out", keep=lambda name: name.startswith("head."))
+    fuse.average_files(sources, tmp_path / "out", only=lambda name: name.startswith("head."))
     made = read(tmp_path / "out")
     assert {name: values.tolist() for name, values in made.items()} == {"head.w": [2.0, 3.0]}
     with pytest.raises(PartError, match="update of 'b'") as caught:

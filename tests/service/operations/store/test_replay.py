@@ -217,8 +217,12 @@ def test_a_job_that_was_taken_up_from_a_checkpoint(plant: Plant) -> None:
         if progress.phase.startswith("distil") and plant.child.pid is not None:
             os.kill(plant.child.pid, signal.SIGTERM)
 
-    with plant.ledger.inputs(spec, stop), plant.ledger.keeping(job) as keeping, pytest.raises(JobFailure) as stopped:
-        plant.child.ask(spec, stop, keeping)
+    with (
+        plant.ledger.inputs(spec, stop),
+        plant.ledger.checkpointing(job) as checkpoints,
+        pytest.raises(JobFailure) as stopped,
+    ):
+        plant.child.ask(spec, stop, checkpoints)
     assert stopped.value.code == "stopped"
     plant.ledger.give_back(job)
     plant.runner.drain()
