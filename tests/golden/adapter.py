@@ -290,7 +290,7 @@ def odds(inputs: Inputs) -> tuple[parts.WeighOdds, list[float], Any]:
     counts, found = (arrays.floats(name, floats(each)) for name, each in (("n", inputs["n"]), ("scores", scores)))
     if (0,) in (counts.shape[:1], found.shape[:1]):
         raise RuleError("no_participants", "there is no teacher")
-    fuse.contributors(counts)
+    fuse.contributors(counts.tolist())
     if shaped("scores", found, 2).shape[:1] != counts.shape:
         raise RuleError("schema_mismatch", f"{len(counts)} numbers of samples but {len(found)} rows of scores")
     return parts.WeighOdds(link=inputs["link"]), list(counts), found
@@ -411,7 +411,7 @@ def kd_kl(inputs: Inputs) -> dict[str, Any]:
     else:
         given = next(inputs[name] for name in ("teacher_probs", "probs", "target") if inputs.get(name) is not None)
         teacher = combine.log_probabilities(array(given))
-    scaled = inputs.get("scale_t2", inputs.get("kd_scale_t2", parts.ObjectiveKl().scale_t2))
+    scaled = bool(inputs.get("scale_t2", inputs.get("kd_scale_t2", parts.ObjectiveKl().scale_t2)))
     loss = objectives.kl(student, torch.from_numpy(teacher), number(inputs, "temperature", 1.0), scaled)
     loss.backward()
     return {"loss": loss, "grad": student.grad}
@@ -439,9 +439,8 @@ def fedprox_term(inputs: Inputs) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------- server optimisation
 @register
 def fedavgm_step(inputs: Inputs) -> dict[str, Any]:
-    optimizer = server_optim.Momentum(
-        floats(inputs["beta"]), number(inputs, "server_lr", 1.0), inputs.get("momentum_form", inputs.get("form", "sum"))
-    )
+    form: Any = inputs.get("momentum_form", inputs.get("form", "sum"))
+    optimizer = server_optim.Momentum(floats(inputs["beta"]), number(inputs, "server_lr", 1.0), form)
     roles = inputs.get("meta") or {}
     buffers = [name for name, about in roles.items() if about.get("role") == "buffer"]
     with folder() as root:
@@ -483,8 +482,8 @@ def scaffold_server(inputs: Inputs) -> dict[str, Any]:
 @register
 def scaffold_client(inputs: Inputs) -> dict[str, Any]:
     gradient = None if inputs.get("grad_at_x") is None else tensor(inputs["grad_at_x"])
-    tensors = [tensor(inputs[name]) for name in ("x", "y", "c", "c_i")]
-    made = scaffold.new_variate(*tensors, floats(inputs["lr"]), inputs["steps"], inputs.get("option", 2), gradient)
+    x, y, c, c_i = (tensor(inputs[name]) for name in ("x", "y", "c", "c_i"))
+    made = scaffold.new_variate(x, y, c, c_i, floats(inputs["lr"]), inputs["steps"], inputs.get("option", 2), gradient)
     return {"c_i_new": made.new, "delta_c": made.delta_c, "delta_y": made.delta_y}
 
 
@@ -526,9 +525,9 @@ def gaussian_posterior(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def gaussian_sample(inputs: Inputs) -> dict[str, Any]:
-    given = [arrays.finite(name, array(inputs[name])) for name in ("mean", "var", "eps")]
+    mean, var, eps = (arrays.finite(name, array(inputs[name])) for name in ("mean", "var", "eps"))
     floor = None if inputs.get("floor") is None else arrays.finite("floor", array(inputs["floor"]))
-    return {"w": narrow("w", posterior.gaussian_sample(*given, number(inputs, "scale", 1.0), floor), "F64")}
+    return {"w": narrow("w", posterior.gaussian_sample(mean, var, eps, number(inputs, "scale", 1.0), floor), "F64")}
 
 
 @register

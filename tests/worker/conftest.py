@@ -1,5 +1,6 @@
 """Numeric tests share two cores with everything else; a federation small enough to run every recipe for two rounds."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ settings.register_profile("potstill", deadline=None, derandomize=True, max_examp
 settings.load_profile("potstill")
 
 Network = dict[str, Any]
+Read = Callable[[Path], dict[str, np.ndarray]]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -227,8 +229,11 @@ def figures(result: JobResult) -> dict[str, Any]:
     return {"metrics": metrics} | {name: path.read_bytes() for name, path in files.items()}
 
 
+Repeat = Callable[[Federation], JobResult]
+
+
 @pytest.fixture
-def repeatable() -> Any:
+def repeatable() -> Repeat:
     """Return a function that runs a round thrice, once in another order, and asserts that all results are the same."""
 
     def check(federation: Federation) -> JobResult:
@@ -245,7 +250,7 @@ def repeatable() -> Any:
 
 
 @pytest.fixture
-def tensors() -> Any:
+def tensors() -> Read:
     """Return a function that reads a whole file."""
 
     def read(path: Path) -> dict[str, np.ndarray]:
