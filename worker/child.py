@@ -20,7 +20,7 @@ from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memor
 from worker.origin import traced, traced_handover
 from worker.pipeline import run
 from worker.protocol import STOPPED, Answer, Failed, Order, Terms, answer, ordered
-from worker.specs import Handover, JobFailure, JobResult, Progress, needs_torch
+from worker.specs import Handover, JobFailure, JobResult, Progress
 
 _log = logging.getLogger("worker.child")
 _PR_SET_PDEATHSIG = 1
@@ -135,7 +135,7 @@ def _checkpoints(order: Order, device: str) -> Checkpoints:
     if keeping is None:
         return Checkpoints(None)
     threads = 0
-    if needs_torch(order.job):
+    if order.job.needs_networks:
         import torch
 
         threads = torch.get_num_threads()
@@ -146,7 +146,7 @@ def _checkpoints(order: Order, device: str) -> Checkpoints:
 def _run(line: str, report: Reporter) -> JobResult:
     order, terms = ordered(line), Terms.told()
     spec, device = order.job, "cpu"
-    if needs_torch(spec):
+    if spec.needs_networks:
         make_deterministic(terms.torch_threads or None)
         device = choose_device(terms.device)
     reset_peak_memory(device)

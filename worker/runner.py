@@ -15,7 +15,7 @@ from worker.limits import LastWords, is_disk_full, is_out_of_memory, oom_kills, 
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.protocol import STOPPED, Failed, Terms, answers, order, start
-from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed, needs_torch
+from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed
 
 log = logging.getLogger("worker.runner")
 STALL_SECONDS = 3600.0
@@ -331,7 +331,7 @@ class Runner:
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
 
     def _compute(self, job: Claimed, spec: JobSpec, lease: Lease) -> JobResult:
-        if needs_torch(spec):
+        if spec.needs_networks:
             with self.ledger.checkpointing(job) as checkpoints:
                 return self._child.ask(spec, lease.report, checkpoints, partial(self.ledger.publish_groups, job))
         with watched(lease.check):

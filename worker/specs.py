@@ -51,7 +51,14 @@ class Datasets(_Spec):
     test: Path | None = None
 
 
-class InitializeSpec(_Spec):
+class _Job(_Spec):
+    @property
+    def needs_networks(self) -> bool:
+        """Whether the job may run a network; one that does not is spared the seconds and memory that torch takes."""
+        return True
+
+
+class InitializeSpec(_Job):
     """Build the first model of each prototype, and of the server where it has one."""
 
     kind: Literal["initialize"] = "initialize"
@@ -64,7 +71,7 @@ class InitializeSpec(_Spec):
     output_dir: Path
 
 
-class GeneratorSpec(_Spec):
+class GeneratorSpec(_Job):
     """Make the generator: trained on the unlabelled server set (FedGO, G1), imported (G2) or by the clients (G3).
 
     The models are `generator`, `discriminator` (freshly initialised) and, where `data` is generated or noise,
@@ -89,7 +96,7 @@ class GeneratorSpec(_Spec):
     output_dir: Path
 
 
-class ScoreSpec(_Spec):
+class ScoreSpec(_Job):
     """Score the server sets with every client's discriminator, once for the whole federation."""
 
     kind: Literal["score"] = "score"
@@ -102,7 +109,7 @@ class ScoreSpec(_Spec):
     output_dir: Path
 
 
-class RoundSpec(_Spec):
+class RoundSpec(_Job):
     """Fuse one round."""
 
     kind: Literal["round"] = "round"
@@ -135,17 +142,12 @@ class RoundSpec(_Spec):
 
     @property
     def needs_networks(self) -> bool:
-        """Whether the job runs a network, and thus needs torch."""
+        """Whether fusing or measuring runs a network."""
         measured = self.datasets.test is not None or self.gate is not None
         return fusing_runs_networks(self.recipe, self.local, measured)
 
 
 JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
-
-
-def needs_torch(spec: JobSpec) -> bool:
-    """Whether a job may run a network; one that only averages is spared the seconds and memory that torch takes."""
-    return not isinstance(spec, RoundSpec) or spec.needs_networks
 
 
 class JobResult(_Spec):

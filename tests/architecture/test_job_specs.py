@@ -2,10 +2,13 @@
 
 import ast
 from pathlib import Path
+from typing import get_args
+
+from worker.specs import JobSpec
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("client_sdk", "contract", "experiments", "potstill", "service", "tools", "worker")
-SPECS = {"InitializeSpec", "GeneratorSpec", "ScoreSpec", "RoundSpec"}
+SPECS = {spec.__name__ for spec in get_args(JobSpec)}
 
 
 def made_in(path: Path) -> set[str]:

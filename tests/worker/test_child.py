@@ -15,7 +15,7 @@ import pytest
 
 from contract.tensors import write_file
 from worker import child
-from worker.specs import JobFailure, JobResult, Progress
+from worker.specs import InitializeSpec, JobFailure, JobResult, Progress
 
 TASK = {"num_classes": 3, "input": {"shape": [6]}}
 
@@ -68,7 +68,7 @@ def test_every_failure_has_a_code(
         raise raised
 
     monkeypatch.setattr(child, "run", fail)
-    monkeypatch.setattr(child, "needs_torch", lambda spec: False)
+    monkeypatch.setattr(InitializeSpec, "needs_networks", False, raising=False)
     out = io.StringIO()
     child.do(json.dumps({"job": initialize(tmp_path)}), child.Reporter(out))
     assert last(out.getvalue().splitlines())["error"]["code"] == code
