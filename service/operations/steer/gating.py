@@ -60,12 +60,12 @@ def turn_away(
 
 
 def _turn_back(session: Session, federation: FederationRow, name: str, metric: str) -> str | None:
-    """Make the best model of a prototype that was ever measured current; return its id, or None if it is already."""
-    rows = session.scalars(
-        select(ModelRow).where(
-            ModelRow.federation_id == federation.id, ModelRow.prototype == name, ModelRow.role.in_(_GLOBAL)
-        )
-    )
+    """Make the best model of a prototype that was ever measured current; return its id, or None if it is already.
+
+    Those that retention has removed do not come back.
+    """
+    mine = select(ModelRow).where(ModelRow.federation_id == federation.id, ModelRow.prototype == name)
+    rows = session.scalars(mine.where(ModelRow.role.in_(_GLOBAL), ModelRow.removed_at.is_(None)))
     known = {row.id: row for row in rows if row.metrics.get(metric) is not None}
     current = reading.current_models(session, federation.id)[reading.prototype_key(name)]
     id_ = rule.best({id_: row.metrics[metric] for id_, row in known.items()}, current)

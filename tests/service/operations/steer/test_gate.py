@@ -105,6 +105,16 @@ def test_it_can_go_back_to_the_best(world: World) -> None:
     assert world.round(fed)["base_models"]["main"] == best
 
 
+def test_it_goes_back_to_the_best_that_is_still_there(world: World) -> None:
+    fed = gated(world, gate={"action": "rollback"}, retention={"models": 2})
+    gone = fuse(world, fed, 1, 0.5, 0.8)["models"]["main"]
+    better = fuse(world, fed, 2, 0.8, 0.77)["models"]["main"]
+    fuse(world, fed, 3, 0.77, 0.74)
+    assert world.ok("GET", f"/v1/models/{gone}")["removed_at"] is not None
+    bad = fuse(world, fed, 4, 0.74, 0.2)
+    assert bad["metrics"]["gate"]["rolled_back"] == {"main": better}
+
+
 def test_rejections_do_not_go_on_for_ever(world: World) -> None:
     fed = gated(world, rounds={"max_skipped": 2})
     for seed in (1, 2):
