@@ -25,13 +25,13 @@ class Done:
     """One round's devices and its job.
 
     Attributes:
-        parts: who was asked, and answered.
+        participants: who was asked, and answered.
         result: the job's; None where too few answered.
         digests: of the files of the result's state, by name.
         seconds: wall-clock time of both.
     """
 
-    parts: list[Participation]
+    participants: list[Participation]
     result: JobResult | None
     digests: Mapping[str, str]
     seconds: float
@@ -212,7 +212,7 @@ class Course:
         state: Mapping[str, Path] | None = None,
     ) -> RoundRecord:
         excluded = metrics.get("excluded", {})
-        for part in done.parts:
+        for part in done.participants:
             part.excluded = excluded.get(part.client)
         return RoundRecord(
             index=self.record.index + 1,
@@ -221,7 +221,7 @@ class Course:
             published=sorted(files),
             outcome=outcome,
             reason=reason,
-            participants=done.parts,
+            participants=done.participants,
             state=dict(self.record.state if state is None else state),
             metrics=dict(metrics),
             seconds=done.seconds,

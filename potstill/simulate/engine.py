@@ -161,17 +161,17 @@ class Simulation:
         fresh = done is None
         if done is None:
             started = time.monotonic()
-            parts = self._train(asked, before, self._folder / name / "updates")
+            participants = self._train(asked, before, self._folder / name / "updates")
             seconds = time.monotonic() - started
-            note = {"participants": [self._noted(part) for part in parts], "device_seconds": seconds}
+            note = {"participants": [self._noted(part) for part in participants], "device_seconds": seconds}
             if closing.action == "aggregate":
-                done = self._jobs.run(name, lambda folder: self._fuse(folder, before, parts, history), note)
+                done = self._jobs.run(name, lambda folder: self._fuse(folder, before, participants, history), note)
             else:
                 done = self._jobs.keep(name, JobResult(models={}), note | {"job_seconds": 0.0})
-        parts = [self._known(part) for part in done.note["participants"]]
+        participants = [self._known(part) for part in done.note["participants"]]
         seconds = done.note["device_seconds"] + done.note["job_seconds"]
         result = done.result if closing.action == "aggregate" else None
-        return way.accept(course.Done(parts, result, done.note["state"], seconds), closing), fresh
+        return way.accept(course.Done(participants, result, done.note["state"], seconds), closing), fresh
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -190,11 +190,13 @@ class Simulation:
         self._report("train", len(asked), len(asked))
         return done
 
-    def _fuse(self, folder: Path, before: RoundRecord, parts: list[Participation], history: History) -> RoundSpec:
+    def _fuse(
+        self, folder: Path, before: RoundRecord, participants: list[Participation], history: History
+    ) -> RoundSpec:
         return self._build.round(
             before.index + 1,
             before.models,
-            [self._update(part) for part in parts],
+            [self._update(part) for part in participants],
             folder,
             clients_total=len(self._devices),
             scores=history.scores,

@@ -117,7 +117,7 @@ def test_too_few_updates(plan: dict[str, Any], outcome: str, state: str, error: 
 
 def test_who_was_left_out_is_noted() -> None:
     way = course("main")
-    parts = [Participation(client=name, prototype="main", num_samples=1) for name in ("a", "b")]
+    participants = [Participation(client=name, prototype="main", num_samples=1) for name in ("a", "b")]
     result = JobResult(models={"main": Path("main-1")}, metrics={"excluded": {"b": "non_finite: look"}})
-    record = way.accept(Done(parts, result, {}, 1.0), FUSE)
+    record = way.accept(Done(participants, result, {}, 1.0), FUSE)
     assert [part.excluded for part in record.participants] == [None, "non_finite: look"]

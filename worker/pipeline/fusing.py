@@ -60,8 +60,8 @@ def _sources(updates: Sequence[Update], weights: Mapping[str, float] | None = No
 
 
 def _counted(sources: Sequence[Source]) -> dict[str, float]:
-    parts_ = shares([source.weight for source in sources])
-    return {source.name: part for source, part in zip(sources, parts_, strict=True)}
+    found = shares([source.weight for source in sources])
+    return {source.name: share for source, share in zip(sources, found, strict=True)}
 
 
 def _average(job: Round, prototype: str, sources: Sequence[Source], target: Path) -> dict[str, float]:
