@@ -255,11 +255,12 @@ def _default(choice: type[Choice]) -> Case:
 
 PLACES = ("fuse", "groups", "distil.members", "distil.weigh", "distil.combine", "distil.objective", "distil.students")
 """Slots whose choices can be tried as they are by default; one that no case above makes is tried so."""
-_MADE = {choice for case in PARTS.values() for choice in _chosen(case)}
+_ROWS = {f"preset/{name}": _preset(name) for name in PRESETS}
+_MADE = {choice for case in (*_ROWS.values(), *PARTS.values()) for choice in _chosen(case)}
 DEFAULTS = {
     f"{slot}/{kind_of(choice)}": _default(choice)
     for slot, found in slots().items()
     for choice in found
     if slot in (*PLACES, "local.objective") and choice not in _MADE
 }
-CASES: dict[str, Case] = {f"preset/{name}": _preset(name) for name in PRESETS} | PARTS | DEFAULTS
+CASES: dict[str, Case] = _ROWS | PARTS | DEFAULTS
