@@ -18,7 +18,7 @@ def task(*classes: str) -> Task:
     return Task.model_validate({"num_classes": 3, "input": {"shape": [2]}, "classes": list(classes) or None})
 
 
-class Folder(Dataset):
+class Folder(Dataset[Any]):
     """As torchvision's ImageFolder: it numbers its own folders, and knows their names."""
 
     classes = ["cat", "dog", "fox"]

@@ -1,6 +1,7 @@
 """FedGO's client discriminator."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ import torch
 from torch import nn
 
 from client_sdk import data
-from client_sdk.discriminator import adversarial_loss, generated, to_signed_unit, train_discriminator
+from client_sdk.discriminator import adversarial_loss, generated, train_discriminator
 from client_sdk.errors import TrainingError
 from contract.local import Adam, DiscriminatorPlan, Sgd
 from contract.nn import registry
+from contract.nn.scaling import to_signed_unit
 from contract.wire.federations import Task
 
 CPU = torch.device("cpu")
@@ -59,7 +61,7 @@ def test_probabilities_cost_and_teach_what_their_scores_do() -> None:
     for link in ("sigmoid", "prob"):
         real, fake = scores.clone().requires_grad_(), scores.clone().requires_grad_()
         ends = (real, fake) if link == "sigmoid" else (real.sigmoid(), fake.sigmoid())
-        loss = adversarial_loss(*ends, link)  # type: ignore[arg-type]
+        loss = adversarial_loss(*ends, link)
         loss.backward()
         found.append((loss.detach(), real.grad, fake.grad))
     for raw, probability in zip(*found, strict=True):
@@ -75,15 +77,16 @@ def test_probabilities_of_exactly_0_and_1_give_finite_losses_and_gradients(dtype
     loss = adversarial_loss(ends, ends, "prob")
     loss.backward()
     assert float(loss.detach()) == pytest.approx(-math.log(1e-6), rel=2e-3)
-    assert torch.isfinite(scores.grad).all()
+    assert scores.grad is not None and torch.isfinite(scores.grad).all()
 
 
 @pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid"])
-def test_extreme_scores_give_finite_losses_and_gradients(link: str) -> None:
+def test_extreme_scores_give_finite_losses_and_gradients(link: Any) -> None:
     real, fake = torch.tensor([-1e4, 1e4], requires_grad=True), torch.tensor([-1e4, 1e4], requires_grad=True)
-    loss = adversarial_loss(real, fake, link)  # type: ignore[arg-type]
+    loss = adversarial_loss(real, fake, link)
     loss.backward()
-    assert torch.isfinite(loss) and torch.isfinite(real.grad).all() and torch.isfinite(fake.grad).all()
+    assert torch.isfinite(loss)
+    assert all(each.grad is not None and torch.isfinite(each.grad).all() for each in (real, fake))
 
 
 def test_data_values_are_mapped_to_the_generators_range() -> None:
@@ -91,7 +94,7 @@ def test_data_values_are_mapped_to_the_generators_range() -> None:
 
 
 @pytest.mark.parametrize("link", ["double_sigmoid", "sigmoid", "prob"])
-def test_it_learns_to_tell_its_own_data_from_the_fakes(link: str) -> None:
+def test_it_learns_to_tell_its_own_data_from_the_fakes(link: Any) -> None:
     output = "probability" if link == "prob" else "score"
     module = registry.initialise("disc-mlp", {"hidden": [16], "output": output}, TASK, 1)
     told: list[int] = []
@@ -103,7 +106,7 @@ def test_it_learns_to_tell_its_own_data_from_the_fakes(link: str) -> None:
         link=link,
         input_range=(0.0, 4.0),
         seed=1,
-        device=CPU,  # type: ignore[arg-type]
+        device=CPU,
         on_epoch=lambda epoch, loss: told.append(epoch),
     )
     module.eval()

@@ -64,7 +64,7 @@ def left(module: nn.Module, plan: LocalPlan = PLAN, **given: Any) -> dict[str, t
     draw = torch.Generator().manual_seed(1)
     samples = data.load((torch.randn(12, 4, generator=draw), torch.arange(12) % 3))
     samples.check(TASK)
-    options = {"seed": 0, "device": torch.device("cpu"), "prototype": MLP} | given
+    options: dict[str, Any] = {"seed": 0, "device": torch.device("cpu"), "prototype": MLP} | given
     return train_local(module, samples, still, **options).tensors
 
 

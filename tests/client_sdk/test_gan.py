@@ -64,7 +64,8 @@ def test_the_generator_moves_towards_the_devices_data() -> None:
 
 
 def test_the_same_seed_gives_the_same_networks_and_another_seed_others() -> None:
-    plan, made = PLAN.model_copy(update={"epochs": 2}), []
+    made: list[Any] = []
+    plan = PLAN.model_copy(update={"epochs": 2})
     for seed in (3, 3, 4):
         both = networks()
         torch.manual_seed(len(made))  # the process's own generator plays no part

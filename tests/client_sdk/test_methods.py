@@ -46,7 +46,8 @@ class Net(nn.Module):
         return torch.tanh(self.body(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        logits: torch.Tensor = self.head(self.features(x))
+        return logits
 
 
 def state(weights: Array) -> dict[str, Tensor]:
@@ -68,7 +69,7 @@ def features_and_logits(weights: Array) -> tuple[Array, Array]:
 
 def softmax(logits: Array) -> Array:
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def cross_entropy(weights: Array) -> float:
@@ -76,7 +77,7 @@ def cross_entropy(weights: Array) -> float:
 
 
 def cosine(one: Array, two: Array) -> Array:
-    return (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
+    return np.asarray((one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1))
 
 
 def prox(w: Array) -> float:
@@ -224,7 +225,8 @@ def test_option_1_reads_all_data_and_leaves_running_statistics_as_they_are() -> 
             self.norm = nn.BatchNorm1d(2)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.features(self.norm(x)))
+            logits: torch.Tensor = self.head(self.features(self.norm(x)))
+            return logits
 
     plan = LocalPlan(objective=local.ScaffoldObjective(option=1), optimizer=Sgd(lr=LR), batch_size=3)
     plain = plan.model_copy(update={"objective": local.SgdObjective()})
@@ -261,7 +263,8 @@ def test_frozen_and_tied_parameters_have_control_variates_too() -> None:
             self.still.requires_grad_(False)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.two(torch.tanh(self.one(self.still(x))))
+            logits: torch.Tensor = self.two(torch.tanh(self.one(self.still(x))))
+            return logits
 
     result = train(local.ScaffoldObjective(), Tied())
     assert torch.equal(result.tensors["control.one.weight"], result.tensors["control.two.weight"])
@@ -371,7 +374,8 @@ def test_an_update_holds_exactly_the_layout_of_its_plan_in_order(objective: Any,
             self.middle, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
 
         def features(self, x: Tensor) -> Tensor:
-            return self.norm(self.middle(super().features(x)))
+            features: torch.Tensor = self.norm(self.middle(super().features(x)))
+            return features
 
     plan = LocalPlan(objective=objective, optimizer=Sgd(lr=LR), precision=precision)
     result = train_local(Deep(), samples(), plan, seed=0, device=CPU, base=base_of(Deep()))

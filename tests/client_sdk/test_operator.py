@@ -289,7 +289,7 @@ def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:
     assert all(r.content == b"abc" and r.headers["Content-Length"] == "3" for r in seen)
 
 
-def test_a_rounds_bundle_is_a_file_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_rounds_bundle_is_a_file_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [b"half of", b"half of it"]
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -304,7 +304,7 @@ def test_a_rounds_bundle_is_a_file_when_it_is_whole(tmp_path: Path) -> None:
         return httpx.Response(200, content=sent())
 
     with OperatorClient("http://potstill.test", "pst_op_1", transport=httpx.MockTransport(handle)) as client:
-        client._transport.pause = lambda tries: None
+        monkeypatch.setattr(client._transport, "pause", lambda *_: None)
         made = client.export_round("rnd_1", tmp_path / "round.tar")
     assert made.read_bytes() == b"half of it"
     assert [path.name for path in tmp_path.iterdir()] == ["round.tar"]

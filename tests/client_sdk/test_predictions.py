@@ -28,7 +28,7 @@ PUBLIC = torch.from_numpy(RNG.normal(size=(5, 2)).astype("float32"))
 TARGETS = torch.softmax(torch.from_numpy(RNG.normal(size=(5, 2)).astype("float32")) / 0.1, dim=1)
 PLAN = LocalPlan(
     objective=DsFlObjective(imitation_epochs=IMITATIONS),
-    optimizer={"kind": "sgd", "lr": LR},  # type: ignore[arg-type]
+    optimizer={"kind": "sgd", "lr": LR},
     epochs=EPOCHS,
     batch_size=8,
 )
@@ -45,7 +45,7 @@ def descend(module: nn.Module, steps: int, loss: Callable[[], Tensor]) -> None:
         gradients = torch.autograd.grad(loss(), list(module.parameters()))
         with torch.no_grad():
             for parameter, gradient in zip(module.parameters(), gradients, strict=True):
-                parameter -= LR * gradient
+                parameter.sub_(LR * gradient)
 
 
 def imitate(module: nn.Module) -> None:

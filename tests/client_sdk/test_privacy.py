@@ -105,7 +105,8 @@ class Net(nn.Module):
         return torch.tanh(self.middle(torch.tanh(self.body(x))))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.features(x))
+        logits: torch.Tensor = self.head(self.features(x))
+        return logits
 
 
 @pytest.mark.parametrize(
@@ -135,10 +136,10 @@ def test_devices_in_threads_of_one_process_do_not_disturb_each_other(blobs: Any)
 
 def test_batch_norm_is_refused_with_the_remedy_before_training() -> None:
     module = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    before = module[0].weight.detach().clone()
+    before = module.get_parameter("0.weight").detach().clone()
     with pytest.raises(errors.ModelMismatch, match="layer '1' is BatchNorm.*GroupNorm"):
         train(module, samples(np.ones((3, 2)), [0, 1, 0]))
-    assert torch.equal(module[0].weight, before)
+    assert torch.equal(module.get_parameter("0.weight"), before)
     train(nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)), samples(np.ones((3, 2)), [0, 1, 0]))
 
 

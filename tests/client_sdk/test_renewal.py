@@ -22,13 +22,14 @@ class Tokens:
     """A service as far as tokens go: the one in use works until its successor is first used."""
 
     def __init__(self, life: timedelta = timedelta(days=90)):
-        self.good, self.next, self.life, self.made = "pst_dev_0", None, life, 0
+        self.good, self.life, self.made = "pst_dev_0", life, 0
+        self.next: str | None = None
         self.fails = self.is_away = False
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         token = request.headers["Authorization"].removeprefix("Bearer ")
-        if token == self.next:
-            self.good, self.next = self.next, None
+        if token is not None and token == self.next:
+            self.good, self.next = token, None
         if token != self.good:
             status, title = KINDS["unauthorized"]
             body = {"type": TYPE_PREFIX + "unauthorized", "title": title, "status": status, "detail": "no"}

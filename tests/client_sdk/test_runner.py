@@ -75,7 +75,8 @@ class Bucket:
             headers = {"Authorization": request.headers["Authorization"]}
             request = httpx.Request("PUT", request.url.copy_with(query=None), headers=headers, content=body)
             self.named += 1
-        return self.service.handle(request)
+        answer: httpx.Response = self.service.handle(request)
+        return answer
 
 
 @pytest.mark.parametrize("open", [True, False], ids=["open", "away"])
@@ -127,9 +128,15 @@ def test_a_device_token_replaces_enrolment(service: Any, take_part: Run) -> None
     assert service.sent("POST", ".*/clients") == []
 
 
+def defaults() -> dict[str, Any]:
+    """What a device does when nobody says otherwise."""
+    given: dict[str, Any] = runner.DeviceRun.__init__.__kwdefaults__  # type: ignore[assignment]
+    return given
+
+
 def test_waiting_asks_again_without_a_hot_loop(service: Any, take_part: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setitem(runner.DeviceRun.__init__.__kwdefaults__, "sleep", naps.append)
+    monkeypatch.setitem(defaults(), "sleep", naps.append)
     for _ in range(3):
         service.fault("GET", "/v1/assignment", lambda request: waiting(service))
     assert take_part().state == "finished"
@@ -141,7 +148,7 @@ def test_waiting_asks_again_without_a_hot_loop(service: Any, take_part: Run, mon
 def test_who_waits_is_told_for_what_at_once(
     service: Any, take_part: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(runner.DeviceRun.__init__.__kwdefaults__, "sleep", lambda seconds: None)
+    monkeypatch.setitem(defaults(), "sleep", lambda seconds: None)
     service.fault("GET", "/v1/assignment", lambda request: waiting(service))
     take_part(progress=True)
     said = capsys.readouterr().err.splitlines()
@@ -363,7 +370,12 @@ def test_default_folders_follow_xdg_and_keep_devices_apart(monkeypatch: pytest.M
 # What is refused early
 
 
-@pytest.mark.parametrize("empty", [(np.zeros((0, 2), "float32"), np.zeros(0, int)), torch.utils.data.Subset([], [])])
+NOTHING: Any = []
+
+
+@pytest.mark.parametrize(
+    "empty", [(np.zeros((0, 2), "float32"), np.zeros(0, int)), torch.utils.data.Subset[Any](NOTHING, [])]
+)
 def test_an_empty_data_set_is_refused_before_any_request(
     service: Any, take_part: Run, empty: Any, tmp_path: Path
 ) -> None:

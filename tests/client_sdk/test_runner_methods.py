@@ -70,7 +70,7 @@ def tensors(content: bytes | Path, folder: Path, prefix: str) -> dict[str, np.nd
 
 
 def summed(*states: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: sum(state[name] for state in states) for name in states[0]}
+    return {name: np.sum([state[name] for state in states], axis=0) for name in states[0]}
 
 
 def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
@@ -166,7 +166,7 @@ def test_a_kill_between_state_and_update_trains_again_from_the_old_state(
 ) -> None:
     take_part(rounds=2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("client_sdk.state.StateFolder.submit", lambda *_: crash(_))  # type: ignore[arg-type]
+        patch.setattr("client_sdk.state.StateFolder.submit", lambda *_: crash(_))
         take_part()
     take_part(rounds=1)
     undisturbed = scaffold.updates.copy()

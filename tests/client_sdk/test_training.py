@@ -79,14 +79,14 @@ def test_adam_learns_the_clouds_and_tells_each_epoch() -> None:
 
 def test_the_seed_decides_dropout_and_order_and_leaves_the_process_alone() -> None:
     start = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-    weights = []
+    weights: list[bytes] = []
     for seed in (1, 1, 2):
         module = copy.deepcopy(start)
         torch.manual_seed(len(weights))
         before = torch.get_rng_state()
         train_local(module, samples(), LocalPlan(batch_size=8), seed=seed, device=CPU)
         assert torch.equal(torch.get_rng_state(), before)
-        weights.append(module[0].weight.detach().numpy().tobytes())
+        weights.append(module.get_parameter("0.weight").detach().numpy().tobytes())
     assert weights[0] == weights[1] != weights[2]
 
 
@@ -104,9 +104,10 @@ def test_batch_norm_uses_running_statistics_for_a_batch_of_one_only() -> None:
 def test_frozen_parameters_stay_and_a_frozen_module_is_refused() -> None:
     module = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
     module[0].requires_grad_(False)
-    frozen, free = module[0].weight.clone(), module[1].weight.detach().clone()
+    first, second = module.get_parameter("0.weight"), module.get_parameter("1.weight")
+    frozen, free = first.clone(), second.detach().clone()
     train_local(module, samples(), LocalPlan(objective=FedProxObjective()), seed=0, device=CPU)
-    assert torch.equal(module[0].weight, frozen) and not torch.equal(module[1].weight, free)
+    assert torch.equal(first, frozen) and not torch.equal(second, free)
     with pytest.raises(ModelMismatch, match="nothing to train"):
         train_local(module.requires_grad_(False), samples(), LocalPlan(), seed=0, device=CPU)
 
@@ -114,7 +115,7 @@ def test_frozen_parameters_stay_and_a_frozen_module_is_refused() -> None:
 def test_a_weight_that_is_not_finite_is_named() -> None:
     module = nn.Sequential(nn.Linear(2, 2))
     with torch.no_grad():
-        module[0].bias[0] = torch.nan
+        module.get_parameter("0.bias")[0] = torch.nan
     with pytest.raises(TrainingError, match=r"'0\.\w+'.*after epoch 1.*clip_norm"):
         train_local(module, samples(), LocalPlan(epochs=3), seed=0, device=CPU)
 

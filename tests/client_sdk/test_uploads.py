@@ -141,7 +141,8 @@ def test_a_large_file_goes_in_pieces_and_the_progress_is_told(file: Path) -> Non
 
 
 def test_a_broken_put_goes_on_in_pieces_where_the_link_broke(file: Path) -> None:
-    service, said = Tus(3000, 1500, 10, 2000), []
+    said: list[Any] = []
+    service = Tus(3000, 1500, 10, 2000)
     service.client(on_retry=said.append).push_update("rnd_1", file)
     assert service.taken == [BODY]
     assert service.methods() == "PUT POST HEAD PATCH HEAD PATCH HEAD PATCH HEAD PATCH PATCH PUT"
@@ -204,7 +205,8 @@ def test_an_upload_that_is_gone_is_begun_anew(file: Path, tmp_path: Path) -> Non
 
 
 def test_an_upload_that_is_swept_before_it_is_named_is_sent_again(file: Path) -> None:
-    service, swept = Tus(), []
+    swept: list[Any] = []
+    service = Tus()
 
     def lose() -> None:
         whole = [name for name, (length, data) in service.uploads.items() if len(data) == length]
@@ -244,7 +246,7 @@ def test_nothing_that_gets_through_is_given_up(file: Path) -> None:
 
 def test_a_refusal_ends_it(file: Path) -> None:
     service = Tus()
-    service._deliver = lambda request: problem("round-closed")  # type: ignore[method-assign, assignment]
+    service._deliver = lambda request: problem("round-closed")  # type: ignore[method-assign]
     with pytest.raises(errors.RoundClosed):
         service.client(resumable_bytes=1).push_update("rnd_1", file)
 

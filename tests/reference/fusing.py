@@ -7,15 +7,19 @@ import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
-Values = Sequence[Sequence[float]]
+import numpy.typing as npt
+
+Row = Sequence[float] | npt.NDArray[Any]
+Values = Sequence[Row] | npt.NDArray[Any]
 
 
 def columns(values: Values) -> list[list[float]]:
     return [[float(row[j]) for row in values] for j in range(len(values[0]))]
 
 
-def average(values: Values, weights: Sequence[float]) -> list[float]:
+def average(values: Values, weights: Row) -> list[float]:
     """FedAvg: sum_k n_k w_k / sum n; whoever has n_k = 0 is skipped, not multiplied."""
     kept = [k for k, weight in enumerate(weights) if weight > 0]
     total = math.fsum(float(weights[k]) for k in kept)
@@ -48,7 +52,7 @@ def trimmed_mean(values: Values, cut: int) -> list[float]:
     return result
 
 
-def squared_distance(one: Sequence[float], other: Sequence[float]) -> float:
+def squared_distance(one: Row, other: Row) -> float:
     return math.fsum((float(a) - float(b)) ** 2 for a, b in zip(one, other, strict=True))
 
 
@@ -61,7 +65,7 @@ def krum_order(values: Values, byzantine: int) -> list[int]:
     return sorted(range(len(values)), key=lambda i: (scores[i], i))
 
 
-def clipped_mean(previous: Sequence[float], values: Values, weights: Sequence[float], max_norm: float) -> list[float]:
+def clipped_mean(previous: Row, values: Values, weights: Row, max_norm: float) -> list[float]:
     """Sun et al. 2019, section 4: w + sum_k p_k min(1, max_norm / ||w_k - w||) (w_k - w)."""
     total, result = math.fsum(weights), [float(w) for w in previous]
     for row, weight in zip(values, weights, strict=True):
@@ -72,7 +76,7 @@ def clipped_mean(previous: Sequence[float], values: Values, weights: Sequence[fl
     return result
 
 
-def by_group(values: Values, weights: Sequence[float], groups: Sequence[int], previous: Values) -> list[list[float]]:
+def by_group(values: Values, weights: Row, groups: Sequence[int], previous: Values) -> list[list[float]]:
     """FedSDD eq. 2: each group's average; a group without clients, or whose clients have no samples, stays."""
     result = []
     for k, old in enumerate(previous):
@@ -82,7 +86,7 @@ def by_group(values: Values, weights: Sequence[float], groups: Sequence[int], pr
 
 
 # ----------------------------------------------------------------------------------------------------------- posteriors
-def gaussian(values: Values, weights: Sequence[float]) -> tuple[list[float], list[float]]:
+def gaussian(values: Values, weights: Row) -> tuple[list[float], list[float]]:
     """FedBE eq. 5: the mean and variance of what every sample says, clients counted n_k times, in fractions."""
     means, variances = [], []
     shares = [Fraction(w) / sum(map(Fraction, weights)) for w in weights]
@@ -94,14 +98,12 @@ def gaussian(values: Values, weights: Sequence[float]) -> tuple[list[float], lis
     return means, variances
 
 
-def gaussian_sample(
-    mean: Sequence[float], var: Sequence[float], noise: Sequence[float], scale: float, floor: float = -math.inf
-) -> list[float]:
+def gaussian_sample(mean: Row, var: Row, noise: Row, scale: float, floor: float = -math.inf) -> list[float]:
     """FedBE eq. 5: mu + scale sqrt(var) eps, not below the floor."""
     return [max(m + scale * math.sqrt(v) * e, floor) for m, v, e in zip(mean, var, noise, strict=True)]
 
 
-def dirichlet(values: Values, weights: Sequence[float], gamma: Sequence[float]) -> tuple[list[float], list[float]]:
+def dirichlet(values: Values, weights: Row, gamma: Row) -> tuple[list[float], list[float]]:
     """FedBE eq. 7: coefficients gamma_i n_i / sum gamma n and the combination, in fractions."""
     raw = [Fraction(g) * Fraction(n) for g, n in zip(gamma, weights, strict=True)]
     parts = [each / sum(raw) for each in raw]
@@ -113,7 +115,7 @@ def dirichlet(values: Values, weights: Sequence[float], gamma: Sequence[float]) 
     return [float(part) for part in parts], mixed
 
 
-def swag_sample(values: Values, diagonal: Sequence[float], low_rank: Sequence[float], scale: float) -> list[float]:
+def swag_sample(values: Values, diagonal: Row, low_rank: Row, scale: float) -> list[float]:
     """Maddox et al. 2019: mu + sqrt(scale) (sqrt(var) z1 + sum_i z2_i (w_i - mean of w_1 to w_i) / sqrt(m - 1))."""
     result = []
     for j, column in enumerate(columns(values)):
@@ -130,13 +132,13 @@ def swag_sample(values: Values, diagonal: Sequence[float], low_rank: Sequence[fl
 
 # ------------------------------------------------------------------------------------------------------- server's steps
 def scaffold(
-    x: Sequence[float],
-    c: Sequence[float],
+    x: Row,
+    c: Row,
     delta_y: Values,
     delta_c: Values,
     clients_total: int,
     lr: float = 1.0,
-    weights: Sequence[float] | None = None,
+    weights: Row | None = None,
 ) -> tuple[list[float], list[float]]:
     """SCAFFOLD Alg. 1, lines 16 and 17."""
     counted = weights or [1.0] * len(delta_y)
@@ -172,9 +174,7 @@ def adaptive(
 
 
 # ------------------------------------------------------------------------------------------- weights by labels, filters
-def disco(
-    counts: Sequence[Sequence[float]], num_samples: Sequence[float], a: float, b: float, metric: str
-) -> tuple[list[float], list[float]]:
+def disco(counts: Values, num_samples: Row, a: float, b: float, metric: str) -> tuple[list[float], list[float]]:
     """FedDisco against a uniform target: discrepancies d_k and weights relu(n_k / n - a d_k + b), normalised."""
     classes = len(counts[0])
     rows = [[c / sum(row) for c in row] for row in counts]
@@ -194,9 +194,7 @@ def disco(
     return d, [each / sum(raw) for each in raw]
 
 
-def margin(
-    client_means: Sequence[dict[int, Sequence[float]]], classes: int, threshold: float
-) -> tuple[list[float], float]:
+def margin(client_means: Sequence[dict[int, Row]], classes: int, threshold: float) -> tuple[list[float], float]:
     """FedTGP eq. 8: each class's distance to the nearest other one, and the largest of them, capped."""
     centres = {}
     for label in range(classes):

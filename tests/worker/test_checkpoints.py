@@ -307,9 +307,10 @@ def test_the_key_is_of_contents_and_not_of_places(files: Path, tmp_path: Path) -
 
 
 def test_an_optimiser_gets_its_memory_back_in_its_parameters_layout() -> None:
-    def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    def made() -> tuple[torch.nn.Conv2d, torch.optim.Optimizer]:
         torch.manual_seed(1)
-        module = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        module = torch.nn.Conv2d(3, 8, 3)
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return module, torch.optim.Adam(module.parameters(), lr=0.1)
 
     module, optimizer = made()

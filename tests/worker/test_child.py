@@ -26,7 +26,8 @@ def initialize(root: Path) -> dict[str, Any]:
 
 
 def last(lines: list[str]) -> dict[str, Any]:
-    return json.loads(lines[-1])
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
 
 
 def test_several_jobs_then_the_end(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from worker.specs import (
 )
 
 TASK = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 4, 4]}})
-CNN = {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}
-MLP = {"architecture": "mlp", "options": {"hidden": [8]}}
+CNN: dict[str, Any] = {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}
+MLP: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [8]}}
 CLIENTS = ("ward-1", "ward-2", "ward-3", "ward-4")
 SHORT = {"schedule": {"epochs": 2, "batch_size": 8}}
 
@@ -48,7 +48,9 @@ class World:
         for name, size in (("unlabeled", 21), ("test", 10), ("validation", 9)):
             inputs = rng.normal(size=(size, 1, 4, 4)).astype(np.float32)
             labels = rng.integers(0, 3, size).astype(np.int64)
-            arrays = {"inputs": inputs} if name == "unlabeled" else {"inputs": inputs, "labels": labels}
+            arrays: dict[str, np.ndarray] = (
+                {"inputs": inputs} if name == "unlabeled" else {"inputs": inputs, "labels": labels}
+            )
             write_file(root / name, arrays)
         for index, client in enumerate(CLIENTS):
             self.network(f"cnn-{client}", CNN, seed=index)
@@ -268,7 +270,7 @@ def test_a_client_without_a_discriminator_is_averaged_but_no_teacher(world: Worl
 def test_cosine_across_rounds_ends_near_zero(world: World) -> None:
     def rate(index: int) -> float:
         result = run(world.spec(RECIPES["fedgo"], f"lr-{index}", three(world), round_index=index), ignore)
-        return result.metrics["distil"]["cnn"]["curve"][0]["lr"]
+        return float(result.metrics["distil"]["cnn"]["curve"][0]["lr"])
 
     assert rate(1) == pytest.approx(1e-3)
     assert rate(4) == pytest.approx(1e-3 / 2 * (1 + np.cos(np.pi * 3 / 4)))

@@ -188,7 +188,12 @@ def test_feddisco_without_label_counts_names_the_client(tmp_path: Path, federati
 
 @pytest.mark.parametrize("kind", ["median", "trimmed_mean", "krum", "clipped_mean"])
 def test_a_liar_does_not_move_a_robust_mean(tmp_path: Path, federation: Any, tensors: Read, kind: str) -> None:
-    options = {"trimmed_mean": {"trim": 0.2}, "clipped_mean": {"max_norm": 1.0}, "krum": {"keep": 2}}.get(kind, {})
+    chosen: dict[str, dict[str, Any]] = {
+        "trimmed_mean": {"trim": 0.2},
+        "clipped_mean": {"max_norm": 1.0},
+        "krum": {"keep": 2},
+    }
+    options = chosen.get(kind, {})
     world = federation(tmp_path, presets.build("fedavg", {"fuse": {"kind": kind, **options}}), prototypes={"main": MLP})
     updates, start = world.updates(), tensors(world.models["main"])
     lie = {name: values + np.float32(1e4) for name, values in tensors(updates[4].weights).items()}

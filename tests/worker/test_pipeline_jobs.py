@@ -35,7 +35,7 @@ from worker.specs import (
 )
 
 TASK = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 4, 4]}})
-CNN = {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}
+CNN: dict[str, Any] = {"architecture": "cnn-digits", "options": {"widths": [3, 4]}}
 
 
 def ignore(_: Progress) -> None:
@@ -55,7 +55,9 @@ class Files:
         for name, size in (("unlabeled", 21), ("test", 10)):
             inputs = rng.normal(size=(size, 1, 4, 4)).astype(np.float32)
             labels = rng.integers(0, 3, size).astype(np.int64)
-            arrays = {"inputs": inputs} if name == "unlabeled" else {"inputs": inputs, "labels": labels}
+            arrays: dict[str, np.ndarray] = (
+                {"inputs": inputs} if name == "unlabeled" else {"inputs": inputs, "labels": labels}
+            )
             write_file(root / name, arrays)
         save_state(initialise(CNN["architecture"], CNN["options"], TASK, 0), root / "cnn-ward-1")
 

@@ -315,11 +315,11 @@ def test_recalibrated_statistics_are_those_of_the_plain_server_set(
 
 def test_recalibration_leaves_out_a_last_batch_of_one_and_keeps_counters() -> None:
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5))
-    module[0].num_batches_tracked += 7
+    module.get_buffer("0.num_batches_tracked").add_(7)
     inputs = torch.randn(257, 2, generator=torch.Generator().manual_seed(1))
     recalibrate(module, inputs, "cpu")
     torch.testing.assert_close(module[0].running_mean, inputs[:256].mean(dim=0))
-    assert int(module[0].num_batches_tracked) == 7
+    assert int(module.get_buffer("0.num_batches_tracked")) == 7
     assert module[0].momentum == 0.1
     assert not module[0].training
 

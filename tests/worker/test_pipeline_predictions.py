@@ -24,7 +24,7 @@ Tensors = Callable[[Path], dict[str, np.ndarray]]
 
 def softmax(values: np.ndarray) -> np.ndarray:
     powers = np.exp(values - values.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 @pytest.fixture

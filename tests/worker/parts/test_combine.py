@@ -133,6 +133,7 @@ def test_the_consensus_has_labels_and_dissent(tmp_path: Path) -> None:
     shares = np.asarray(slow.by_variance(logits))
     made, (mean, labels, diverse) = combined(CONSENSUS, logits, shares, 64), slow.consensus(logits, shares)
     assert made.labels is not None and made.labels.tolist() == labels
+    assert made.diversity is not None
     np.testing.assert_allclose(made.diversity, diverse, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(weigh.softmax(made.logits), mean, rtol=1e-6)
 

@@ -31,7 +31,8 @@ def test_targets_and_loss_are_the_slow_ones(seed: int, clients: int) -> None:
     np.testing.assert_allclose(made.consensus, mean, rtol=1e-9)
     assert made.label.tolist() == labels
     np.testing.assert_allclose(made.div_target, diverse, rtol=1e-9, atol=1e-15)
-    loss = fedet.loss(*(torch.from_numpy(each) for each in (server, made.label, made.div_target)), 0.5)
+    student, label, target = (torch.from_numpy(each) for each in (server, made.label, made.div_target))
+    loss = fedet.loss(student, label, target, 0.5)
     assert float(loss) == pytest.approx(slow.fedet_loss(server, labels, diverse, 0.5))
 
 

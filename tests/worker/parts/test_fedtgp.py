@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(SEEDS, st.integers(2, 5))
 def test_margin_is_the_slow_one_and_scales_with_the_features(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
-    clients = [
+    clients: list[dict[int, Any]] = [
         {label: rng.normal(size=3) for label in range(classes) if label < 2 or rng.random() < 0.5} for _ in "abc"
     ]
     gaps, expected = fusing.margin(clients, classes, 2.0)

@@ -1,5 +1,6 @@
 """Weighted means of weights: values worked by hand, identities, refusals."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def state(seed: int, dtype: Any = np.float32) -> State:
     }
 
 
-def averaged(root: Path, states: list[State], weights: list[float], names: list[str] | None = None) -> bytes:
+def averaged(root: Path, states: list[State], weights: Sequence[float], names: list[str] | None = None) -> bytes:
     names = names or [f"client-{index}" for index in range(len(states))]
     sources = []
     for name, values, weight in zip(names, states, weights, strict=True):
@@ -44,7 +45,7 @@ def read(path: Path) -> State:
         return {name: file.read(name) for name in file.names}
 
 
-def mean(arrays: list[Any], weights: list[float], int_rule: Any = "max") -> Any:
+def mean(arrays: list[Any], weights: Sequence[float], int_rule: Any = "max") -> Any:
     """Return the mean of one tensor: its clients one after another, as files are read."""
     total = fuse.accumulator(dtype_name(arrays[0]), int_rule)
     for index in fuse.contributors(weights):
@@ -54,8 +55,8 @@ def mean(arrays: list[Any], weights: list[float], int_rule: Any = "max") -> Any:
 
 def test_by_hand(tmp_path: Path) -> None:
     """n = 1 and 3: (1 * 2 + 3 * 6) / 4 = 5; counters take the larger one, masks the OR."""
-    one = {"w": np.float32([2.0, -4.0]), "t": np.int64([7]), "m": np.array([True, False])}
-    two = {"w": np.float32([6.0, 4.0]), "t": np.int64([5]), "m": np.array([False, False])}
+    one = {"w": np.array([2.0, -4.0], np.float32), "t": np.array([7], np.int64), "m": np.array([True, False])}
+    two = {"w": np.array([6.0, 4.0], np.float32), "t": np.array([5], np.int64), "m": np.array([False, False])}
     averaged(tmp_path, [one, two], [1, 3])
     made = read(tmp_path / "out")
     assert made["w"].tolist() == [5.0, 2.0]
@@ -65,7 +66,7 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_large_integers_stay_exact(tmp_path: Path) -> None:
     """2^53 + 1 has no float64."""
-    averaged(tmp_path, [{"t": np.int64([2**53 + 1])}, {"t": np.int64([2**53])}], [1, 1])
+    averaged(tmp_path, [{"t": np.array([2**53 + 1], np.int64)}, {"t": np.array([2**53], np.int64)}], [1, 1])
     assert read(tmp_path / "out")["t"].tolist() == [2**53 + 1]
 
 
@@ -164,14 +165,14 @@ def test_another_schema_is_refused_by_name(tmp_path: Path) -> None:
     ("weights", "code"),
     [([0, 0], "no_positive_weight"), ([], "no_positive_weight"), ([1, -1], "bad_weight"), ([np.nan, 1], "bad_weight")],
 )
-def test_weights_that_cannot_be(weights: list[float], code: str) -> None:
+def test_weights_that_cannot_be(weights: Sequence[float], code: str) -> None:
     with pytest.raises(PartError) as caught:
         fuse.shares(weights)
     assert caught.value.code == code
 
 
 def test_float64_overflow_is_named(tmp_path: Path) -> None:
-    huge = {"w": np.float64([1.7e308])}
+    huge = {"w": np.array([1.7e308], np.float64)}
     with pytest.raises(PartError) as caught, np.errstate(over="ignore"):
         averaged(tmp_path, [huge, huge], [1000, 1000])
     assert caught.value.code == "non_finite"
@@ -181,14 +182,14 @@ def test_float64_overflow_is_named(tmp_path: Path) -> None:
 def test_the_mean_is_the_slow_one(clients: list[tuple[list[float], int]]) -> None:
     values, weights = [row for row, _ in clients], [weight for _, weight in clients]
     weights[0] += not any(weights)
-    made = mean([np.float64(row) for row in values], weights)
+    made = mean([np.array(row, np.float64) for row in values], weights)
     np.testing.assert_allclose(made, fusing.average(values, weights), rtol=1e-9, atol=1e-6)
 
 
 def test_a_part_of_the_tensors_is_averaged_whatever_the_others_are(tmp_path: Path) -> None:
     """Fed-ET's head: the bodies differ."""
-    one = {"body.a": np.float32([1.0]), "head.w": np.float32([1.0, 3.0])}
-    two = {"body.b": np.float32([np.nan, 2.0]), "head.w": np.float32([5.0, 3.0])}
+    one = {"body.a": np.array([1.0], np.float32), "head.w": np.array([1.0, 3.0], np.float32)}
+    two = {"body.b": np.array([np.nan, 2.0], np.float32), "head.w": np.array([5.0, 3.0], np.float32)}
     for name, state_ in (("a", one), ("b", two)):
         write_file(tmp_path / name, state_)
     sources = [Source(name, tmp_path / name, weight) for name, weight in (("a", 3), ("b", 1))]
@@ -201,9 +202,13 @@ def test_a_part_of_the_tensors_is_averaged_whatever_the_others_are(tmp_path: Pat
 
 
 def test_round_mean_is_half_to_even() -> None:
-    assert mean([np.int64([1, 10, -3]), np.int64([2, 11, -2])], [1, 1], "round_mean").tolist() == [2, 10, -2]
+    assert mean([np.array([1, 10, -3], np.int64), np.array([2, 11, -2], np.int64)], [1, 1], "round_mean").tolist() == [
+        2,
+        10,
+        -2,
+    ]
     with pytest.raises(PartError, match="vote"):
-        mean([np.int64([1])], [1], "vote")
+        mean([np.array([1], np.int64)], [1], "vote")
 
 
 @given(

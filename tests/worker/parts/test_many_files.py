@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ CLIENTS = 150
 BODY = """
 import resource, sys
 from pathlib import Path
+from typing import Any
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from tests.worker.parts.test_many_files import made
 print(made(Path(sys.argv[1]), Path(sys.argv[2])))
@@ -35,7 +37,7 @@ def made(folder: Path, out: Path) -> dict[str, str]:
     """Run every rule that reads files side by side; return what each made, by digest."""
     out.mkdir()
     sources = [Source(f"c{number:03}", folder / str(number), 1 + number % 3) for number in range(CLIENTS)]
-    seeds = {"seed": 1, "round_index": 2, "member": 3}
+    seeds: dict[str, Any] = {"seed": 1, "round_index": 2, "member": 3}
     robust.median_files(sources, out / "median")
     robust.trimmed_mean_files(sources, out / "trimmed")
     robust.krum_files(sources, out / "krum", byzantine=3, keep=5)

@@ -15,7 +15,11 @@ from worker.parts.errors import PartError
 from worker.parts.fuse import shares
 
 FLOATS = st.floats(-1e6, 1e6)
-KEY = {"seed": 7, "round_index": 3, "member": 2}
+KEY: dict[str, Any] = {"seed": 7, "round_index": 3, "member": 2}
+
+
+def moments_of(folder: Path) -> tuple[Path, Path, Path]:
+    return folder / "mean", folder / "var", folder / "floor"
 
 
 def gaussian(values: Any, counts: Any) -> tuple[Any, Any]:
@@ -119,7 +123,7 @@ def test_swag_by_hand() -> None:
 def test_moments_of_files(make_state: Any, read_state: Any, sources: Any, tmp_path: Path) -> None:
     states, counts = [make_state(seed) for seed in range(3)], [2.0, 5.0, 1.0]
     given = sources(states, counts)[::-1]
-    paths = [tmp_path / name for name in ("mean", "var", "floor")]
+    paths = moments_of(tmp_path)
     assert posterior_files.posterior_files(given, *paths) == ["client-0", "client-1", "client-2"]
     mean, var, floor = (read_state(path) for path in paths)
     assert list(floor) == ["bn.running_var"]
@@ -134,14 +138,14 @@ def test_moments_of_files(make_state: Any, read_state: Any, sources: Any, tmp_pa
 def test_a_member_is_the_same_every_time_and_no_other(
     make_state: Any, read_state: Any, sources: Any, tmp_path: Path
 ) -> None:
-    moments = [tmp_path / name for name in ("mean", "var", "floor")]
+    moments = moments_of(tmp_path)
     posterior_files.posterior_files(sources([make_state(seed) for seed in range(3)]), *moments)
     for name, member in (("a", 2), ("b", 2), ("c", 3)):
         posterior_files.gaussian_sample_files(*moments, tmp_path / name, **KEY | {"member": member}, scale=1.0)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
     mean, var, floor, made = (read_state(path) for path in [*moments, tmp_path / "a"])
-    noise = posterior.draws(*KEY.values(), "conv.weight").standard_normal(made["conv.weight"].size)
+    noise = posterior.draws(7, 3, 2, "conv.weight").standard_normal(made["conv.weight"].size)
     expected = fusing.gaussian_sample(mean["conv.weight"].ravel(), var["conv.weight"].ravel(), noise, 1.0)
     np.testing.assert_allclose(made["conv.weight"].ravel(), expected, rtol=1e-6)
     assert (made["bn.running_var"] >= floor["bn.running_var"]).all()
@@ -150,7 +154,7 @@ def test_a_member_is_the_same_every_time_and_no_other(
 def test_scale_zero_is_the_mean_and_buffers_can_be_left(
     make_state: Any, read_state: Any, sources: Any, tmp_path: Path
 ) -> None:
-    moments = [tmp_path / name for name in ("mean", "var", "floor")]
+    moments = moments_of(tmp_path)
     posterior_files.posterior_files(sources([make_state(seed) for seed in range(3)]), *moments)
     posterior_files.gaussian_sample_files(*moments, tmp_path / "zero", **KEY, scale=0.0)
     assert (tmp_path / "zero").read_bytes() == moments[0].read_bytes()
@@ -184,8 +188,8 @@ def test_swag_member_of_files(make_state: Any, read_state: Any, sources: Any, tm
         posterior_files.swag_sample_files(sources(states), tmp_path / name, **KEY, scale=0.5)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     made, values = read_state(tmp_path / "a"), [state["conv.weight"].ravel().astype(float) for state in states]
-    noise = posterior.draws(*KEY.values(), "tensor conv.weight").standard_normal(len(values[0]))
-    low_rank = posterior.draws(*KEY.values(), "low rank").standard_normal(3)
+    noise = posterior.draws(7, 3, 2, "tensor conv.weight").standard_normal(len(values[0]))
+    low_rank = posterior.draws(7, 3, 2, "low rank").standard_normal(3)
     expected = fusing.swag_sample(values, noise, low_rank, 0.5)
     np.testing.assert_allclose(made["conv.weight"].ravel(), expected, rtol=1e-5, atol=1e-6)
     assert (made["bn.running_var"] >= np.min([state["bn.running_var"] for state in states], axis=0)).all()
@@ -195,14 +199,14 @@ def test_swag_member_of_files(make_state: Any, read_state: Any, sources: Any, tm
     ("states", "counts", "code"),
     [
         ([], [], "no_positive_weight"),
-        ([{"w": np.float32([1.0])}], [-1.0], "bad_weight"),
-        ([{"w": np.float32([1.0])}, {"w": np.float32([1.0, 2.0])}], [1.0, 2.0], "schema_mismatch"),
-        ([{"w": np.float32([np.nan])}], [1.0], "non_finite"),
+        ([{"w": np.array([1.0], np.float32)}], [-1.0], "bad_weight"),
+        ([{"w": np.array([1.0], np.float32)}, {"w": np.array([1.0, 2.0], np.float32)}], [1.0, 2.0], "schema_mismatch"),
+        ([{"w": np.array([np.nan], np.float32)}], [1.0], "non_finite"),
         ([{"w": np.array([-1e300])}, {"w": np.array([1e300])}], [1.0, 1.0], "non_finite"),
     ],
 )
 def test_files_are_refused(states: Any, counts: Any, code: str, sources: Any, tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("mean", "var", "floor")]
+    paths = moments_of(tmp_path)
     with pytest.raises(PartError) as caught:
         posterior_files.posterior_files(sources(states, counts), *paths)
     assert caught.value.code == code

@@ -260,14 +260,14 @@ def test_clipped_files(make_state: Any, read_state: Any, write: Any, sources: An
     [
         ({}, [0.0] * 7, "no_positive_weight"),
         ({}, [1.0] * 6 + [-1.0], "bad_weight"),
-        ({"w": np.float32([np.nan, 1.0])}, [1.0] * 7, "non_finite"),
-        ({"w": np.float32([1.0])}, [1.0] * 7, "schema_mismatch"),
+        ({"w": np.array([np.nan, 1.0], np.float32)}, [1.0] * 7, "non_finite"),
+        ({"w": np.array([1.0], np.float32)}, [1.0] * 7, "schema_mismatch"),
     ],
 )
 def test_files_are_refused(
     rule: str, changes: Any, counts: list[float], code: str, write: Any, sources: Any, tmp_path: Path
 ) -> None:
-    states = [{"w": np.float32([index, 1.0])} for index in range(7)]
+    states = [{"w": np.array([index, 1.0], np.float32)} for index in range(7)]
     given = sources([*states[:6], states[6] | changes], counts)
     with pytest.raises(PartError) as caught:
         BY_RULE[rule](given, write("base", states[0]), tmp_path / "out")

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.tensors import write_file
+from contract.updates import CONTROL
 from tests.reference import fusing
 from worker.parts.blocks import Source
 from worker.parts.errors import PartError
-from worker.parts.scaffold import CONTROL, ServerStep, server_step_files
+from worker.parts.scaffold import ServerStep, server_step_files
 
 PARAMETERS = ("conv.weight", "bn.weight")
 

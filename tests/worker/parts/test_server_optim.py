@@ -26,7 +26,7 @@ OPTIMIZERS = [
 
 def one(optimizer: Any, theta: float, average: float, v: float | None = None, second: float | None = None) -> Any:
     """Return theta, first and second moment after a step on one number."""
-    given = [None if each is None else np.array([each]) for each in (theta, average, v, second)]
+    given: list[Any] = [None if each is None else np.array([each]) for each in (theta, average, v, second)]
     return [None if each is None else float(each[0]) for each in update(optimizer, *given)]
 
 
@@ -114,7 +114,8 @@ def test_no_change_keeps_the_model(
     make_state: Any, write: Any, read_state: Any, tmp_path: Path, optimizer: Any
 ) -> None:
     model = make_state(3)
-    step_files(optimizer, *[write("model", model)] * 2, None, tmp_path / "out", tmp_path / "memory")
+    same = write("model", model)
+    step_files(optimizer, same, same, None, tmp_path / "out", tmp_path / "memory")
     made = read_state(tmp_path / "out")
     for name, array in model.items():
         np.testing.assert_allclose(made[name], array, rtol=1e-7)
@@ -132,9 +133,9 @@ def test_a_memory_of_another_model_is_refused(make_state: Any, write: Any, tmp_p
     [
         (Momentum(), {"w": np.ones(1)}, {"v": np.ones(1)}, "schema_mismatch"),
         (Momentum(), {"w": np.ones(1)}, {"w": np.ones(1), "v": np.ones(1)}, "schema_mismatch"),
-        (Momentum(), {"w": np.ones(1)}, {"w": np.float32([1.0])}, "schema_mismatch"),
+        (Momentum(), {"w": np.ones(1)}, {"w": np.array([1.0], np.float32)}, "schema_mismatch"),
         (Momentum(), {"w": np.ones(1)}, {"w": np.array([np.nan])}, "non_finite"),
-        (Momentum(0.5, 2.0), {"w": np.float16([-6e4])}, {"w": np.float16([6e4])}, "non_finite"),
+        (Momentum(0.5, 2.0), {"w": np.array([-6e4], np.float16)}, {"w": np.array([6e4], np.float16)}, "non_finite"),
         (Momentum(), {"bn.running_var": np.ones(1)}, {"bn.running_var": np.array([np.inf])}, "non_finite"),
     ],
 )

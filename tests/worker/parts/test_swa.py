@@ -15,21 +15,23 @@ from worker.parts.swa import RunningMean
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8))
 def test_the_running_mean_is_the_mean(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    snapshots = [{"w": rng.normal(size=4).astype(np.float32), "t": np.int64([i])} for i in range(count)]
+    snapshots: list[dict[str, Any]] = [
+        {"w": rng.normal(size=4).astype(np.float32), "t": np.array([i], np.int64)} for i in range(count)
+    ]
     kept, running = [snapshot["w"].copy() for snapshot in snapshots], RunningMean()
     for snapshot in snapshots:
         running.add(snapshot)
     made = running.result()
     np.testing.assert_allclose(made["w"], fusing.average(kept, [1.0] * count), rtol=1e-6, atol=1e-7)
-    assert (made["w"].dtype, made["t"].tolist()) == (np.float32, [count - 1])
+    assert made["w"].dtype == np.float32 and made["t"].tolist() == [count - 1]
     assert all((snapshot["w"] == before).all() for snapshot, before in zip(snapshots, kept, strict=True))
 
 
 def test_equal_snapshots_are_their_mean() -> None:
     running = RunningMean()
     for _ in range(5):
-        running.add({"w": np.float64([0.1, -0.5])})
-    assert running.result()["w"].tobytes() == np.float64([0.1, -0.5]).tobytes()
+        running.add({"w": np.array([0.1, -0.5], np.float64)})
+    assert running.result()["w"].tobytes() == np.array([0.1, -0.5], np.float64).tobytes()
 
 
 def added(*snapshots: dict[str, Any]) -> RunningMean:

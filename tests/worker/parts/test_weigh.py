@@ -141,9 +141,9 @@ def test_probabilities_weigh_as_their_scores_do() -> None:
 
 def test_probabilities_of_exactly_0_and_1_are_clipped() -> None:
     """D = 0, 1/2, 1 in float32: odds 1e-6, 1 and 1e6 up to the clip's own 1e-6."""
-    weights = odds([1, 1, 1], np.float32([[0.0], [0.5], [1.0]]), "prob")[:, 0]
+    weights = odds([1, 1, 1], np.array([[0.0], [0.5], [1.0]], np.float32), "prob")[:, 0]
     np.testing.assert_allclose(weights, np.array([1e-6, 1.0, 1e6]) / (1e-6 + 1 + 1e6), rtol=3e-6)
-    assert (odds([1, 1], np.float32([[1.0], [1.0]]), "prob") == 0.5).all()
+    assert (odds([1, 1], np.array([[1.0], [1.0]], np.float32), "prob") == 0.5).all()
 
 
 def test_odds_of_exact_discriminators_are_the_density_ratio() -> None:
