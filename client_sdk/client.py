@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from client_sdk.connection import Connection, Options
 from client_sdk.downloads import download
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.transport import RequestOptions, Transport
+from client_sdk.transport import RequestOptions, Transport, segment
 from client_sdk.uploads import Delivery, DeliveryOptions
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
@@ -86,7 +86,7 @@ class BaseClient:
 
     def model(self, model_id: str) -> Model:
         """GET /v1/models/{id}: what a model is and where it came from."""
-        return self._get(f"/v1/models/{model_id}", Model)
+        return self._get(f"/v1/models/{segment(model_id)}", Model)
 
     def download(self, model: str | Model | ModelRef, target: str | Path) -> Path:
         """GET /v1/models/{id}/weights into `target`: resumed where it broke off, checked against its digest.
@@ -95,7 +95,7 @@ class BaseClient:
             model: an id, or the reference from an assignment or a list.
             target: the safetensors file to write; one that is right already is not fetched again.
         """
-        url = f"/v1/models/{model}/weights" if isinstance(model, str) else model.url
+        url = f"/v1/models/{segment(model)}/weights" if isinstance(model, str) else model.url
         digest = None if isinstance(model, str) else model.digest
         download(self._transport, url, Path(target), digest=digest)
         return Path(target)
@@ -150,7 +150,7 @@ def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
 
 def update_url(round_id: str) -> str:
     """Return where a round's updates go."""
-    return f"/v1/rounds/{round_id}/update"
+    return f"/v1/rounds/{segment(round_id)}/update"
 
 
 class Client(BaseClient):
@@ -161,7 +161,7 @@ class Client(BaseClient):
 
     def card(self, federation: str, *, join_token: str | None = None) -> FederationCard:
         """GET /v1/federations/{id}/card: the task that the data must fit, before anybody enrols."""
-        return self._get(f"/v1/federations/{federation}/card", FederationCard, token=join_token)
+        return self._get(f"/v1/federations/{segment(federation)}/card", FederationCard, token=join_token)
 
     def enrol(self, federation: str, enrolment: Enrolment, *, join_token: str, key: str | None = None) -> Enrolled:
         """POST /v1/federations/{id}/clients: join, once. From here on this client uses the token it got.
@@ -177,7 +177,8 @@ class Client(BaseClient):
             JoinTokenSpent: it let in as many devices as it may, or its time is over.
         """
         body = enrolment.model_dump(mode="json", exclude_none=True)
-        enrolled = self._post(f"/v1/federations/{federation}/clients", Enrolled, json=body, token=join_token, key=key)
+        path = f"/v1/federations/{segment(federation)}/clients"
+        enrolled = self._post(path, Enrolled, json=body, token=join_token, key=key)
         self._transport.token = enrolled.token
         return enrolled
 
@@ -195,7 +196,7 @@ class Client(BaseClient):
             RoundClosed: the round takes no more from this device.
         """
         body = beat.model_dump(exclude_none=True)
-        path = f"/v1/rounds/{round_id}/heartbeat"
+        path = f"/v1/rounds/{segment(round_id)}/heartbeat"
         return self._call("POST", path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
 
     def push_update(
@@ -222,7 +223,7 @@ class Client(BaseClient):
         Raises:
             UpdateRefused: too late, or something else was delivered.
         """
-        return self._deliver(url or f"/v1/federations/{federation}/gan", file, GanReceipt, **options)
+        return self._deliver(url or f"/v1/federations/{segment(federation)}/gan", file, GanReceipt, **options)
 
     def push_discriminator(
         self, federation: str, file: str | Path, *, url: str | None = None, **options: Unpack[DeliveryOptions]
@@ -231,7 +232,7 @@ class Client(BaseClient):
 
         Arguments as for `push_update`.
         """
-        path = url or f"/v1/federations/{federation}/discriminator"
+        path = url or f"/v1/federations/{segment(federation)}/discriminator"
         return self._deliver(path, file, DiscriminatorReceipt, **options)
 
     def deliver(self, kind: Kind, url: str, file: str | Path, **options: Unpack[DeliveryOptions]) -> Receipt:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from client_sdk.events import follow
-from client_sdk.records import Records, segment
+from client_sdk.records import Records
+from client_sdk.transport import segment
 from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.common import Page

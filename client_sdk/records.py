@@ -1,18 +1,13 @@
 """The operator's methods for what was made from what, and for what is kept."""
 
 from pathlib import Path
-from urllib.parse import quote
 
 from client_sdk.client import BaseClient
 from client_sdk.downloads import download
+from client_sdk.transport import segment
 from contract.wire.erasure import Forgotten
 from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
-
-
-def segment(name: str) -> str:
-    """Return an id, or a name where the service takes one, as a segment of a path."""
-    return quote(name, safe="")
 
 
 class Records(BaseClient):

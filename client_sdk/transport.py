@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, Unpack
+from urllib.parse import quote
 
 import httpx
 
@@ -87,6 +88,11 @@ class RequestOptions(TypedDict, total=False):
     token: str | None
     key: str | None
     timeout: float | None
+
+
+def segment(name: str) -> str:
+    """Return an id, or a name where the service takes one, as a segment of a path."""
+    return quote(name, safe="")
 
 
 def retry_after(response: httpx.Response, now: datetime | None = None) -> float | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from alembic import context
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, text
 
 from service.persistence.tables import Base, UtcDateTime
 
@@ -39,10 +39,4 @@ def run(connection: Connection) -> None:
             raise RuntimeError(f"foreign keys point nowhere after the migration: {broken[:5]}")
 
 
-handed_over = context.config.attributes.get("connection")
-if handed_over is not None:
-    run(handed_over)
-else:
-    engine = create_engine(context.config.get_main_option("sqlalchemy.url") or "")
-    with engine.connect() as own:
-        run(own)
+run(context.config.attributes["connection"])

@@ -23,9 +23,10 @@ class CliError(Exception):
 
 
 def out() -> Console:
-    """Return a console on today's stdout (tests replace it)."""
+    """Return a console on today's stdout (tests replace it) that prints text as it is: a path may hold `[red]`."""
     terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, soft_wrap=not terminal, width=None if terminal else 200, highlight=False)
+    width = None if terminal else 200
+    return Console(file=sys.stdout, soft_wrap=not terminal, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_error(message: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic.config import JsonDict
@@ -17,6 +17,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from contract.wire.retention import Retention
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 MIB = 1024 * 1024
 
@@ -159,6 +162,20 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _an_address(self) -> Self:
+        if self.database_url is not None:
+            from sqlalchemy.exc import ArgumentError
+
+            try:
+                self.resolved_database_url.get_dialect()
+            except (ArgumentError, ValueError):  # without the text: it may hold a password
+                raise ValueError(
+                    "POTSTILL_DATABASE_URL must read postgresql+psycopg://user:password@host/name "
+                    "(characters such as @ / ? # % in a password as %40 %2F %3F %23 %25) or sqlite:////path"
+                ) from None
+        return self
+
+    @model_validator(mode="after")
     def _safe_ways_in(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("POTSTILL_TLS_CERT and POTSTILL_TLS_KEY belong together; set both")
@@ -175,14 +192,24 @@ class Settings(BaseSettings):
         return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
 
     @cached_property
-    def resolved_database_url(self) -> str:
-        """The database URL, SQLite in the home folder unless set."""
-        return self.database_url or f"sqlite:///{self.home.resolve() / 'potstill.db'}"
+    def resolved_database_url(self) -> "URL":
+        """The database URL, SQLite in the home folder unless set; made of parts, for a path may hold `?` or `%`."""
+        from sqlalchemy import URL, make_url
+
+        if self.database_url is not None:
+            return make_url(self.database_url)
+        return URL.create("sqlite", database=str(self.home.resolve() / "potstill.db"))
 
     @property
     def is_sqlite(self) -> bool:
         """Whether the database is SQLite."""
-        return self.resolved_database_url.startswith("sqlite")
+        return self.resolved_database_url.get_backend_name() == "sqlite"
+
+    @property
+    def database_file(self) -> Path | None:
+        """The file of a SQLite database; None for another one."""
+        name = self.resolved_database_url.database
+        return Path(name) if self.is_sqlite and name else None
 
     @cached_property
     def resolved_blob_dir(self) -> Path:

@@ -1,6 +1,7 @@
 """`potstill gc`, `verify`, `backup`, `restore`: the files of this machine's installation."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,9 +144,13 @@ def restore(
     if as_json:
         print_json({"home": str(place), "blobs": len(made.blobs), "bytes": made.total, "made_at": str(made.made_at)})
         return
-    out().print(f"{place} is as it was at {made.made_at:%Y-%m-%d %H:%M:%S} UTC; start it: potstill up --home {place}")
+    out().print(
+        f"{place} is as it was at {made.made_at:%Y-%m-%d %H:%M:%S} UTC; start it: "
+        f"potstill up --home {shlex.quote(str(place))}"
+    )
     if not made.has_secret:
+        where = shlex.quote(str(place))
         out().print(
             "tokens are void without the old secret.key (or POTSTILL_SECRET); a new one for you: "
-            f"POTSTILL_HOME={place} potstill token create --name me --role operator --local", style="yellow",
+            f"POTSTILL_HOME={where} potstill token create --name me --role operator --local", style="yellow",
         )  # fmt: skip

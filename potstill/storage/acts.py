@@ -1,5 +1,7 @@
 """What commands do to an installation without the API leaves rows in its audit log, as changes by requests do."""
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from potstill.console import CliError
@@ -29,11 +31,29 @@ def note(database: Any, action: str, target: str, **detail: Any) -> None:
         raise CliError(f"{action} {target}: it is done, but the audit log has no row of it: {reason}") from error
 
 
+def _refuse_another_place(settings: Any) -> None:
+    """Look where earlier versions put the database of a folder with a `?` in its path: they cut the path off there.
+
+    Raises:
+        CliError: it is there, and none is in the folder.
+    """
+    home = str(settings.home.resolve())
+    old = Path(home.partition("?")[0])
+    if settings.database_url is not None or "?" not in home or settings.database_file.exists() or not old.is_file():
+        return
+    source, target = shlex.quote(str(old)), shlex.quote(str(settings.database_file))
+    raise CliError(
+        f"the database of {home} is in {old}, where earlier versions put it because of the '?'; other folders whose "
+        f"names begin alike may have used the same one. Stop them all, then: cp {source} {target} && chmod 600 {target}"
+    )
+
+
 def bring_up(settings: Any) -> None:
     """Bring the database to the newest schema. The log tells which one it was, unless the database is new."""
     from service.persistence import migrate
     from service.persistence.engine import Database
 
+    _refuse_another_place(settings)
     before, after = migrate.upgrade(settings)
     if before in (None, after):
         return

@@ -78,16 +78,14 @@ def database_path(settings: Any) -> Path:
     Raises:
         CliError: the installation is not embedded, or there is none.
     """
-    from sqlalchemy import make_url
-
     from service.persistence import migrate
 
-    if not settings.is_sqlite or settings.bucket is not None:
+    path: Path | None = settings.database_file
+    if path is None or settings.bucket is not None:
         raise CliError(
             "backup and restore are for the embedded mode; with PostgreSQL use pg_dump, then copy the folder or bucket "
             "of blobs: it may have more than the dump names, never less if it is copied after the dump"
         )
-    path = Path(make_url(settings.resolved_database_url).database or "")
     if not path.exists():
         raise CliError(f"there is no database at {path}; set POTSTILL_HOME")
     try:
@@ -113,10 +111,10 @@ def take(database: Path, target: Path) -> None:
 @contextlib.contextmanager
 def opened(database: Path) -> Iterator[Any]:
     """Yield a session on a snapshot."""
-    from sqlalchemy import create_engine
+    from sqlalchemy import URL, create_engine
     from sqlalchemy.orm import Session
 
-    engine = create_engine(f"sqlite:///{database}")
+    engine = create_engine(URL.create("sqlite", database=str(database)))
     try:
         with Session(engine) as session:
             yield session

@@ -16,11 +16,10 @@ from service.config import Settings
 _LOCK = 815000
 
 
-def alembic_config(settings: Settings, connection: Connection | None = None) -> Config:
-    """Return Alembic's configuration for these settings."""
+def alembic_config(connection: Connection | None = None) -> Config:
+    """Return Alembic's configuration; a connection is needed for whatever touches a database."""
     config = Config()
     config.set_main_option("script_location", str(files("migrations")))
-    config.set_main_option("sqlalchemy.url", settings.resolved_database_url.replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
 
@@ -60,7 +59,7 @@ def _run(settings: Settings, act: Callable[[Config], None]) -> tuple[str | None,
     try:
         with engine.connect() as connection, _alone(settings, connection):
             before = _current(connection)
-            act(alembic_config(settings, connection))
+            act(alembic_config(connection))
             return before, _current(connection)
     finally:
         engine.dispose()
@@ -83,7 +82,10 @@ def check(settings: Settings) -> None:
     Raises:
         SchemaError: with the remedy.
     """
-    head = ScriptDirectory.from_config(alembic_config(settings)).get_current_head()
+    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
+    file = settings.database_file
+    if file is not None and not file.exists():  # to connect would make it
+        raise SchemaError(f"there is no database at {file}: set POTSTILL_HOME, or run 'potstill migrate' to make one")
     engine = create_engine(settings.resolved_database_url)
     try:
         with engine.connect() as connection:

@@ -108,7 +108,7 @@ def settings(make_settings: SettingsMaker, filled: Filled | None) -> Iterator[Se
     made = make_settings()
     yield made
     if filled is not None:
-        filled.give_back(made.resolved_database_url)
+        filled.give_back(made.database_url or "")
 
 
 @pytest.fixture(scope="session")

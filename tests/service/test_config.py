@@ -15,7 +15,7 @@ def test_everything_is_in_the_home_folder_unless_set(tmp_path: Path, monkeypatch
         monkeypatch.delenv(f"POTSTILL_{name}", raising=False)
     settings = Settings(home=tmp_path)
     assert settings.is_sqlite
-    assert settings.resolved_database_url == f"sqlite:///{tmp_path / 'potstill.db'}"
+    assert settings.database_file == tmp_path / "potstill.db"
     assert settings.resolved_blob_dir == tmp_path / "blobs"
     assert settings.queue_dir == tmp_path / "queue"
 
