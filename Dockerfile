@@ -19,7 +19,7 @@ USER potstill
 VOLUME /var/lib/potstill
 EXPOSE 8080
 HEALTHCHECK --interval=10s --start-period=20s \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/healthz', timeout=3)"]
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8080/healthz', timeout=3)"]
 CMD ["python", "-m", "uvicorn", "service.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8080", \
      "--no-access-log", "--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", \
      "--limit-concurrency", "10000", \

@@ -8,6 +8,7 @@ Importing this package does not load torch; `train_and_push` does, when it is fi
 
 from typing import TYPE_CHECKING, Any
 
+import client_sdk.contract_first  # noqa: F401  # first: all below import the contract
 from client_sdk.client import Client
 from client_sdk.connection import Connection
 from client_sdk.errors import (
@@ -57,8 +58,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise ModuleNotFoundError(
-                "train_and_push needs PyTorch: pip install '.[client]' in the clone", name="torch"
-            ) from error
+            from contract.installation import install
+
+            raise ModuleNotFoundError(f"train_and_push needs PyTorch: {install('client')}", name="torch") from error
         return train_and_push
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,7 @@
 """How a service is reached: its address, the token, whom to trust and how patient to be; said once, then handed on."""
 
-import ipaddress
 import os
 import random
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -13,6 +11,8 @@ from typing import Any, Self, TypedDict, Unpack
 import httpx
 
 from client_sdk.errors import UsageError
+from client_sdk.network import Proxy, Ways, proxy_for
+from contract.hosts import is_this_machine
 
 RESUMABLE_BYTES = 64 << 20
 """A file of this size or more goes by a resumable upload from the start."""
@@ -90,29 +90,40 @@ class Connection:
         Raises:
             UsageError: it is none, or one at which others could read the token and the weights on their way.
         """
-        base = httpx.URL(self.url.rstrip("/"))
+        wrong = f"url: expected an address such as http://127.0.0.1:8080, got {self.url!r}"
+        try:
+            base = httpx.URL(self.url.rstrip("/"))
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{wrong}: {error}") from error
         if base.scheme not in ("http", "https") or not base.host:
-            raise UsageError(f"url: expected an address such as http://127.0.0.1:8080, got {self.url!r}")
+            raise UsageError(wrong)
         if self.transport is None:
-            check_private(base, self.insecure_http)
+            check_private(base, self.insecure_http, None if self.http_client else proxy_for(base))
         return base
 
     def open(self) -> httpx.Client:
         """Return what sends requests: the `http_client` that was given, or one for this connection.
 
         Raises:
-            UsageError: the `ca_file` holds no certificates.
+            UsageError: the certificates to trust cannot be read, or the environment's proxy is none.
         """
         if self.http_client is not None:
             return self.http_client
-        return httpx.Client(transport=self.transport, timeout=self.timeout, verify=trusted(self.ca_file))
+        if self.transport is not None:
+            return httpx.Client(transport=self.transport, timeout=self.timeout)
+        ways, base = Ways(self.ca_file), self.base()
+        ways.to(base, proxy_for(base))  # what is wrong is said now, not at the first request
+        return httpx.Client(transport=ways, timeout=self.timeout)
 
 
-def check_private(url: httpx.URL, insecure_http: bool | None = None) -> None:
+def check_private(url: httpx.URL, insecure_http: bool | None = None, proxy: Proxy | None = None) -> None:
     """Refuse an address at which others could read the token and the weights on their way.
 
+    Args:
+        proxy: the one that the environment names for it. It reads plain HTTP, wherever it is.
+
     Raises:
-        UsageError: plain HTTP to another machine, and nobody allowed it.
+        UsageError: plain HTTP to another machine, and nobody allowed it; or by a proxy.
     """
     if url.scheme == "https" or is_this_machine(url.host):
         return
@@ -122,28 +133,8 @@ def check_private(url: httpx.URL, insecure_http: bool | None = None) -> None:
             f"url: plain HTTP to {url.host} would show token and weights to whoever is on the way; use https://, or "
             "allow it on a network that is safe by itself: insecure_http=True, or POTSTILL_INSECURE_HTTP=1"
         )
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether a host name or address never leaves the machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def trusted(ca_file: str | Path | None) -> ssl.SSLContext | bool:
-    """Return what is trusted: the certificates of a file, or of POTSTILL_CA_FILE, or the public ones.
-
-    Raises:
-        UsageError: the file holds none.
-    """
-    path = ca_file or os.environ.get("POTSTILL_CA_FILE")
-    if not path:
-        return True
-    try:
-        return ssl.create_default_context(cafile=str(path))
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"ca_file: {path} cannot be read as PEM certificates: {error}") from error
+    if proxy is not None:
+        raise UsageError(
+            f"url: plain HTTP to {url.host} would go by a proxy, which reads token and weights ({proxy}); use "
+            f"https://, or add {url.host} to NO_PROXY"
+        )

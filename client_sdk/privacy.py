@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UsageError
+from contract.installation import install
 from contract.local import LocalPlan, Privacy
 
 _REMARK = "Full backward hook is firing"
@@ -118,7 +119,7 @@ def _opacus() -> Any:
     except ImportError as error:
         raise UsageError(
             "local.privacy: this federation asks for differential privacy, which needs Opacus; "
-            "pip install '.[client,privacy]' in the clone"
+            f"{install('client', 'privacy')}"
         ) from error
 
 

@@ -19,6 +19,7 @@ import httpx
 
 from client_sdk.connection import RETRIES, Connection
 from client_sdk.errors import BrokenUpload, TransportError, UntrustedCertificate, UsageError, from_response
+from client_sdk.network import PROXY
 
 CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
 RETRIED_STATUS = frozenset({423, 429, 502, 503, 504})
@@ -301,6 +302,14 @@ def _is_about_the_certificate(error: BaseException | None) -> bool:
     return error is not None
 
 
+def by_proxy(request: httpx.Request) -> str:
+    """Return a clause that names the proxy a request went by, empty if there was none."""
+    proxy = request.extensions.get(PROXY)
+    return (
+        "" if proxy is None else f" It was asked by a proxy ({proxy}); add {request.url.host} to NO_PROXY to go without"
+    )
+
+
 def _failure(request: httpx.Request, error: Exception) -> TransportError:
     origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
     if _is_about_the_certificate(error):
@@ -310,5 +319,5 @@ def _failure(request: httpx.Request, error: Exception) -> TransportError:
         )
     return TransportError(
         f"{request.method} {request.url.path}: {type(error).__name__}: {error or 'no answer'}; "
-        f"is the service at {origin} running?"
+        f"is the service at {origin} running?{by_proxy(request)}"
     )

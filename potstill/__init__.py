@@ -1,1 +1,19 @@
 """Command line, supervisor and demo: where the parts are put together. Nothing imports this package."""
+
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def _first() -> None:
+    """Put our folder first where something else on the path, say a `service.py`, would be taken for one of ours."""
+    for name in ("contract", "client_sdk", "service", "worker", "migrations"):
+        found = PathFinder.find_spec(name)
+        if found is not None and (found.origin is None or Path(found.origin).resolve().parents[1] != _ROOT):
+            sys.path.insert(0, str(_ROOT))
+            return
+
+
+_first()

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from contract.programs import environment
+
 LAUNCH = Path(__file__).with_name("launch.py")
 COLOURS = ("36", "35", "33", "32")  # cyan, magenta, yellow, green
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds
@@ -78,11 +80,11 @@ class Child:
 
     def start(self) -> None:
         """Start the program in its own process group, with its output read by a thread."""
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.spec.env}
+        told = environment() | {"PYTHONUNBUFFERED": "1", **self.spec.env}
         launcher = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid())]
         self._process = subprocess.Popen(
             [*launcher, *self.spec.argv],
-            env=environment,
+            env=told,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -4,7 +4,6 @@ import errno
 import ipaddress
 import os
 import socket
-import sys
 import threading
 import time
 import webbrowser
@@ -14,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from contract.installation import install
+from contract.programs import ROOT, python
 from potstill.commands.config import load_settings, warn_of_unread
 from potstill.console import CliError, out
 from potstill.home import Home
@@ -102,24 +103,15 @@ def children(
     """Return the two programs of an embedded installation; `probe` looks at the worker from time to time."""
     from service.infra.connections import MAX_CONNECTIONS
 
-    api = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno())]
+    api = python("-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno()))
+    api += ["--app-dir", str(ROOT)]  # it would else put the current folder first
     api += ["--timeout-graceful-shutdown", "10", "--timeout-keep-alive", "65", "--no-access-log"]
     api += ["--log-level", settings.log_level]
     api += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
     api += ["--limit-concurrency", str(MAX_CONNECTIONS)]
     if settings.tls_cert:
         api += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
-    worker = [
-        sys.executable,
-        "-m",
-        "celery",
-        "--quiet",
-        "-A",
-        "worker.app",
-        "worker",
-        "--pool=threads",
-        "--concurrency=1",
-    ]
+    worker = python("-m", "worker", "--quiet", "worker", "--pool=threads", "--concurrency=1")
     worker += [
         "--without-gossip",
         "--without-mingle",
@@ -184,7 +176,7 @@ def _watch(url: str, supervisor: Supervisor, open_browser: bool) -> None:
     while time.monotonic() - start < READY_WITHIN:
         try:
             # our own socket, and nothing is sent: the certificate may well be for another name than this address
-            if httpx.get(f"{url}/healthz", timeout=5, verify=False).status_code == 200:
+            if httpx.get(f"{url}/healthz", timeout=5, verify=False, trust_env=False).status_code == 200:
                 supervisor.printer.line("potstill", f"ready after {time.monotonic() - start:.1f} s; Ctrl-C stops")
                 if open_browser:
                     webbrowser.open(f"{url}/docs")
@@ -218,7 +210,7 @@ def run(options: UpOptions) -> int:
     """
     for package in ("pydantic_settings", "sqlalchemy", "celery", "torch"):
         if find_spec(package) is None:
-            raise CliError(f"{package} is not installed; pip install '.[worker]' in the clone")
+            raise CliError(f"{package} is not installed; {install('worker')}")
     home = Home(options.home)
     home.make()
     home.lock()

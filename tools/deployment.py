@@ -99,7 +99,7 @@ class Deployment:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/healthz", timeout=2, trust_env=False).status_code == 200
         except httpx.HTTPError:
             return False
 

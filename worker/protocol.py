@@ -9,13 +9,13 @@ the disk. Logging goes to stderr.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
 from pydantic import BaseModel
 
+from contract.programs import environment, python
 from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress
 
 STOPPED = "stopped"
@@ -110,11 +110,11 @@ class Terms:
 def start(terms: Terms, stderr: int | IO[str]) -> subprocess.Popen[str]:
     """Start a computing process, with pipes for orders and answers."""
     return subprocess.Popen(
-        [sys.executable, "-m", "worker.child"],
+        python("-m", "worker.child"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
         errors="replace",
-        env=terms.environment(),
+        env=environment(terms.environment()),
     )

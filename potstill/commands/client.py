@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.installation import install
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import CliError, Group, Json, out, parse_options, percent, print_json, show_list, show_one
@@ -70,7 +71,7 @@ def run(
     try:
         import torch  # noqa: F401  # only to say what to install
     except ModuleNotFoundError as error:
-        raise CliError("a device needs PyTorch: pip install '.[client]' in the clone") from error
+        raise CliError(f"a device needs PyTorch: {install('client')}") from error
     from client_sdk import Connection, train_and_push
 
     report = train_and_push(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, SecretStr
 
+from contract.installation import install
 from potstill.console import CliError, Json, out, print_json, print_table
 
 
@@ -14,10 +15,12 @@ def load_settings() -> Any:
     """Return the settings of this environment, or say what is wrong with them."""
     try:
         from service import config as service_config
+        from service.infra import foreign
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install '.[service]' in the clone") from error
+        raise CliError(f"{error.name} is not installed; {install('service')}") from error
     from pydantic import ValidationError
 
+    foreign.forget()
     try:
         return service_config.load()
     except ValidationError as error:

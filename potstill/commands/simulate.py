@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contract.installation import install
 from contract.recipes.recipe import merge
 from potstill.console import CliError, nest, parse_options
 
@@ -76,7 +77,7 @@ def simulate(
     try:
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install '.[worker,client,demo]' in the clone") from error
+        raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
     raise typer.Exit(run(experiment, out, resume))
 
 

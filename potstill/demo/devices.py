@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from contract.programs import environment, python
 from potstill.console import CliError
 from potstill.demo.device import DeviceConfig, Membership
 from potstill.demo.service import tail
@@ -55,11 +56,11 @@ class Devices:
         file = self._folder / f"{config.name}.json"
         file.write_text(config.model_dump_json(indent=2))
         config.log.parent.mkdir(parents=True, exist_ok=True)
-        device = [sys.executable, "-m", "potstill.demo.device", "--config", str(file)]
+        device = python("-m", "potstill.demo.device", "--config", str(file))
         with config.log.open("ab") as log:
             self._processes[config.name] = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), *device],
-                env={**os.environ, "OMP_NUM_THREADS": str(config.threads)},
+                env=environment() | {"OMP_NUM_THREADS": str(config.threads)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

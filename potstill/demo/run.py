@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.installation import install
 from potstill.console import CliError, out, print_table
 from potstill.demo import report
 from potstill.demo.experiment import ENV, Outcome, run_methods
@@ -41,7 +42,7 @@ def _missing() -> None:
         import sklearn  # noqa: F401
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
-        raise CliError(f"{error.name} is not installed; pip install '.[worker,client,demo]' in the clone") from error
+        raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
 
 
 def run(options: DemoOptions) -> int:

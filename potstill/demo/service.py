@@ -12,6 +12,7 @@ from typing import Self
 import httpx
 
 from client_sdk import OperatorClient
+from contract.programs import environment, python
 from potstill.console import CliError
 from potstill.home import Home
 from potstill.supervisor import LAUNCH
@@ -60,11 +61,11 @@ class LocalService:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.home.make()
         self.home.url_file.unlink(missing_ok=True)
-        up = [sys.executable, "-m", "potstill", "up", "--port", str(self._port), "--home", str(self.home.path)]
+        up = python("-m", "potstill", "up", "--port", str(self._port), "--home", str(self.home.path))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), *up],
-                env={**os.environ, **self._env, "NO_COLOR": "1"},
+                env=environment() | self._env | {"NO_COLOR": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -106,7 +107,7 @@ class LocalService:
     @staticmethod
     def _answers(url: str) -> bool:
         try:
-            return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
+            return httpx.get(f"{url}/healthz", timeout=5, trust_env=False).status_code == 200
         except httpx.HTTPError:
             return False
 

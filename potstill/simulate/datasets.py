@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.installation import install
 from contract.tokenizer import HashingTokenizer
 from potstill.samples import Samples
 from potstill.simulate.config import SimulationError
@@ -61,7 +62,7 @@ def digits() -> Loaded:
     try:
         everything = load()
     except ModuleNotFoundError as error:
-        raise SimulationError(f"{error.name} is not installed; pip install '.[demo]' in the clone") from error
+        raise SimulationError(f"{error.name} is not installed; {install('demo')}") from error
     return Loaded("digits", 10, everything)
 
 

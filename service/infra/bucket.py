@@ -5,15 +5,18 @@ import contextlib
 import functools
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import boto3
 import urllib3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 
+from contract.hosts import is_this_machine
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blobs import BLOCK
@@ -168,6 +171,9 @@ class Bucket:
 
 def _client(settings: Settings, endpoint: str | None) -> Any:
     """Return a client. Without keys in the settings, boto3 looks where it always does: AWS_* variables, files, …"""
+    if settings.s3_access_key is not None:  # a profile that is not there would be looked for all the same
+        os.environ.pop("AWS_PROFILE", None)
+        os.environ.pop("AWS_DEFAULT_PROFILE", None)
     with _session_lock:  # a session reads its data files once; its clients may be used by many threads, it may not
         return _session().client(**_options(settings, endpoint))
 
@@ -186,6 +192,8 @@ def _options(settings: Settings, endpoint: str | None) -> dict[str, Any]:
             read_timeout=TIMEOUT_SECONDS,
             retries={"mode": "standard", "total_max_attempts": 3},
             max_pool_connections=settings.threads + 4,
+            proxies={} if endpoint and is_this_machine(urlsplit(endpoint).hostname or "") else None,  # None: HTTP_PROXY
+            ignore_configured_endpoint_urls=True,  # AWS_ENDPOINT_URL: ours, or AWS
             # We send a SHA-256 where bytes go; boto3's own CRC trailers are beyond some S3-compatible stores.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

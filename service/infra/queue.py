@@ -1,13 +1,14 @@
 """The Celery application that both ends configure alike, and the producer's one message: 'look at the jobs table'."""
 
 import logging
+from typing import Any
 
 from celery import Celery
 from kombu.entity import Queue
 
 from contract.queue import TASK_WORK, celery_queue
 from service.config import Settings
-from service.infra import atomicfs, changes
+from service.infra import atomicfs, changes, foreign
 
 log = logging.getLogger(__name__)
 
@@ -16,9 +17,22 @@ log = logging.getLogger(__name__)
 _REDIS = {"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 10}
 
 
+class _Celery(Celery):  # type: ignore[misc]
+    """Celery that connects to the broker of our settings, whatever its variables of the environment say."""
+
+    def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
+        """Return a connection for consuming."""
+        return super().connection_for_read(url or self.conf.get("broker_url"), **options)
+
+    def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
+        """Return a connection for producing."""
+        return super().connection_for_write(url or self.conf.get("broker_url"), **options)
+
+
 def make_celery(settings: Settings) -> Celery:
     """Return a Celery app: no result backend, JSON only, early acknowledgement (the row is what survives)."""
-    app = Celery("potstill", set_as_current=False)
+    foreign.forget()
+    app = _Celery("potstill", set_as_current=False, loader="celery.loaders.app:AppLoader", fixups=[])
     broker, transport = settings.broker_url, {}
     if broker is None:
         atomicfs.register()

@@ -1,0 +1,42 @@
+"""How a program of ours starts another: whatever lies in the current folder, or on PYTHONPATH, is not taken for ours.
+
+The names of our packages are plain words. A user's folder may well hold a `service.py` or a `contract.py`.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+PACKAGES = ("contract", "client_sdk", "service", "worker", "potstill", "migrations")
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder of our packages."""
+_SITE = ("site-packages", "dist-packages")
+
+
+def python(*arguments: str) -> list[str]:
+    """Return the command line of a Python program that does not look into the current folder for modules."""
+    return [sys.executable, "-P", *arguments]
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment for `python`, by default this process's, in which our packages are found, and first.
+
+    A folder that is on every path anyway goes first only where something would shadow it: it holds more than ours.
+    """
+    given = dict(os.environ if base is None else base)
+    path = [folder for folder in given.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if ROOT.name not in _SITE or any(shadowed(Path(folder)) for folder in path):
+        path.insert(0, str(ROOT))
+    if path:
+        given["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path))
+    else:
+        given.pop("PYTHONPATH", None)
+    return given | {"PYTHONSAFEPATH": "1"}
+
+
+def shadowed(folder: Path) -> bool:
+    """Whether a folder on the path holds a module with the name of a package of ours."""
+    if folder.resolve() == ROOT:
+        return False
+    return any((folder / f"{name}.py").exists() or (folder / name).is_dir() for name in PACKAGES)
