@@ -104,7 +104,7 @@ class Builder:
         updates: Sequence[UpdateSpec],
         folder: Path,
         *,
-        clients_total: int,
+        clients_total: Mapping[str, int],
         scores: Mapping[str, Path],
         state: Mapping[str, Path],
         min_updates: int | None = None,
@@ -116,7 +116,7 @@ class Builder:
             models: what the round started from, by name, the server's model too.
             updates: those that count.
             folder: where the job writes.
-            clients_total: N, clients that are enrolled.
+            clients_total: prototype -> N, clients of it that are enrolled.
             scores: what is there, by client; of those who answered the ones that the recipe reads are taken.
             state: what the recipe keeps between rounds, by name.
             min_updates: fewer are not fused, whoever is left out; default: the plan's. Fewer that are here all the same
@@ -137,7 +137,7 @@ class Builder:
             min_updates=max(1, min(least, len(updates))),
             gate=config.rounds.gate,
             hand_over=config.runs_ahead and index < config.rounds.total,
-            clients_total=clients_total,
+            clients_total=dict(clients_total),
             server_model=server_model,
             prototypes=prototypes,
             updates=list(updates),

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contract.federation import fusing_runs_networks
+from contract.groups import original
 from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
@@ -132,13 +133,24 @@ class RoundSpec(_Job):
     hand_over: bool = Field(
         False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"
     )
-    clients_total: int = Field(0, ge=0, description="N, registered clients (SCAFFOLD)")
+    clients_total: dict[str, int] = Field(
+        default_factory=dict, description="prototype -> N, its registered clients (SCAFFOLD)"
+    )
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model")
     state: dict[str, Path] = Field(
         default_factory=dict,
         description="what the recipe keeps between rounds, by name: safetensors files made by the round before",
     )
     output_dir: Path
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_number_for_all(cls, given: Any) -> Any:
+        """Read documents of rounds that were fused when N was one number for all prototypes."""
+        if isinstance(given, dict) and isinstance(total := given.get("clients_total"), int):
+            prototypes = (PrototypeSpec.model_validate(each).name for each in given["prototypes"])
+            return given | {"clients_total": {original(name): total for name in prototypes}}
+        return given
 
     @property
     def needs_networks(self) -> bool:

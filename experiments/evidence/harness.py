@@ -248,7 +248,7 @@ class Bench:
             {name: path for name, path in models.items() if path is not None},
             updates,
             self.output("round"),
-            clients_total=clients_total,
+            clients_total={original(each.name): clients_total for each in prototypes},
             scores=scores or {},
             state=state or {},
         )

@@ -9,6 +9,7 @@ import hashlib
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -198,7 +199,7 @@ class Simulation:
             before.models,
             [self._update(part) for part in participants],
             folder,
-            clients_total=len(self._devices),
+            clients_total=Counter(device.prototype for device in self._devices.values()),
             scores=history.scores,
             state=before.state,
         )

@@ -262,3 +262,30 @@ def test_a_damaged_note_of_a_job_is_not_half_read(tmp_path: Path) -> None:
     expected = json.loads(note.read_text())["result"]["metrics"]["accuracy"]
     note.rename(note.with_suffix(".part"))
     assert Simulation(config(tmp_path)).run().accuracies[-1] == expected
+
+
+def test_a_prototypes_control_variate_is_the_mean_of_its_own_clients(tmp_path: Path) -> None:
+    """c = (1/N) sum c_i after every round (SCAFFOLD), with the N of those that train the model."""
+    network = {"architecture": "mlp", "options": {"hidden": [5]}}
+    asked = body(
+        "scaffold",
+        local={"objective": {"kind": "scaffold"}, **LOCAL},
+        prototypes=[{"name": name, **network} for name in ("a", "b")],
+        rounds={"total": 2},
+    )
+    owners = dict(zip(NAMES, ("a", "b", "b", "b"), strict=True))
+    clients = [
+        SimulatedClient(name, samples(number, 12 + number), prototype=owners[name]) for number, name in enumerate(NAMES)
+    ]
+    history = Simulation(config(tmp_path, body_=asked, clients=clients)).run()
+    memories = {}
+    for number, name in enumerate(NAMES):
+        (path,) = (tmp_path / "devices" / f"{number:04}").rglob("memory.next.safetensors")
+        with TensorFile(path) as file:
+            memories[name] = {key: file.read(key).astype(float) for key in file.names}
+    for prototype in ("a", "b"):
+        own = [memories[name] for name in NAMES if owners[name] == prototype]
+        with TensorFile(history.rounds[-1].state[f"control.{prototype}"]) as file:
+            for key in file.names:
+                expected = sum(memory[key] for memory in own) / len(own)
+                np.testing.assert_allclose(file.read(key), expected, rtol=1e-4, atol=1e-6)

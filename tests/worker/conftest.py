@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from contract import groups, lowbit
+from contract.groups import original
 from contract.layout import manifest
 from contract.local import LocalPlan
 from contract.recipes import parts
@@ -199,7 +200,7 @@ class Federation:
             "datasets": self.datasets,
             "scores": {name: self.root / f"scores-{name}" for name in self.names} if self.recipe.reads_scores else {},
             "local": self.local,
-            "clients_total": len(self.names),
+            "clients_total": {original(name): len(self.names) for name in self.networks},
             "server_model": server,
             "state": self.state,
             "output_dir": self.root / out,

@@ -36,7 +36,7 @@ def updates(*clients: str) -> list[UpdateSpec]:
 
 def round_of(build_: Builder, *clients: str, index: int = 1, **changes: Any) -> RoundSpec:
     models = {each.name: Path(each.name) for each in build_.config.published}
-    given: dict[str, Any] = {"clients_total": 5, "scores": {}, "state": {}}
+    given: dict[str, Any] = {"clients_total": {"main": 5}, "scores": {}, "state": {}}
     return build_.round(index, models, updates(*clients), OUT, **(given | changes))
 
 

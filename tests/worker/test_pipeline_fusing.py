@@ -124,7 +124,7 @@ def test_scaffold_moves_model_and_control_by_the_clients_changes(
     control: dict[str, Any] = {}
     for _ in range(2):
         start, sent = tensors(world.models["main"]), states(world, tensors)
-        result = world.round(**PLAIN, clients_total=20)
+        result = world.round(**PLAIN, clients_total={"main": 20})
         made, kept = tensors(result.models["main"]), tensors(world.state["send.control.main"])
         alike = mean([{name: model[name] for name in start} for model in sent], np.ones(5))
         for name in kept:
@@ -150,6 +150,23 @@ def test_a_lost_control_variate_is_left_out_of_c(tmp_path: Path, federation: Any
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-6)
     assert result.metrics["control_reset"] == ["ward-2"]
     assert result.metrics["weights"]["ward-2"] == pytest.approx(0.2)
+
+
+def test_a_prototypes_c_is_divided_by_its_own_clients(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    """c = c + (1/N) sum dc_i with the N of the prototype: others have a c of their own."""
+    world = federation(tmp_path, presets.build("scaffold"), SCAFFOLD, prototypes={"a": MLP, "b": MLP})
+    sent = {update.client: (update.prototype, tensors(update.weights)) for update in world.updates()}
+    world.round(**PLAIN, clients_total={"a": 4, "b": 10})
+    for prototype, registered in (("a", 4), ("b", 10)):
+        own = [state for model, state in sent.values() if model == prototype]
+        for name, values in tensors(world.state[f"send.control.{prototype}"]).items():
+            expected = np.sum([state[f"control.{name}"] for state in own], axis=0) / registered
+            np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_document_with_one_number_of_clients_is_read_as_it_was_fused(tmp_path: Path, federation: Any) -> None:
+    world = federation(tmp_path, presets.build("scaffold", {"groups": {"kind": "random", "count": 2}}), SCAFFOLD)
+    assert world.spec("earlier", clients_total=7).clients_total == {"main": 7}
 
 
 def test_groups_share_one_control_variate(tmp_path: Path, federation: Any, tensors: Read) -> None:

@@ -1,5 +1,6 @@
 """What a job needs: rows become its specification, with paths of blobs."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
+from contract.groups import original
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from service.infra.blobs import BlobCache
 from service.operations.progress import reading
@@ -129,11 +131,21 @@ class Loader:
             {p.name: self._file(session, round_.base_models[p.name]) for p in build.config.published},
             self._updates(session, round_),
             folder,
-            clients_total=len(reading.live_clients(session, federation.id)),
+            clients_total=self._clients_total(session, federation, round_),
             scores=self._scores(session, round_),
             state={name: self._file(session, id_) for name, id_ in carried.items()},
             min_updates=round_.min_updates,
         )
+
+    def _clients_total(self, session: Session, federation: FederationRow, round_: RoundRow) -> Counter[str]:
+        """Return how many clients each prototype has: those that are enrolled, and whoever's update is fused here."""
+        members = {client.id: client.prototype for client in reading.live_clients(session, federation.id)}
+        updates = select(ParticipantRow.client_id, ParticipantRow.prototype).join(
+            UpdateRow,
+            (ParticipantRow.client_id == UpdateRow.client_id) & (ParticipantRow.round_id == UpdateRow.round_id),
+        )
+        fused = session.execute(updates.where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None)))
+        return Counter((members | {client: original(model) for client, model in fused}).values())
 
     def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
         rows = session.execute(

@@ -1,6 +1,7 @@
 """SCAFFOLD, the server's lines (Karimireddy et al. 2020, Alg. 1, lines 16 and 17). float64.
 
-Symbols: x model, c server control variate, S participants, N registered clients, dy_i = y_i - x, dc_i = c_i+ - c_i.
+Symbols: x model, c server control variate, S participants, N registered clients that may train the model,
+dy_i = y_i - x, dc_i = c_i+ - c_i.
 Only parameters have control variates; buffers are averaged by n_k, integers take the maximum.
 """
 
@@ -39,7 +40,7 @@ class ServerStep:
 
     Attributes:
         num_samples: n_i > 0 [m] of the participants.
-        clients_total: N, all registered clients.
+        clients_total: N, all registered clients that may train the model.
         lr: eta_g.
         n_weighted: p_i = n_i / sum n as some public codes have it; else the paper's 1/|S|. dc is never weighted.
 

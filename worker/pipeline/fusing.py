@@ -128,7 +128,11 @@ def _adaptive(
 
 @implements(parts.FuseScaffold)
 def _scaffold(job: Round, prototype: str, choice: parts.FuseScaffold, target: Path) -> dict[str, float]:
-    """Move x and c. All groups of a prototype share one c, so that it stays the mean of clients that change groups."""
+    """Move x and c.
+
+    Each prototype has a c, the mean over the clients that it has. All its groups share that one, so that it stays the
+    mean when clients change groups.
+    """
     updates = job.updates[prototype]
     sources = [Source(each.client, each.sent, each.num_samples) for each in updates]
     owner = original(prototype)
@@ -139,7 +143,7 @@ def _scaffold(job: Round, prototype: str, choice: parts.FuseScaffold, target: Pa
         job.state.get(name),
         target,
         kept,
-        clients_total=job.spec.clients_total,
+        clients_total=job.spec.clients_total.get(owner, 0),
         lr=choice.lr,
         n_weighted=choice.n_weighted,
     )
