@@ -38,6 +38,7 @@ def train_gan(
 
     Raises:
         TrainingError: the loss or a weight is not finite.
+        RuleError: bad_option, the critic has BatchNorm.
     """
     both.to(device)
     training = Training(

@@ -12,8 +12,9 @@ from client_sdk.errors import ModelMismatch
 from client_sdk.gan import train_gan
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
+from contract.errors import RuleError
 from contract.nn import codec, registry
-from contract.nn.wgan import build_pair
+from contract.nn.wgan import build_pair, check_critic
 from contract.seeds import derive_seed
 from contract.wire.devices import DiscriminatorAssignment, TrainGanAssignment
 
@@ -55,7 +56,8 @@ def train_gan_round(assignment: TrainGanAssignment, resources: Resources, *, on_
     resources.folder.prune_models(wanted={model.digest})
     try:
         both = build_pair(assignment.plan, assignment.task)
-    except ValueError as error:
+        check_critic(both["critic"])
+    except (ValueError, RuleError) as error:
         raise ModelMismatch(f"generator: {error}; update potstill") from error
     models.load(both, resources.download(model))
     seed = derive_seed(assignment.seed, "gan", assignment.gan_round, assignment.client_name)

@@ -112,8 +112,8 @@ class LstmOptions(TextOptions):
     layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
 
 
-class DiscCnnOptions(DiscriminatorOptions):
-    """FedGO's discriminators."""
+class DiscCnnOptions(NormOptions, DiscriminatorOptions):
+    """FedGO's discriminators, whose norm is BatchNorm."""
 
 
 class DiscResNetOptions(NormOptions, DiscriminatorOptions):
@@ -153,7 +153,8 @@ class Entry:
             have one, potstill's own are found by `contract.nn.registry`.
         server_side: whether the service can run the network.
         reads: what its samples are.
-        private: whether a device can train it by DP-SGD, if no BatchNorm is chosen among its options.
+        batch_norm: whether it has BatchNorm whatever its options say.
+        private: whether a device can train it by DP-SGD where it has no BatchNorm.
 
     Raises:
         ValueError: a name, role or builder that is not of the form above.
@@ -169,6 +170,7 @@ class Entry:
         server_side: bool = True,
         builder: str | None = None,
         reads: Reads = "anything",
+        batch_norm: bool = False,
         private: bool = True,
     ):
         if not _NAME.fullmatch(name):
@@ -178,7 +180,7 @@ class Entry:
         if builder is not None and not _BUILDER.fullmatch(builder):
             raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
-        self.builder, self.reads, self.private = builder, reads, private
+        self.builder, self.reads, self.batch_norm, self.private = builder, reads, batch_norm, private
 
     def check_input(self, shape: list[int], dtype: str) -> None:
         """Refuse a task whose samples the network cannot read, as far as rank and type tell.
@@ -199,16 +201,24 @@ class Entry:
         Raises:
             ValueError: with the remedy.
         """
-        norm = getattr(self.options.model_validate(dict(options)), "norm", None)
-        if self.private and norm != "bn":
+        self.check_per_sample(options, "be trained with local.privacy")
+        if not self.private:
+            why = "no sample's share in its gradient can be told"
+            raise ValueError(f"{self.name!r} cannot be trained with local.privacy: {why}; take a transformer")
+
+    def check_per_sample(self, options: Mapping[str, Any], purpose: str) -> None:
+        """Refuse a network with BatchNorm, through which a sample's output depends on the others of its batch.
+
+        Raises:
+            ValueError: says what it is no good for, with the remedy.
+        """
+        if not self.batch_norm and getattr(self.options.model_validate(dict(options)), "norm", None) != "bn":
             return
         choices = self.options.model_json_schema().get("properties", {}).get("norm", {}).get("enum", [])
         other = [choice for choice in choices if choice != "bn"]
-        remedy = (
-            f"give it the option norm={other[0]}" if other else "take one with GroupNorm, such as resnet-8 with norm=gn"
-        )
-        why = "its BatchNorm mixes the samples of a batch" if other else "no sample's share in its gradient can be told"
-        raise ValueError(f"{self.name!r} cannot be trained with local.privacy: {why}; {remedy}")
+        name = "disc-resnet-8" if self.role == "discriminator" else "resnet-8"
+        remedy = f"give it the option norm={other[0]}" if other else f"take one without, such as {name} with norm=gn"
+        raise ValueError(f"{self.name!r} cannot {purpose}: its BatchNorm mixes the samples of a batch; {remedy}")
 
 
 class PluginError(RuntimeError):
@@ -280,7 +290,7 @@ _ENTRIES = (
         CnnDigitsOptions,
         "small convolutional net with BatchNorm for 8x8 images",
         reads="images",
-        private=False,
+        batch_norm=True,
     ),
     Entry(
         "convnet",
@@ -314,21 +324,12 @@ _ENTRIES = (
         Entry(f"vgg-{n}", "classifier", VggOptions, f"VGG-{n} for 32x32 images with one linear layer", reads="images")
         for n in (11, 16, 19)
     ),
-    Entry(
-        "mobilenet-v2",
-        "classifier",
-        ClassifierOptions,
-        "MobileNetV2 with the strides for 32x32 images",
-        reads="images",
-        private=False,
-    ),
-    Entry(
-        "shufflenet-v2",
-        "classifier",
-        ClassifierOptions,
-        "ShuffleNetV2 1x with the stem for 32x32 images",
-        reads="images",
-        private=False,
+    *(
+        Entry(name, "classifier", ClassifierOptions, summary, reads="images", batch_norm=True)
+        for name, summary in (
+            ("mobilenet-v2", "MobileNetV2 with the strides for 32x32 images"),
+            ("shufflenet-v2", "ShuffleNetV2 1x with the stem for 32x32 images"),
+        )
     ),
     Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words", reads="tokens", private=False),
     Entry(

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contract.errors import RuleError
 from contract.local import Adam
 from contract.nn import registry
 from contract.nn.optim import make_optimizer
@@ -32,21 +33,40 @@ def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, mix: Tensor)
     return ((norm - 1) ** 2).mean()
 
 
+def check_critic(critic: nn.Module) -> None:
+    """Refuse a critic with BatchNorm: the penalty is on the gradient of one sample's score by that sample.
+
+    Raises:
+        RuleError: bad_option, naming the layer and the remedy.
+    """
+    for name, layer in critic.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise RuleError(
+                "bad_option",
+                f"generator.critic_architecture: layer {name!r} of the critic is BatchNorm, which mixes the samples of "
+                "a batch, and WGAN-GP's gradient penalty is per sample; take GroupNorm or no norm",
+            )
+
+
 class Training:
     """Networks, fresh optimisers and one seeded source of noise; draws on the CPU so that the device does not matter.
 
     Args:
         generator: z [B, latent] -> [B, ...] in [-1, 1]; has an attribute `latent`.
-        critic: [B, ...] -> scores [B]; without BatchNorm, which the per-sample penalty forbids.
+        critic: [B, ...] -> scores [B]; see `check_critic`.
         optimizer: of both networks.
         penalty: weight of the gradient penalty.
         seed: of `draw`.
         device: where the networks are.
+
+    Raises:
+        RuleError: the critic has BatchNorm.
     """
 
     def __init__(
         self, generator: nn.Module, critic: nn.Module, *, optimizer: Adam, penalty: float, seed: int, device: Any
     ):
+        check_critic(critic)
         self.generator, self.critic, self.penalty, self.device = generator, critic, penalty, device
         self.latent = int(generator.latent)  # type: ignore[arg-type]
         self.draw = torch.Generator().manual_seed(seed)

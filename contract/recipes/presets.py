@@ -63,7 +63,7 @@ def build(name: str, options: dict[str, Any] | None = None) -> Recipe:
     if name not in PRESETS:
         raise RecipeError("name", f"unknown recipe {name!r}; choose one of {', '.join(PRESETS)}")
     tree = PRESETS[name].recipe.model_dump(mode="json")
-    for option, value in (options or {}).items():
+    for option, value in [*(options or {}).items()] * 2:  # an architecture may be named after its options
         change = _place(tree, option, value)
         schedule = change.get("distil", {}).get("schedule", {}) if isinstance(change.get("distil"), dict) else {}
         for given, other in (("epochs", "steps"), ("steps", "epochs")):  # naming one length drops the other

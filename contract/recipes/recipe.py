@@ -184,8 +184,14 @@ def discriminator_link(recipe: Recipe) -> Link:
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` with `changes` laid over it, nested; a changed `kind` replaces that part whole."""
+    """Return `base` with `changes` laid over it, nested.
+
+    A changed `kind` replaces that part whole, and another architecture begins with its own defaults.
+    """
     result = dict(base)
+    for key, value in changes.items():
+        if key.endswith("architecture") and base.get(key, value) != value:
+            result[f"{key.removesuffix('architecture')}options"] = {}
     for key, value in changes.items():
         old = result.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind"):

@@ -132,6 +132,11 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     if isinstance(generator, GeneratorTrained):
         critic = f"{field}.generator.critic_architecture"
         _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
+        try:
+            entry = architectures.find(generator.critic_architecture)
+            entry.check_per_sample(generator.critic_options, "be WGAN-GP's critic, whose penalty is per sample")
+        except ValueError as error:
+            raise invalid_field(critic, str(error)) from None
     try:
         _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
     except DomainError as error:

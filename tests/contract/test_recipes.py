@@ -96,6 +96,22 @@ def test_options_that_cannot_be(name: str, options: dict[str, Any], field: str, 
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"critic_options": {"norm": "gn"}, "critic_architecture": "disc-resnet-8"},
+        {"critic_architecture": "disc-resnet-8", "critic_options.norm": "gn"},
+        {"generator": {"critic_options": {"norm": "gn"}, "critic_architecture": "disc-resnet-8"}},
+    ],
+)
+def test_another_architecture_begins_with_its_own_options(options: dict[str, Any]) -> None:
+    """Those of the preset's network, such as `hidden`, are not its own."""
+    stage = build("fedgo", options).discriminators
+    assert stage is not None and isinstance(stage.generator, parts.GeneratorWganGp)
+    assert (stage.generator.critic_architecture, stage.generator.critic_options) == ("disc-resnet-8", {"norm": "gn"})
+    assert stage.generator.steps == 25_000
+
+
 def test_a_whole_recipe_of_ones_own() -> None:
     recipe = parse(
         {

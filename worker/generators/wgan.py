@@ -54,7 +54,7 @@ def train(
 
     Args:
         generator: z [B, latent] -> [B, ...] in [-1, 1]; has an attribute `latent`.
-        critic: [B, ...] -> scores [B]; without BatchNorm, which the per-sample penalty forbids.
+        critic: [B, ...] -> scores [B]; without BatchNorm.
         images: the server set [U, ...], scaled to [-1, 1], on the device.
         plan: steps, batch size, optimiser, penalty.
         seed: of noise, mini-batches and whatever layers draw.
@@ -63,6 +63,7 @@ def train(
 
     Raises:
         FloatingPointError: the critic's loss is no longer finite.
+        RuleError: the critic has BatchNorm.
     """
     checkpoint = checkpoint or Checkpoint()
     training = Training(

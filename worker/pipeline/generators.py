@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.errors import RuleError
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
-from contract.nn.wgan import GENERATOR, pair
+from contract.nn.wgan import GENERATOR, check_critic, pair
 from contract.recipes import parts
 from contract.seeds import derive_seed
 from worker.checkpoints import Checkpoint, Checkpoints
@@ -58,7 +59,7 @@ def _trained(
     ref = NetworkRef(architecture=plan.architecture, options=plan.options)
     generator = build_network(ref, spec.task, device, seed=seed, owner="generator")
     ref = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
-    critic = build_network(ref, spec.task, device, seed=derive_seed(seed, "critic"), owner="critic")
+    critic = _critic(ref, spec, device, derive_seed(seed, "critic"))
     with phases.phase("generator", of=plan.steps):
         try:
             scaled = to_signed_unit(images, span).to(device)
@@ -70,6 +71,15 @@ def _trained(
             raise JobFailure("non_finite", f"generator: {error}; lower generator.optimizer.lr") from error
     figures = {"steps": trained.steps, "critic": [[step, loss] for step, loss in trained.critic_curve]}
     return Made(generator, span, figures)
+
+
+def _critic(ref: NetworkRef, spec: GeneratorSpec, device: str, seed: int) -> nn.Module:
+    critic = build_network(ref, spec.task, device, seed=seed, owner="critic")
+    try:
+        check_critic(critic)
+    except RuleError as error:
+        raise JobFailure(error.code, error.detail) from error
+    return critic
 
 
 def _range(images: Tensor) -> tuple[float, float]:
@@ -122,7 +132,7 @@ def _first_gan(spec: GeneratorSpec, plan: parts.GeneratorFedGan, target: Path) -
     critic = NetworkRef(architecture=plan.critic_architecture, options=plan.critic_options)
     both = pair(
         build_network(generator, spec.task, "cpu", seed=seed, owner="generator"),
-        build_network(critic, spec.task, "cpu", seed=derive_seed(seed, "critic"), owner="critic"),
+        _critic(critic, spec, "cpu", derive_seed(seed, "critic")),
     )
     save_state(both, target)
 

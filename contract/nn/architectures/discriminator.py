@@ -7,15 +7,16 @@ from torch import nn
 
 from contract.architectures import DiscCnnOptions
 from contract.nn.inputs import image_shape
-from contract.nn.layers import Score
+from contract.nn.layers import Score, norm2d
 from contract.nn.registry import architecture
 from contract.wire.federations import Task
 
 
-def _down(before: int, after: int, *, norm: bool) -> list[nn.Module]:
-    """Return a 4x4 convolution that halves the image, and LeakyReLU."""
+def _down(before: int, after: int, options: DiscCnnOptions | None = None) -> list[nn.Module]:
+    """Return a 4x4 convolution that halves the image, the options' norm if any, and LeakyReLU."""
     layers: list[nn.Module] = [nn.Conv2d(before, after, 4, stride=2, padding=1, bias=False)]
-    return [*layers, *([nn.BatchNorm2d(after)] if norm else []), nn.LeakyReLU(0.2)]
+    norm = [] if options is None else norm2d(options.norm, after, options.groups)
+    return [*layers, *norm, nn.LeakyReLU(0.2)]
 
 
 def _drawn(network: nn.Module) -> nn.Module:
@@ -39,7 +40,7 @@ def build_disc_cnn_4(options: DiscCnnOptions, task: Task) -> nn.Module:
             f"architecture 'disc-cnn-4' reads 32x32 images; task.input.shape is {task.input.shape}. "
             "Choose 'disc-cnn-mlp' or 'disc-resnet-8' for other sizes"
         )
-    body = [*_down(channels, 64, norm=False), *_down(64, 128, norm=True), *_down(128, 256, norm=True)]
+    body = [*_down(channels, 64), *_down(64, 128, options), *_down(128, 256, options)]
     # [B, 256, 4, 4] -> [B, 1, 1, 1]: one score, where stride 2 of the file that the paper cites would give four.
     return _drawn(nn.Sequential(*body, nn.Conv2d(256, 1, 4, bias=False), nn.Flatten(), Score(options.output)))
 
@@ -48,7 +49,7 @@ def build_disc_cnn_4(options: DiscCnnOptions, task: Task) -> nn.Module:
 def build_disc_cnn_mlp(options: DiscCnnOptions, task: Task) -> nn.Module:
     """[B, c, h, w] -> scores a [B] or probabilities [B]."""
     channels, height, width = image_shape("disc-cnn-mlp", task, least=4)
-    body = [*_down(channels, 64, norm=False), *_down(64, 128, norm=True), nn.Flatten()]
+    body = [*_down(channels, 64), *_down(64, 128, options), nn.Flatten()]
     return _drawn(
         nn.Sequential(*body, nn.Linear(128 * (height // 4) * (width // 4), 1, bias=False), Score(options.output))
     )

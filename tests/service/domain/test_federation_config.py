@@ -100,6 +100,22 @@ def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -
     assert caught.value.members["field"].startswith("recipe.discriminators")
 
 
+@pytest.mark.parametrize("kind", ["wgan_gp", "fedgan"])
+@pytest.mark.parametrize("critic", ["disc-resnet-8", "disc-cnn-mlp"])
+def test_a_critic_with_batch_norm_is_refused(kind: str, critic: str) -> None:
+    """WGAN-GP's penalty is on a sample's own gradient."""
+    task = request(task={"num_classes": 3, "input": {"shape": [3, 32, 32]}}).task
+    for norm in ("gn", "bn"):
+        generator = {"kind": kind, "critic_architecture": critic, "critic_options": {"norm": norm}}
+        recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"generator": generator}), False)
+        if norm == "gn":
+            mixture.check_architectures(request().prototypes, recipe, task, False)
+            continue
+        with pytest.raises(DomainError, match=r"its BatchNorm mixes .*; give it the option norm=gn") as caught:
+            mixture.check_architectures(request().prototypes, recipe, task, False)
+        assert caught.value.members["field"] == "recipe.discriminators.generator.critic_architecture"
+
+
 SCORE = {"plan": {"architecture": "disc-mlp"}}
 PROBABILITY = {"plan": {"architecture": "disc-mlp", "options": {"output": "probability"}}}
 
