@@ -70,12 +70,13 @@ class Builder:
         """
         stage = self._stage
         distil = self.config.recipe.distil
+        discriminator = NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options)
         return GeneratorSpec(
             seed=self.seed,
             task=self.config.task,
             generator=stage.generator,
             weights=imported if isinstance(stage.generator, GeneratorImported) else None,
-            discriminator=NetworkRef(architecture=stage.plan.architecture, options=stage.plan.options),
+            discriminator=discriminator if self.config.recipe.reads_scores else None,
             unlabeled=self.datasets.unlabeled,
             data=None if distil is None else distil.data,
             gan_round=gan_round,

@@ -75,8 +75,8 @@ class InitializeSpec(_Job):
 class GeneratorSpec(_Job):
     """Make the generator: trained on the unlabelled server set (FedGO, G1), imported (G2) or by the clients (G3).
 
-    The models are `generator`, `discriminator` (freshly initialised) and, where `data` is generated or noise,
-    `samples`: a data set's file that takes the place of the unlabelled set in scores and rounds.
+    The models are `generator`, `discriminator` (freshly initialised) where clients will train one and, where `data`
+    is generated or noise, `samples`: a data set's file that takes the place of the unlabelled set in scores and rounds.
 
     G3 takes T' + 1 jobs. Job 0 has no updates and makes `gan`, the first generator and critic in one file (tensors
     ``generator.*`` and ``critic.*``), which clients train and send back; jobs 1 to T' average what came; the last of
@@ -88,7 +88,9 @@ class GeneratorSpec(_Job):
     task: Task
     generator: parts.Generator
     weights: Path | None = Field(None, description="of the imported generator")
-    discriminator: NetworkRef = Field(description="what clients will train; its tensors are what they must deliver")
+    discriminator: NetworkRef | None = Field(
+        None, description="what clients will train, where a weighting reads it; its tensors are what they must deliver"
+    )
     unlabeled: Path | None = Field(None, description="needed to train a generator, not for an imported one")
     data: parts.Data | None = Field(None, description="the recipe's data, where it distils")
     gan_round: int = Field(0, ge=0, description="G3: 0 to make the first networks, T' to end")

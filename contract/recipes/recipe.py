@@ -55,7 +55,7 @@ class Recipe(Options):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether a weighting reads discriminators."""
+        """Whether a weighting reads discriminators: if not, nobody trains them, whatever `discriminators` is for."""
         return "scores" in self.needs
 
     @property
@@ -94,7 +94,8 @@ def _kinds(slot: type[Choice], need: Need) -> str:
 
 
 def _check_discriminators(recipe: Recipe) -> None:
-    generated = recipe.distil is not None and "generator" in recipe.distil.data.needs
+    distil = recipe.distil
+    generated = distil is not None and distil.students.learns and "generator" in distil.data.needs
     if recipe.reads_scores and recipe.discriminators is None:
         readers = _kinds(parts.WeighChoice, "scores")
         raise ValueError(f"distil.weigh: {readers} read discriminators; add the part 'discriminators'")

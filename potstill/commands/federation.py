@@ -256,7 +256,7 @@ def _show(federation: Federation) -> None:
         ["prototypes", ", ".join(f"{p.name}: {p.architecture}" for p in federation.prototypes)],
         ["round", f"{federation.round} of {federation.rounds_total}"],
         ["clients", federation.clients],
-        *([["discriminators", federation.discriminators]] if federation.composition.discriminators else []),
+        *([["discriminators", federation.discriminators]] if federation.composition.reads_scores else []),
         *[[f"model {name}", ref.id] for name, ref in federation.models.items()],
     ]
     print_table([federation.name, ""], facts)

@@ -93,18 +93,20 @@ class Simulation:
         return history, begun
 
     def _discriminate(self, stage: Discriminators, history: History) -> None:
-        """Make the generator, have every client train its discriminator, and score the server sets by each of them."""
+        """Make the generator and, where it is read, every client's discriminator and its scores of the server sets."""
         made = self._federated(stage.generator) if isinstance(stage.generator, GeneratorFedGan) else None
         made = made or self._jobs.run("generator", self._generator).result
         history.generator = dict(made.models)
+        if "samples" in made.models:
+            self._build = replace(self._build, samples=made.models["samples"])
+        if not self.config.recipe.reads_scores:
+            return
         low, high = made.metrics["input_range"]
         for step, (name, device) in enumerate(self._devices.items()):
             self._report("discriminators", step, len(self._devices))
             target = self._folder / "discriminators" / f"{step:04}.safetensors"
             history.discriminators[name] = device.train_discriminator(made.models["generator"], (low, high), target)
         self._report("discriminators", len(self._devices), len(self._devices))
-        if "samples" in made.models:
-            self._build = replace(self._build, samples=made.models["samples"])
         found = history.discriminators
         scored = self._jobs.run("score", lambda folder: self._build.score(found, (low, high), folder))
         history.scores = dict(scored.result.models)
@@ -145,7 +147,7 @@ class Simulation:
         return dict(sorted(selection.deal(self.config, self.seed, index, prototypes).items()))
 
     def _eligible(self, history: History) -> list[str]:
-        reads = self.config.recipe.discriminators is not None
+        reads = self.config.recipe.reads_scores
         return [name for name in self._devices if name in history.scores or not reads]
 
     def _round(self, way: course.Course, history: History) -> tuple[RoundRecord, bool]:

@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from contract import architectures
 from contract.federation import SERVER, FederationConfig
-from contract.local import LocalPlan
+from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
-from contract.recipes.parts import Discriminators, GeneratorTrained, GroupsRandom
+from contract.recipes.parts import GeneratorTrained, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
@@ -130,31 +130,34 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
         raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
     _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
     if isinstance(generator, GeneratorTrained):
-        critic = f"{field}.generator.critic_architecture"
-        _check_options(critic, generator.critic_architecture, "discriminator", generator.critic_options, task)
-        try:
-            entry = architectures.find(generator.critic_architecture)
-            entry.check_per_sample(generator.critic_options, "be WGAN-GP's critic, whose penalty is per sample")
-        except ValueError as error:
-            raise invalid_field(critic, str(error)) from None
+        _check_critic(f"{field}.generator", generator, task)
+    if not recipe.reads_scores:
+        return
     try:
         _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
     except DomainError as error:
         remedy = "; for vectors take the recipe option discriminators.plan.architecture = disc-mlp"
         raise invalid_field(f"{field}.plan.architecture", error.detail.partition(": ")[2] + remedy) from None
-    _check_outputs(recipe, recipe.discriminators)
+    _check_outputs(plan, discriminator_link(recipe))
 
 
-def _check_outputs(recipe: Recipe, stage: Discriminators) -> None:
+def _check_critic(field: str, generator: GeneratorTrained, task: Task) -> None:
+    """Refuse what is no critic of WGAN-GP: it scores each sample by itself, without bounds."""
+    name, options = generator.critic_architecture, generator.critic_options
+    _check_options(f"{field}.critic_architecture", name, "discriminator", options, task)
+    try:
+        architectures.find(name).check_per_sample(options, "be WGAN-GP's critic, whose penalty is per sample")
+    except ValueError as error:
+        raise invalid_field(f"{field}.critic_architecture", str(error)) from None
+    if architectures.output_of(name, options) != "score":
+        raise invalid_field(
+            f"{field}.critic_options",
+            "WGAN-GP's critic gives scores without bounds, no probability; leave its option output at 'score'",
+        )
+
+
+def _check_outputs(plan: DiscriminatorPlan, link: Link) -> None:
     """Refuse a discriminator that ends in a probability where a raw score is read, and the other way round."""
-    generator, plan, link = stage.generator, stage.plan, discriminator_link(recipe)
-    if isinstance(generator, GeneratorTrained):
-        critic = architectures.output_of(generator.critic_architecture, generator.critic_options)
-        if critic != "score":
-            raise invalid_field(
-                "recipe.discriminators.generator.critic_options",
-                "WGAN-GP's critic gives scores without bounds, no probability; leave its option output at 'score'",
-            )
     gives = architectures.output_of(plan.architecture, plan.options)
     field, wants_probability = "recipe.discriminators.plan.options", link == "prob"
     if wants_probability and gives == "score":

@@ -19,7 +19,7 @@ FEDERATION: Table = {
     "train_generator": {"preparing": "training_generator"},
     "collect": dict.fromkeys(("preparing", "training_generator"), "collecting_discriminators"),
     "score": {"collecting_discriminators": "scoring"},
-    "run": {"preparing": "running", "scoring": "running"},
+    "run": dict.fromkeys(("preparing", "training_generator", "collecting_discriminators", "scoring"), "running"),
     "pause": {"running": "paused"},
     "resume": {"paused": "running"},
     "finish": {"running": "finished"},

@@ -31,6 +31,11 @@ PROB = {"kind": "odds", "link": "prob"}
         ("feddf", {"objective": {"kind": "fedet"}}, "go together"),
         ("feddf", {"schedule": {"swa": {}}}, "take one of them"),
         ("feddf", {"data": {"kind": "generated"}}, "add the part 'discriminators'"),
+        (
+            "fedgo",
+            {"weigh": {"kind": "uniform"}, "data": {"kind": "generated"}, "students": {"kind": "none"}},
+            "no weighting reads them; leave the part out",
+        ),
         ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
         ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
         ("fedgo", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),

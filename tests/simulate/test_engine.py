@@ -222,6 +222,16 @@ def test_a_federated_generator_needs_no_server_data(tmp_path: Path) -> None:
     assert not list((given.folder / "gan").glob("*/updates"))
 
 
+def test_discriminators_that_no_weighting_reads_are_not_trained(tmp_path: Path) -> None:
+    options = FEDGAN | {"weigh": {"kind": "uniform"}}
+    asked = body(recipe={"name": "fedgo", "options": options})
+    history = Simulation(config(tmp_path, body_=asked, server={"test": samples(91, 40)})).run()
+    assert history.discriminators == history.scores == {}
+    assert set(history.generator) == {"generator", "samples"}
+    assert len(history.rounds) == 3 and history.rounds[-1].ensemble_accuracy is not None
+    assert not (tmp_path / "discriminators").exists() and not (tmp_path / "score").exists()
+
+
 def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
     bad = samples(90, 30)[0]
     bad[:] = 1.0  # a generator cannot scale data without a range

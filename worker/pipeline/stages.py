@@ -133,7 +133,7 @@ def _first_accuracy(
 def train_generator(
     spec: GeneratorSpec, report: Report, device: str = "cpu", checkpoints: Checkpoints | None = None
 ) -> JobResult:
-    """Make the generator, a fresh discriminator for clients to start from, and what the recipe draws from it.
+    """Make the generator, a fresh discriminator for clients to start from, and what the recipe draws.
 
     Figures: `input_range` [lo, hi], the data values that the generator's -1 and 1 stand for; where it is trained also
     `critic`, a curve of (step, loss), and `steps`.
@@ -150,7 +150,8 @@ def train_generator(
     models = {"generator": spec.output_dir / "generator.safetensors"}
     save_state(made.module, models["generator"])
     check_file(models["generator"])
-    models["discriminator"] = _first_discriminator(spec)
+    if spec.discriminator is not None:
+        models["discriminator"] = _first_discriminator(spec, spec.discriminator)
     if spec.data is not None and spec.data.drawn:
         models["samples"] = spec.output_dir / "samples.safetensors"
         with phases.phase("samples"):
@@ -170,11 +171,11 @@ def _samples(spec: GeneratorSpec, made: generators.Made, target: Path, device: s
     check_file(target)
 
 
-def _first_discriminator(spec: GeneratorSpec) -> Path:
+def _first_discriminator(spec: GeneratorSpec, network: NetworkRef) -> Path:
     """Write a fresh discriminator: the service, which cannot build one, checks the clients' against its tensors."""
     seed = derive_seed(spec.seed, "discriminator")
     target = spec.output_dir / "discriminator.safetensors"
-    save_state(build_network(spec.discriminator, spec.task, "cpu", seed=seed, owner="discriminator"), target)
+    save_state(build_network(network, spec.task, "cpu", seed=seed, owner="discriminator"), target)
     return target
 
 

@@ -49,7 +49,7 @@ def _decide(
     current = reading.current_models(session, federation.id)
     if federation.state in TERMINAL_STATES:
         return _done(session, federation, current.get(reading.prototype_key(client.prototype)), common)
-    generator = current.get(reading.GENERATOR)
+    generator = current.get(reading.GENERATOR) if config.recipe.reads_scores else None
     if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
         delivered = discriminator_of(session, client.id)
         if delivered is None:

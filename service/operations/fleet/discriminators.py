@@ -27,7 +27,7 @@ def admit(session: Session, federation_id: str, principal: Principal) -> str:
     """
     principal.need_federation(federation_id)
     federation = reading.get(session, federation_id)
-    if reading.config_of(federation).recipe.discriminators is None:
+    if not reading.config_of(federation).recipe.reads_scores:
         raise DomainError("invalid-transition", "this federation's recipe reads no discriminators")
     check_takes_discriminators(federation)
     template = reading.current_models(session, federation.id)[reading.DISCRIMINATOR]

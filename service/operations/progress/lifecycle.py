@@ -61,6 +61,8 @@ def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
 
 def proceed(session: Session, federation: FederationRow) -> None:
     """Do whatever is due: average generators, score discriminators, open or close a round, end. Idempotent."""
+    if federation.state == "collecting_discriminators" and not config_of(federation).recipe.reads_scores:
+        move(session, federation, "run")  # it has waited since a version that collected what nobody reads
     if federation.state == "training_generator":
         if federation.collect_deadline_at is not None and _collected(session, federation):
             _close_gan_round(session, federation)
@@ -108,7 +110,7 @@ def let_go_of_gan(session: Session, federation: FederationRow, gan_round: int) -
 
 
 def _score_latecomers(session: Session, federation: FederationRow) -> None:
-    if config_of(federation).recipe.discriminators is None:
+    if not config_of(federation).recipe.reads_scores:
         return
     if unscored(session, federation.id) and not _busy(session, federation, "score"):
         jobs.enqueue(session, "score", federation)

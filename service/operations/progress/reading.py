@@ -115,7 +115,7 @@ def delivered_count(session: Session, federation: FederationRow) -> int:
 def eligible_count(session: Session, federation: FederationRow) -> int:
     """Return how many clients may be asked: counted by the database, as it is asked with every enrolment."""
     query = _live(federation.id)
-    if config_of(federation).recipe.discriminators is not None:
+    if config_of(federation).recipe.reads_scores:
         query = query.join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
         query = query.where(DiscriminatorRow.scores_digest.is_not(None))
     return _count(session, query)
@@ -151,7 +151,7 @@ def unscored(session: Session, federation_id: str) -> list[tuple[ClientRow, Disc
 def eligible_clients(session: Session, federation: FederationRow) -> list[ClientRow]:
     """Return the clients that may be asked: enrolled and, where the recipe reads discriminators, scored."""
     clients = live_clients(session, federation.id)
-    if config_of(federation).recipe.discriminators is None:
+    if not config_of(federation).recipe.reads_scores:
         return clients
     scored = {id_ for id_, row in discriminators_of(session, federation.id).items() if row.scores_digest}
     return [client for client in clients if client.id in scored]

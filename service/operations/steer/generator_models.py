@@ -12,8 +12,12 @@ from service.persistence.tables import FederationRow, JobRow
 
 
 def publish(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
-    """Publish what clients train next: the average of their round, or at its end the generator and its samples."""
-    discriminators = reading.config_of(federation).recipe.discriminators
+    """Publish what clients train next: the average of their round, or at its end the generator and its samples.
+
+    Where the generator makes data and no weighting reads discriminators, rounds are next.
+    """
+    recipe = reading.config_of(federation).recipe
+    discriminators = recipe.discriminators
     assert discriminators is not None
     generator, plan = discriminators.generator, discriminators.plan
     parents: list[str] = []
@@ -44,6 +48,9 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
             parents=parents if name == reading.GENERATOR else [],
             provenance_id=outcome.provenance_id,
         )
+    if not recipe.reads_scores:
+        lifecycle.move(session, federation, "run")
+        return
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
 

@@ -129,7 +129,7 @@ export class FederationPage {
     const facts = [
       ["recipe", f.recipe], ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
       ["accuracy", percent(f.accuracy)],
-      ...(f.composition.discriminators ? [["discriminators", f.discriminators]] : []),
+      ...(f.discriminators || f.state === "collecting_discriminators" ? [["discriminators", f.discriminators]] : []),
     ];
     return [
       el("div", { class: "title" }, el("h1", {}, f.name), badge(f.state), this.may && this.renderActions()),

@@ -17,7 +17,7 @@ export function clients(page, federation) {
     ["updates", (c) => c.updates, "number"],
     ["samples", (c) => c.num_samples, "number"],
     ...(federation.prototypes.length > 1 ? [["prototype", (c) => c.prototype]] : []),
-    ...(federation.composition.discriminators ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
+    ...(there.some((c) => c.has_discriminator) ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
     ["enrolled", (c) => clock(c.enrolled_at)],
     ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger", key: `revoke ${c.id}` })]] : []),
   ], shown, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : null) }));

@@ -23,6 +23,8 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("training_generator", "collect", "collecting_discriminators"),
             ("collecting_discriminators", "score", "scoring"),
             ("preparing", "run", "running"),
+            ("training_generator", "run", "running"),  # the generator is for data alone
+            ("collecting_discriminators", "run", "running"),  # a version before collected what nobody read
             ("scoring", "run", "running"),
             ("running", "pause", "paused"),
             ("paused", "resume", "running"),

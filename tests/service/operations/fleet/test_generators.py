@@ -1,17 +1,19 @@
 """The federated generator: rounds in which every client trains it, deadlines, late files, revocation, failures."""
 
+import copy
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from service.config import Settings
 from service.infra.blobs import digest_of
 from service.operations.fleet import generators
 from service.operations.ledger.garbage import collect
-from service.operations.progress import jobs, reading
+from service.operations.progress import jobs, lifecycle, reading
 from service.operations.steer import publishing
 from service.operations.upkeep import sweep
-from service.persistence.tables import GanUpdateRow
+from service.persistence.tables import GanUpdateRow, JobRow
 from tests.service.conftest import Move
 from tests.service.world import Fed, World
 from worker.ledger import Claimed, Ledger
@@ -170,6 +172,45 @@ def test_a_revoked_client_is_neither_waited_for_nor_averaged(world: World) -> No
     spec = load(world)
     assert [(each.client, each.num_samples) for each in spec.updates] == [("a", 10), ("b", 10)]
     assert all(each.weights.exists() for each in spec.updates)
+
+
+def test_with_weights_that_read_no_discriminators_rounds_are_next(world: World) -> None:
+    """The generator is for the data alone: nobody trains a discriminator, and nothing is scored."""
+    generator = {"kind": "fedgan", "rounds": 1}
+    options = {"data": {"kind": "generated"}, "weigh": {"kind": "uniform"}, "discriminators": {"generator": generator}}
+    fed = world.create(recipe={"name": "fedgo", "options": options}, rounds={"total": 2, "min_clients": 1})
+    world.enrol(fed, "a")
+    world.ok("POST", f"/v1/federations/{fed.id}/start")
+    world.finish(world.claim(), {"main": world.forge.arrays()})
+    average(world, 1)
+    give(world, fed, "a")
+    assert load(world).discriminator is None
+    with world.store.write() as session:
+        (job,) = session.scalars(select(JobRow).where(JobRow.kind == "generator", JobRow.state == "running"))
+    world.finish(job, {name: world.forge.arrays() for name in ("generator", "samples")}, {"input_range": [0.0, 1.0]})
+    assert world.show(fed)["state"] == "running" and queued(world) == []
+    late = world.enrol(fed, "late")
+    assert world.assignment(fed.devices["a"])["action"] == "train"
+    assert world.assignment(late)["action"] == "wait"
+    refusal = world.site.request(
+        "PUT", f"/v1/federations/{fed.id}/discriminator", token=late.token, body=world.forge.pack(world.forge.arrays(2))
+    )
+    assert refused(refusal) == (409, "invalid-transition")
+
+
+def test_a_federation_that_waits_for_discriminators_that_nobody_reads_goes_on(world: World) -> None:
+    """It was created by a version that collected them all the same."""
+    fed = world.collecting(["a"])
+    with world.store.write() as session:
+        row = reading.get_locked(session, fed.id)
+        tree = copy.deepcopy(row.config)
+        tree["recipe"]["distil"] |= {"weigh": {"kind": "uniform"}, "data": {"kind": "generated"}}
+        row.config = tree
+    reading._parsed.cache_clear()
+    with world.store.write() as session:
+        lifecycle.proceed(session, reading.get_locked(session, fed.id))
+    assert world.show(fed)["state"] == "running"
+    assert world.assignment(fed.devices["a"])["action"] == "train"
 
 
 def load(world: World) -> GeneratorSpec:
