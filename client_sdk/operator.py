@@ -1,5 +1,6 @@
 """What an operator, a viewer or the command line says to the service: one typed method per endpoint."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from contract.wire.rounds import Dataset, Job, JobRetry, Model, Promotion, Round
 from contract.wire.status import Status
 
 Item = TypeVar("Item")
+logger = logging.getLogger("client_sdk")
 
 
 def _events_path(federation_id: str | None) -> str:
@@ -56,11 +58,16 @@ class OperatorClient(Records):
     def create_federation(self, federation: FederationCreate, *, key: str | None = None) -> FederationCreated:
         """POST /v1/federations. The answer shows the join token, this once.
 
+        Its `notes`, which are logged too, say what was left out, taken by default or changed, and why.
+
         Args:
             key: Idempotency-Key: the same key with the same body answers the first result.
         """
         body = federation.model_dump(mode="json")  # whole: a plan without its `kind` is none
-        return self._post("/v1/federations", FederationCreated, json=body, key=key)
+        made = self._post("/v1/federations", FederationCreated, json=body, key=key)
+        for note in made.notes:
+            logger.info("%s: %s", made.name, note)
+        return made
 
     def federations(self, *, limit: int | None = None, after: str | None = None) -> Page[FederationSummary]:
         """GET /v1/federations."""

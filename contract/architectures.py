@@ -8,141 +8,53 @@ import importlib.metadata
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from contract.architecture_options import (
+    ClassifierOptions,
+    CnnDigitsOptions,
+    CustomOptions,
+    DiscCnnDigitsOptions,
+    DiscCnnOptions,
+    DiscMlpOptions,
+    DiscResNetOptions,
+    DiscriminatorOptions,
+    GeneratorDcganOptions,
+    GeneratorMlpOptions,
+    GeneratorResNetOptions,
+    LstmOptions,
+    MlpOptions,
+    Options,
+    Output,
+    ResNetOptions,
+    TextOptions,
+    Vgg9Options,
+    VggOptions,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "Catalogue",
+    "ClassifierOptions",
+    "DiscriminatorOptions",
+    "ENTRY_POINTS",
+    "Entry",
+    "Options",
+    "Output",
+    "PluginError",
+    "Reads",
+    "Role",
+    "find",
+    "output_of",
+]
 
 Role = Literal["classifier", "discriminator", "generator"]
 Reads = Literal["anything", "floats", "images", "tokens"]
-Output = Literal["score", "probability"]
-Width = Annotated[int, Field(ge=1, le=4096)]
 
 _READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
 ENTRY_POINTS = "potstill.architectures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-class Options(BaseModel):
-    """Base of an architecture's options."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ClassifierOptions(Options):
-    """What every classifier offers."""
-
-    common_head: bool = Field(
-        False,
-        description="end in the head that all architectures of a federation can share (Fed-ET): an adapter to 128 "
-        "features, then the tensors `head.*` of Linear(128, 128), ReLU, Linear(128, C)",
-    )
-
-
-class DiscriminatorOptions(Options):
-    """What every discriminator offers."""
-
-    output: Output = Field(
-        "score",
-        description="what the network ends in: the raw score a, or `probability`, D = sigmoid(a), for the link `prob`",
-    )
-
-
-class NormOptions(Options):
-    """The choice between BatchNorm and GroupNorm."""
-
-    norm: Literal["bn", "gn"] = Field("bn", description="BatchNorm, or GroupNorm, which keeps no running statistics")
-    groups: Literal[1, 2, 4, 8, 16] = Field(2, description="groups of each GroupNorm (gn only)")
-
-
-class HiddenOptions(Options):
-    """Widths of linear layers."""
-
-    hidden: tuple[Width, ...] = Field((64, 64), max_length=16, description="widths of the hidden layers")
-
-
-class MlpOptions(HiddenOptions, ClassifierOptions):
-    """A stack of linear layers with ReLU; the input is flattened."""
-
-
-class DiscMlpOptions(HiddenOptions, DiscriminatorOptions):
-    """A stack of linear layers with ReLU; the input is flattened."""
-
-
-class WidthsOptions(Options):
-    """Widths of two convolutions."""
-
-    widths: tuple[Width, Width] = Field((16, 32), description="channels of the two convolutions")
-
-
-class DiscCnnDigitsOptions(WidthsOptions, DiscriminatorOptions):
-    """Two 3x3 convolutions of stride 2 with ReLU, then one linear layer; made for 8x8 images."""
-
-
-class CnnDigitsOptions(WidthsOptions, ClassifierOptions):
-    """Two 3x3 convolutions of stride 2 with BatchNorm and ReLU, then one linear layer; made for 8x8 images."""
-
-
-class ResNetOptions(NormOptions, ClassifierOptions):
-    """A residual network for small images."""
-
-
-class VggOptions(ClassifierOptions):
-    """3x3 convolutions and max-pooling."""
-
-    norm: Literal["none", "bn"] = Field("bn", description="BatchNorm after every convolution, or nothing")
-
-
-class Vgg9Options(ClassifierOptions):
-    """3x3 convolutions and max-pooling, as FedMA and FedDF use it: without BatchNorm unless asked for."""
-
-    norm: Literal["none", "bn"] = Field("none", description="BatchNorm after every convolution, or nothing")
-
-
-class TextOptions(ClassifierOptions):
-    """Token ids of `contract.tokenizer`; id 0 is padding."""
-
-    vocab_size: int = Field(8192, ge=2, le=1_000_000, description="number of token ids, the padding id 0 included")
-
-
-class LstmOptions(TextOptions):
-    """Embedding and a one-directional LSTM."""
-
-    width: Width = Field(128, description="size of the embedding and of the hidden state")
-    layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
-
-
-class DiscCnnOptions(NormOptions, DiscriminatorOptions):
-    """FedGO's discriminators, whose norm is BatchNorm."""
-
-
-class DiscResNetOptions(NormOptions, DiscriminatorOptions):
-    """A residual network for small images, with one output."""
-
-
-class GeneratorMlpOptions(Options):
-    """Noise through linear layers with ReLU to an image in [-1, 1] (tanh)."""
-
-    latent: Width = Field(32, description="size of the noise vector z")
-    hidden: tuple[Width, ...] = Field((128, 128), min_length=1, max_length=16)
-
-
-class GeneratorResNetOptions(Options):
-    """WGAN-GP's residual generator for CIFAR."""
-
-    latent: Width = Field(128, description="size of the noise vector z")
-    width: Width = Field(128, description="channels of every block")
-
-
-class GeneratorDcganOptions(Options):
-    """A small DCGAN generator."""
-
-    latent: Width = Field(100, description="size of the noise vector z")
-    width: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="channels before the last layer")
-
-
-class CustomOptions(Options):
-    """The user's own network, known to the service by its tensors only: rounds that need no forward pass."""
 
 
 class Entry:
@@ -154,6 +66,7 @@ class Entry:
         server_side: whether the service can run the network.
         reads: what its samples are.
         batch_norm: whether it has BatchNorm whatever its options say.
+        normalises: whether layers normalise, where neither of those tells; None where nobody knows.
         private: whether a device can train it by DP-SGD where it has no BatchNorm.
 
     Raises:
@@ -171,6 +84,7 @@ class Entry:
         builder: str | None = None,
         reads: Reads = "anything",
         batch_norm: bool = False,
+        normalises: bool | None = None,
         private: bool = True,
     ):
         if not _NAME.fullmatch(name):
@@ -181,6 +95,7 @@ class Entry:
             raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
         self.builder, self.reads, self.batch_norm, self.private = builder, reads, batch_norm, private
+        self._normalises = True if batch_norm else normalises
 
     def check_input(self, shape: list[int], dtype: str) -> None:
         """Refuse a task whose samples the network cannot read, as far as rank and type tell.
@@ -194,6 +109,11 @@ class Entry:
         if dtype != wanted or (ranks and len(shape) != ranks):
             form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
             raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
+
+    def normalises(self, options: Mapping[str, Any]) -> bool | None:
+        """Whether layers normalise, with these options; None where nobody knows."""
+        norm = getattr(self.options.model_validate(dict(options)), "norm", None)
+        return self._normalises if norm is None else norm != "none"
 
     def check_private(self, options: Mapping[str, Any]) -> None:
         """Refuse a network whose samples have no gradients of their own, which DP-SGD clips one by one.
@@ -283,7 +203,14 @@ class Catalogue(Mapping[str, Entry]):
 
 _DEPTHS = (8, 20, 32, 44, 56)
 _ENTRIES = (
-    Entry("mlp", "classifier", MlpOptions, "multi-layer perceptron on the flattened input", reads="floats"),
+    Entry(
+        "mlp",
+        "classifier",
+        MlpOptions,
+        "multi-layer perceptron on the flattened input",
+        reads="floats",
+        normalises=False,
+    ),
     Entry(
         "cnn-digits",
         "classifier",
@@ -298,6 +225,7 @@ _ENTRIES = (
         ClassifierOptions,
         "FedBE's ConvNet for 32x32: three convolutions, two linear layers",
         reads="images",
+        normalises=False,
     ),
     *(
         Entry(f"resnet-{n}", "classifier", ResNetOptions, f"He et al.'s CIFAR ResNet of depth {n}", reads="images")
@@ -331,20 +259,21 @@ _ENTRIES = (
             ("shufflenet-v2", "ShuffleNetV2 1x with the stem for 32x32 images"),
         )
     ),
-    Entry("lstm", "classifier", LstmOptions, "LSTM over token ids, mean over the words", reads="tokens", private=False),
     Entry(
-        "transformer-tiny",
+        "lstm",
         "classifier",
-        TextOptions,
-        "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads",
+        LstmOptions,
+        "LSTM over token ids, mean over the words",
         reads="tokens",
+        private=False,
+        normalises=False,
     ),
-    Entry(
-        "transformer-mini",
-        "classifier",
-        TextOptions,
-        "encoder of BERT-mini's size: 4 layers, width 256, 4 heads",
-        reads="tokens",
+    *(
+        Entry(f"transformer-{size}", "classifier", TextOptions, summary, reads="tokens", normalises=True)
+        for size, summary in (
+            ("tiny", "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads"),
+            ("mini", "encoder of BERT-mini's size: 4 layers, width 256, 4 heads"),
+        )
     ),
     Entry("custom", "classifier", CustomOptions, "your own module; needs an initial model", server_side=False),
     Entry("disc-mlp", "discriminator", DiscMlpOptions, "multi-layer perceptron with one score", reads="floats"),

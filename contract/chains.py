@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contract.architectures import ClassifierOptions, LstmOptions, MlpOptions, Vgg9Options, VggOptions, find
+from contract.architecture_options import ClassifierOptions, LstmOptions, MlpOptions, Vgg9Options, VggOptions
+from contract.architectures import find
 
 COMMON_WIDTH = 128
 """Width of the shared head (Fed-ET 4: "small MLP with dimension 128")."""

@@ -9,13 +9,14 @@ being defined: unions, schemas and tables are made from `choices_of`, and whoeve
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from contract.notes import Remark, Setting
 from contract.updates import SEND
 
 Need = Literal["label_counts", "scores", "unlabeled", "generator", "features", "networks"]
@@ -97,6 +98,10 @@ class Options(BaseModel):
     """Base of what a recipe or a plan is made of: unknown options are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Declares,))
+
+    def remarks(self, setting: Setting) -> Iterable[Remark]:
+        """Say what is left out, taken by default or changed of these options in a federation like that."""
+        return ()
 
 
 class Choice(Options):

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from contract.groups import copies
 from contract.local import LocalPlan
+from contract.notes import Note
 from contract.recipes.checks import runs_ahead
 from contract.recipes.parts import Data, GroupsRandom
 from contract.recipes.recipe import Recipe
@@ -21,7 +22,7 @@ def fusing_runs_networks(recipe: Recipe, local: LocalPlan, measured: bool) -> bo
 
 
 class FederationConfig(BaseModel):
-    """The resolved configuration; `datasets` holds ids."""
+    """The resolved configuration; `datasets` holds ids, `notes` what became of the request."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +34,7 @@ class FederationConfig(BaseModel):
     rounds: RoundsPlan
     datasets: DatasetRefs
     queue: Literal["auto", "cpu", "gpu"] = "auto"
+    notes: list[Note] = []
 
     @property
     def runs_networks(self) -> bool:

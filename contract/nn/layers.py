@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from contract.architectures import Output
+from contract.architecture_options import Output
 
 
 class Score(nn.Module):

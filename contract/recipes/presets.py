@@ -60,17 +60,38 @@ def build(name: str, options: dict[str, Any] | None = None) -> Recipe:
     Raises:
         RecipeError: unknown recipe or option, or a mixture that is impossible.
     """
+    return parse(_laid(name, options)[0])
+
+
+def named(name: str, options: dict[str, Any] | None = None) -> frozenset[str]:
+    """Return the dotted paths of all that `options` name, as `build` understands them.
+
+    Raises:
+        RecipeError: unknown recipe or option.
+    """
+    return frozenset(_laid(name, options)[1])
+
+
+def _laid(name: str, options: dict[str, Any] | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the preset's tree with options laid over it, and the paths of what they name."""
     if name not in PRESETS:
         raise RecipeError("name", f"unknown recipe {name!r}; choose one of {', '.join(PRESETS)}")
-    tree = PRESETS[name].recipe.model_dump(mode="json")
+    tree, paths = PRESETS[name].recipe.model_dump(mode="json"), list[str]()
     for option, value in [*(options or {}).items()] * 2:  # an architecture may be named after its options
         change = _place(tree, option, value)
+        paths += _leaves(change)
         schedule = change.get("distil", {}).get("schedule", {}) if isinstance(change.get("distil"), dict) else {}
         for given, other in (("epochs", "steps"), ("steps", "epochs")):  # naming one length drops the other
             if isinstance(schedule, dict) and schedule.get(given) is not None and other not in schedule:
                 change = merge(change, _nested(("distil", "schedule", other), None))
         tree = merge(tree, change)
-    return parse(tree)
+    return tree, paths
+
+
+def _leaves(tree: Any, path: str = "") -> list[str]:
+    if not isinstance(tree, dict) or not tree:
+        return [path]
+    return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{path}.{key}" if path else key)]
 
 
 def parse(tree: dict[str, Any]) -> Recipe:

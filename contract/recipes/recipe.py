@@ -1,12 +1,13 @@
 """A recipe: the whole composition of parts that fuses a round. It travels as JSON and is stored with its models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from contract.choices import Choice, Need, Options, choices_of, kind_of, walk
 from contract.local import Link
+from contract.notes import Remark, Setting
 from contract.recipes import parts
 
 
@@ -64,6 +65,16 @@ class Recipe(Options):
         distil, stage = self.distil, self.discriminators
         labels = distil is not None and distil.students.learns and "unlabeled" in distil.data.needs
         return labels or (stage is not None and "unlabeled" in stage.generator.needs)
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """The filter of models goes without a set to judge on."""
+        if self.drop_worst is not None and "validation" not in setting.sets:
+            yield Remark(
+                "drop_worst",
+                "left out: every model that comes is averaged and teaches",
+                "it judges models on datasets.validation, and there is none; name one for it",
+                becomes=None,
+            )
 
     @model_validator(mode="after")
     def _mixture_is_possible(self) -> "Recipe":

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 
 from contract.groups import SEPARATOR
 from contract.local import LocalPlan
+from contract.notes import Note
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
 from contract.wire.plans import RoundsPlan
@@ -201,6 +202,10 @@ class Federation(FederationSummary):
     queue: Literal["auto", "cpu", "gpu"] = "auto"
     retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
     join: JoinState | None = Field(None, description="what is left of the join token")
+    notes: list[Note] = Field(
+        default_factory=list,
+        description="what was left out, taken by default or changed because of what else was asked for, and why",
+    )
     current_round: str | None = Field(None, description="id of the newest round")
     waiting_for: str | None = Field(None, description="what keeps the federation from going on, if anything does")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")

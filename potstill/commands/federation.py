@@ -1,6 +1,7 @@
 """`potstill federation`: create, list, show, watch."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from contract.notes import Note
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
 from contract.wire.federations import TERMINAL_STATES, DatasetRefs, Federation, FederationCreate, FederationCreated
@@ -216,10 +218,17 @@ def _prototype(architecture: str | None, options: list[str] | None, initial_mode
     return _drop_empty({"architecture": architecture, "options": given, "initial_model": initial_model})
 
 
+def show_notes(notes: Sequence[Note]) -> None:
+    """Print what became of a request otherwise than it was asked for."""
+    for note in notes:
+        out().print(f"note: {printable(str(note))}", highlight=False)
+
+
 def _welcome(made: FederationCreated, url: str, started: bool) -> None:
     """Print a new federation, its join token and what to do next."""
     console = out()
     console.print(f"created {made.name}  {made.id}  ({made.recipe}, {made.rounds_total} rounds)")
+    show_notes(made.notes)
     console.print(f"join token (shown this once): {made.join_token}")
     console.print(
         f"a device joins with: potstill client run --url {url} --federation {made.id} "
@@ -260,6 +269,7 @@ def _show(federation: Federation) -> None:
         *[[f"model {name}", ref.id] for name, ref in federation.models.items()],
     ]
     print_table([federation.name, ""], facts)
+    show_notes(federation.notes)
     if federation.accuracies:
         print()
         rows = [[index, percent(accuracy), "█" * round(accuracy * 40)] for index, accuracy in federation.accuracies]

@@ -75,16 +75,7 @@ def resolve(config: SimulationConfig) -> FederationConfig:
     _check_names(config)
     request = config.federation
     try:
-        recipe = rules.resolve_recipe(request.recipe, "validation" in config.server)
-        resolved = FederationConfig(
-            task=request.task,
-            prototypes=request.prototypes,
-            server_model=request.server_model,
-            recipe=recipe,
-            local=rules.resolve_local(request, recipe),
-            rounds=request.rounds,
-            datasets=DatasetRefs(),
-        )
+        resolved = rules.resolve(request, DatasetRefs(), config.server.keys())
         prototypes = [
             each.model_copy(update={"initial_model": each.name}) if each.name in config.initial_models else each
             for each in request.prototypes

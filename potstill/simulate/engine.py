@@ -87,7 +87,7 @@ class Simulation:
         """Make the first models and, where the recipe reads discriminators, all that they need."""
         given = self._given.initial_models
         begun = self._jobs.run("initialize", lambda folder: self._build.initialize(given, folder))
-        history = History(_first(begun.result))
+        history = History(_first(begun.result), notes=self.config.notes)
         if self.config.recipe.discriminators is not None:
             self._discriminate(self.config.recipe.discriminators, history)
         return history, begun
@@ -275,7 +275,7 @@ class Simulation:
 
 def _canonical(config: FederationConfig, seed: int) -> str:
     """Return the configuration as text; the number of rounds is part of it, since learning rates may fall with it."""
-    return json.dumps([config.model_dump(mode="json"), seed], sort_keys=True)
+    return json.dumps([config.model_dump(mode="json", exclude={"notes"}), seed], sort_keys=True)
 
 
 def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:

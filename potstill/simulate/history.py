@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from contract.notes import Note
+
 
 class Participation(BaseModel):
     """One client's part in a round.
@@ -90,6 +92,7 @@ class History:
         generator: files of FedGO's stage: `generator`, `discriminator`, `samples`.
         discriminators: every client's, by name.
         scores: the server sets' scores by each client's discriminator, by name.
+        notes: what was left out, taken by default or changed of what was asked for, as a service's creation notes it.
         ending: how it ended; None while it runs.
     """
 
@@ -98,6 +101,7 @@ class History:
     generator: dict[str, Path] = field(default_factory=dict)
     discriminators: dict[str, Path] = field(default_factory=dict)
     scores: dict[str, Path] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
     ending: Ending | None = None
 
     @property

@@ -90,13 +90,20 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
                 runs.append(done)
                 bars.end()
                 report.write(runs, folder, title)
-                bars.progress.console.print(_line(done), highlight=False)
+                for line in _lines(done, first=done.seed == experiment.first_seed):
+                    bars.progress.console.print(line, highlight=False)
     except (JobFailure, PotstillError) as error:
         raise CliError(f"{error}; what is done is in {folder}") from error
     except KeyboardInterrupt:
         raise CliError(f"stopped; go on with: potstill simulate --out {folder} --resume") from None
     _finish(runs, folder, title)
     return 0
+
+
+def _lines(done: Run, first: bool) -> list[str]:
+    """Return what is said of a run; its notes once, with the first seed."""
+    notes = done.history.notes if first else []
+    return [*(f"{done.entry.title}: note: {note}" for note in notes), _line(done)]
 
 
 def _line(done: Run) -> str:

@@ -1,24 +1,97 @@
 """What a federation's configuration is resolved from: a recipe by its name, a local plan by its recipe."""
 
+from collections.abc import Set
+
+from pydantic import ValidationError
+
+from contract import architectures
+from contract.federation import FederationConfig
 from contract.local import LocalPlan
+from contract.notes import Inputs, Setting
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
-from contract.wire.federations import TERMINAL_STATES, FederationCreate, RecipeChoice
+from contract.settling import settle
+from contract.wire.federations import TERMINAL_STATES, DatasetRefs, FederationCreate, InputSpec, Prototype, RecipeChoice
 from service.domain.errors import DomainError, invalid_field
 
 
-def resolve_recipe(request: RecipeChoice | Recipe, has_validation: bool) -> Recipe:
-    """Return the recipe that was asked for.
+def resolve(request: FederationCreate, datasets: DatasetRefs, sets: Set[str]) -> FederationConfig:
+    """Return what a request becomes: its recipe and local plan in full, each put among the rest, with the notes of it.
 
-    A preset's own early stopping and filter of teachers are left out without a validation set; those that were asked
-    for stay, and are refused with the other mixtures that are impossible.
+    What was asked for by name is never changed here; where it is impossible it is refused with the other mixtures.
+
+    Args:
+        request: as it came.
+        datasets: the ids of the server sets.
+        sets: the server sets that are there, of `unlabeled`, `validation` and `test`.
+
+    Raises:
+        DomainError: invalid-field, naming the field of the recipe.
     """
+    recipe = resolve_recipe(request.recipe)
+    local = resolve_local(request, recipe)
+    setting = setting_of(request, recipe, local, sets)
+    preset = presets.PRESETS.get(recipe.name)
+    more = preset.remarks(recipe, setting) if preset else ()
     try:
-        if isinstance(request, Recipe):
-            return _own(request)
-        recipe = presets.build(request.name, request.options)
-        return recipe if has_validation else _without_validation(recipe, presets.build(request.name))
+        recipe, notes = settle(recipe, setting, "recipe", more)
+        local, others = settle(local, setting, "local")
+    except ValidationError as error:
+        raise invalid_field("recipe", error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    return FederationConfig(
+        task=request.task,
+        prototypes=request.prototypes,
+        server_model=request.server_model,
+        recipe=recipe,
+        local=local,
+        rounds=request.rounds,
+        datasets=datasets,
+        queue=request.queue,
+        notes=[*notes, *others],
+    )
+
+
+def setting_of(request: FederationCreate, recipe: Recipe, local: LocalPlan, sets: Set[str]) -> Setting:
+    """Return what recipe and plan are put among."""
+    return Setting(
+        inputs=_inputs(request.task.input),
+        sets=frozenset(sets),
+        selection=recipe.selection,
+        rounds=request.rounds.total,
+        gated=request.rounds.gate is not None,
+        objective_reads=bool(local.objective.declares.reads),
+        normalises={prototype.name: _normalises(prototype) for prototype in request.prototypes},
+        asked=_asked(request),
+    )
+
+
+def _asked(request: FederationCreate) -> frozenset[str]:
+    """Return the paths of what was asked for by name."""
+    asked = request.recipe
+    options = presets.named(asked.name, asked.options) if isinstance(asked, RecipeChoice) else {""}
+    named = {f"recipe.{path}".rstrip(".") for path in options}
+    return frozenset(named | ({"local"} if request.local is not None else set()))
+
+
+def _inputs(read: InputSpec) -> Inputs:
+    if read.dtype == "int64":
+        return "tokens"
+    return "images" if len(read.shape) == 3 else "values"
+
+
+def _normalises(prototype: Prototype) -> bool | None:
+    """Whether a prototype's network normalises; None also where there is no such network, which is refused later."""
+    try:
+        return architectures.find(prototype.architecture, "classifier").normalises(prototype.options)
+    except ValueError:
+        return None
+
+
+def resolve_recipe(request: RecipeChoice | Recipe) -> Recipe:
+    """Return the recipe that was asked for."""
+    try:
+        return _own(request) if isinstance(request, Recipe) else presets.build(request.name, request.options)
     except RecipeError as error:
         raise invalid_field(f"recipe.{error.field}", str(error)) from None
 
@@ -29,15 +102,6 @@ def _own(recipe: Recipe) -> Recipe:
     if preset is not None and preset.recipe != recipe:
         raise RecipeError("name", f"{recipe.name!r} is a built-in recipe and this is another; name yours anew")
     return recipe
-
-
-def _without_validation(recipe: Recipe, preset: Recipe) -> Recipe:
-    tree = recipe.model_dump(mode="json")
-    if recipe.drop_worst == preset.drop_worst:
-        tree["drop_worst"] = None
-    if recipe.distil and preset.distil and recipe.distil.schedule.early_stop == preset.distil.schedule.early_stop:
-        tree["distil"]["schedule"]["early_stop"] = None
-    return presets.parse(tree)
 
 
 def resolve_local(request: FederationCreate, recipe: Recipe) -> LocalPlan:

@@ -133,6 +133,8 @@ FORGOTTEN = {
     "descendants": [],
 }
 
+NOTE = {"path": "recipe.drop_worst", "note": "left out", "why": "there is no set"}
+
 CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "health": (lambda c: c.health(), "GET", "/healthz", {"status": "ok", "version": "1"}),
     "readiness": (lambda c: c.readiness(), "GET", "/readyz", READY),
@@ -276,6 +278,13 @@ def test_creation_sends_a_body_that_the_contract_reads_back_as_it_was() -> None:
     connect(FEDERATION | {"join_token": "j"}, seen).create_federation(wanted, key="mine")
     assert FederationCreate.model_validate_json(seen[0].content) == wanted
     assert seen[0].headers["Idempotency-Key"] == "mine"
+
+
+def test_creation_logs_its_notes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "client_sdk"):
+        made = connect(FEDERATION | {"join_token": "j", "notes": [NOTE]}, []).create_federation(CREATE)
+    assert caplog.messages == ["digits: recipe.drop_worst: left out; there is no set"]
+    assert made.notes[0].path == NOTE["path"]
 
 
 def test_files_are_streamed_with_their_names(tmp_path: Path) -> None:

@@ -132,6 +132,19 @@ def test_create_sends_what_the_options_say(service: Service) -> None:
     assert service.asked[1].url.path.endswith("/start")
 
 
+def test_notes_of_creation_are_printed_and_shown(service: Service) -> None:
+    note = {"path": "recipe.drop_worst", "note": "left out", "why": "no \x1b[31mset"}
+    made = FEDERATION | {"notes": [note], "join_token": "pst_join_1"}
+    service.on("POST", "/v1/federations", made, 201)
+    service.on("GET", "/v1/federations/fed_1", made)
+    service.on("GET", "/v1/jobs", {"items": [], "next": None})
+    arguments = "--name a --recipe feddf --architecture mlp --input-shape 2 --classes 3"
+    for command in (f"federation create {arguments}", "federation show fed_1"):
+        result = call(*command.split())
+        assert result.exit_code == 0, result.output
+        assert "note: recipe.drop_worst: left out; no \N{REPLACEMENT CHARACTER}[31mset" in result.output
+
+
 def test_create_from_a_file_with_options_over_it(service: Service, tmp_path: Any) -> None:
     service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
     spec = {

@@ -102,6 +102,12 @@ def test_a_round_is_the_weighted_mean_of_its_clients(tmp_path: Path) -> None:
         check_file(record.models["main"])
 
 
+def test_notes_are_those_of_a_services_creation(tmp_path: Path) -> None:
+    request = body(recipe={"name": "feddf", "options": SCHEDULE}, rounds={"total": 1})
+    history = Simulation(config(tmp_path, body_=request)).run()
+    assert [note.path for note in history.notes] == ["recipe.distil.schedule.early_stop"]
+
+
 def test_updates_are_kept_when_asked_for(tmp_path: Path) -> None:
     history = Simulation(config(tmp_path, keep_updates=True)).run()
     assert [len(record.client_models) for record in history.rounds] == [3, 3, 3]

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from contract import architectures
-from contract.architectures import DiscriminatorOptions, Entry
+from contract.architecture_options import DiscriminatorOptions
+from contract.architectures import Entry
 from contract.local import Adam
 from contract.nn.codec import save_state
 from contract.nn.layers import Score

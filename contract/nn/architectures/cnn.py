@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from contract.architectures import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions, WidthsOptions
+from contract.architecture_options import ClassifierOptions, CnnDigitsOptions, DiscCnnDigitsOptions, WidthsOptions
 from contract.chains import after_convnet
 from contract.nn.classifier import Classifier, SequentialClassifier
 from contract.nn.inputs import image_shape

@@ -5,7 +5,7 @@ Table 14 counts 662,528 and 142,336 weights; both counts come out without biases
 
 from torch import nn
 
-from contract.architectures import DiscCnnOptions
+from contract.architecture_options import DiscCnnOptions
 from contract.nn.inputs import image_shape
 from contract.nn.layers import Score, norm2d
 from contract.nn.registry import architecture

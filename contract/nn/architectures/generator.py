@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor, nn
 
-from contract.architectures import GeneratorDcganOptions, GeneratorMlpOptions, GeneratorResNetOptions
+from contract.architecture_options import GeneratorDcganOptions, GeneratorMlpOptions, GeneratorResNetOptions
 from contract.nn.inputs import image_shape, require_float_input
 from contract.nn.layers import stack
 from contract.nn.registry import architecture

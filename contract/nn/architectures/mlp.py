@@ -4,7 +4,7 @@ import math
 
 from torch import nn
 
-from contract.architectures import DiscMlpOptions, MlpOptions
+from contract.architecture_options import DiscMlpOptions, MlpOptions
 from contract.nn.classifier import Classifier, SequentialClassifier
 from contract.nn.inputs import require_float_input
 from contract.nn.layers import Score, stack

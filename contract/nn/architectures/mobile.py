@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from contract.architectures import ClassifierOptions
+from contract.architecture_options import ClassifierOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import GlobalMean, he_init

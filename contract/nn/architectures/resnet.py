@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contract.architectures import DiscResNetOptions, ResNetOptions
+from contract.architecture_options import DiscResNetOptions, ResNetOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import image_shape
 from contract.nn.layers import GlobalMean, Score, he_init, norm2d

@@ -8,7 +8,7 @@ and normalise before each part instead of after it, which trains without a warm-
 import torch
 from torch import Tensor, nn
 
-from contract.architectures import LstmOptions, TextOptions
+from contract.architecture_options import LstmOptions, TextOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import token_length
 from contract.nn.registry import architecture

@@ -6,7 +6,7 @@
 
 from torch import nn
 
-from contract.architectures import Vgg9Options, VggOptions
+from contract.architecture_options import Vgg9Options, VggOptions
 from contract.chains import VGG_STAGES, Stages
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import image_shape

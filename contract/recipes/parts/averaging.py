@@ -1,6 +1,6 @@
 """Choices in the space of weights: who is averaged with whom, how, and who is left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -8,6 +8,7 @@ from pydantic import Field
 from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner
 from contract.local import LocalPlan
+from contract.notes import Remark, Setting
 from contract.updates import CONTROL_EXTRA
 
 
@@ -40,6 +41,17 @@ class GroupsRandom(GroupsChoice):
         "distilled or nothing is, where devices need what a round's end brings (objectives scaffold, fedgkd, fedtgp), "
         "with rounds.gate, and with on_bad_teacher 'exclude' if clients teach",
     )
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """Groups do not run ahead of what may still change, or of what they need."""
+        if not self.overlap:
+            return
+        if setting.gated:
+            yield Remark("overlap", "rounds run one after another", "rounds.gate may turn a group's model away")
+        elif setting.objective_reads:
+            yield Remark(
+                "overlap", "rounds run one after another", "local.objective needs what the end of a round brings"
+            )
 
 
 Groups = Annotated[GroupsChoice, ONE_OF]

@@ -1,11 +1,13 @@
 """Choices of distillation: what students minimise, who they are, on which data, for how long."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from contract.choices import ONE_OF, Choice, Declares, Options
 from contract.local import Adam, Optimizer
+from contract.notes import Remark, Setting
 
 
 # objective: what the student minimises
@@ -190,3 +192,14 @@ class Schedule(Options):
     clip_norm: float | None = Field(None, gt=0)
     early_stop: EarlyStop | None = None
     swa: Swa | None = Field(None, description="replaces `lr`; the students' batch_norm should be 'recalibrate'")
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """Early stopping goes without a set to judge on."""
+        if self.early_stop is not None and "validation" not in setting.sets:
+            length = f"{self.steps} steps" if self.steps is not None else f"{self.epochs} epochs"
+            yield Remark(
+                "early_stop",
+                f"left out: a distillation runs all of its {length}",
+                "it stops by the accuracy on datasets.validation, and there is none; name one for it",
+                becomes=None,
+            )

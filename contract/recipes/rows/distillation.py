@@ -1,6 +1,9 @@
 """Presets that distil: FedDF, FedBE, Fed-ET, FedSDD, FedGO and what they are compared with."""
 
+from collections.abc import Iterator
+
 from contract.local import Adam, DsFlObjective, LocalPlan, Sgd
+from contract.notes import Remark, Setting
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation, Recipe
 from contract.recipes.rows.objectives import FEDGKD_LOCAL, RING
@@ -35,6 +38,14 @@ _FEDSDD_CHOICES = (
     "Groups are drawn anew every round; one without participants keeps its model, which still teaches.",
 )
 _KL4 = parts.ObjectiveKl(temperature=4.0)
+
+
+def _one_shot(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
+    if setting.rounds > 1:
+        yield Remark(
+            "", f"{setting.rounds} rounds of one-shot", "it is meant for one; set rounds.total to 1 for the paper's"
+        )
+
 
 ROWS = (
     Preset(
@@ -88,6 +99,7 @@ ROWS = (
         "Guha et al. 2019; FedBE Table 8",
         "One round of long local training; the clients' mean probabilities are the prediction.",
         ("Meant for one round. The published model is the average; the ensemble's accuracy is in the figures.",),
+        _one_shot,
     ),
     Preset(
         Recipe(

@@ -3,7 +3,6 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
@@ -43,19 +42,10 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
-    recipe = rules.resolve_recipe(request.recipe, refs.validation is not None)
-    config = FederationConfig(
-        task=request.task,
-        prototypes=request.prototypes,
-        server_model=request.server_model,
-        recipe=recipe,
-        local=rules.resolve_local(request, recipe),
-        rounds=request.rounds,
-        datasets=refs,
-        queue=request.queue,
-    )
-    check_mixture(config, {role for role, id_ in refs if id_ is not None})
-    for model_id in _imported(request, recipe):
+    sets = {role for role, id_ in refs if id_ is not None}
+    config = rules.resolve(request, refs, sets)
+    check_mixture(config, sets)
+    for model_id in _imported(request, config.recipe):
         models.still_there(models.get(session, model_id))
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
@@ -75,7 +65,7 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     joining.limit(row, request.join)
     session.add(row)
     session.flush()
-    audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=recipe.name)
+    audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=config.recipe.name)
     return row
 
 

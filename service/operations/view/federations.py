@@ -80,6 +80,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "datasets": config.datasets,
             "seed": row.seed,
             "queue": config.queue,
+            "notes": config.notes,
             "retention": row.retention,
             "join": joining.state(row),
             "current_round": newest.id if newest else None,

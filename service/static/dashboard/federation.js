@@ -138,6 +138,8 @@ export class FederationPage {
         el("p", {}, el("b", {}, words(f.error)), f.detail ? `: ${f.detail}` : ""),
         el("p", {}, REMEDY[f.error] ?? "Retry its job below, or resume to go on without it.")),
       !f.error && f.detail && el("p", { class: "remedy" }, f.detail),
+      f.notes?.length > 0 && el("details", { class: "notes" }, el("summary", {}, `Notes of creation: ${f.notes.length}`),
+        el("ul", {}, f.notes.map((note) => el("li", {}, el("code", {}, note.path || "recipe"), `: ${note.note}. `, el("span", { class: "quiet" }, note.why))))),
       !f.clients && !OVER.includes(f.state) && this.renderJoin(),
     ];
   }

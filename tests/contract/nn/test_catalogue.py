@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from contract import architectures as catalogue
+from contract.architecture_options import TextOptions
 from contract.nn import codec, registry
 from contract.wire.federations import Task
 
@@ -54,7 +55,7 @@ LENGTH = 8
 
 
 def is_text(name: str) -> bool:
-    return issubclass(catalogue.CATALOGUE[name].options, catalogue.TextOptions)
+    return issubclass(catalogue.CATALOGUE[name].options, TextOptions)
 
 
 def task_for(name: str, edge: int | None = None, length: int = LENGTH, classes: int = 5) -> Task:

@@ -14,7 +14,8 @@ from contract.wire.federations import Task
 TASK = Task.model_validate({"num_classes": 3, "input": {"shape": [4]}})
 OWN = tuple(architectures.CATALOGUE.values())
 ROW = """
-from contract.architectures import Entry, Options
+from contract.architecture_options import Options
+from contract.architectures import Entry
 
 class TinyOptions(Options):
     width: int = 2

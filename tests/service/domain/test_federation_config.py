@@ -10,7 +10,7 @@ from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS, build
 from contract.recipes.recipe import Recipe, discriminator_link
-from contract.wire.federations import FederationCreate, RecipeChoice
+from contract.wire.federations import DatasetRefs, FederationCreate, RecipeChoice
 from service.domain import federation as rules
 from service.domain import mixture
 from service.domain.errors import DomainError
@@ -26,9 +26,17 @@ def request(**changes: Any) -> FederationCreate:
     return FederationCreate.model_validate(body | changes)
 
 
-def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set() -> None:
-    with_set = rules.resolve_recipe(RecipeChoice(name="feddf"), True)
-    without = rules.resolve_recipe(RecipeChoice(name="feddf"), False)
+def resolved(sets: set[str], **changes: Any) -> FederationConfig:
+    return rules.resolve(request(**changes), DatasetRefs(), sets)
+
+
+def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set_and_noted() -> None:
+    given, lacking = resolved({"validation"}, recipe={"name": "feddf"}), resolved(set(), recipe={"name": "feddf"})
+    with_set, without = given.recipe, lacking.recipe
+    assert not [note for note in given.notes if "early_stop" in note.path]
+    assert [note.path for note in lacking.notes] == ["recipe.distil.schedule.early_stop"]
+    assert "all of its 10000 steps" in lacking.notes[0].note
+    assert "datasets.validation" in lacking.notes[0].why
     assert with_set.distil is not None
     assert without.distil is not None
     assert with_set.distil.schedule.early_stop is not None
@@ -40,21 +48,22 @@ def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set() -> N
     "asked",
     [
         RecipeChoice(name="feddf", options={"early_stop": {"patience": 3}}),
+        RecipeChoice(name="feddf", options={"early_stop": {"patience": 1000}}),  # the paper's own, by name
         RecipeChoice(name="fedgo", options={"schedule": {"early_stop": {}}}),
         PRESETS["feddf"].recipe,
     ],
 )
 def test_early_stopping_that_was_asked_for_needs_a_validation_set(asked: RecipeChoice | Recipe) -> None:
-    resolved = rules.resolve_recipe(asked, False)
+    recipe = resolved(set(), recipe=asked.model_dump(mode="json")).recipe
     with pytest.raises(RecipeError, match="validation") as caught:
-        check_with_data(resolved, has_validation=False, has_unlabeled=True, has_server_model=False)
+        check_with_data(recipe, has_validation=False, has_unlabeled=True, has_server_model=False)
     assert caught.value.field == "distil.schedule.early_stop"
-    check_with_data(resolved, has_validation=True, has_unlabeled=True, has_server_model=False)
+    check_with_data(recipe, has_validation=True, has_unlabeled=True, has_server_model=False)
 
 
 def test_a_composition_may_not_go_by_the_name_of_a_preset_that_it_is_not() -> None:
     with pytest.raises(DomainError, match="name yours anew") as caught:
-        rules.resolve_recipe(Recipe(name="fedgo"), True)
+        rules.resolve_recipe(Recipe(name="fedgo"))
     assert caught.value.members["field"] == "recipe.name"
 
 
@@ -94,7 +103,7 @@ def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_i
     ],
 )
 def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": options}), False)
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": options}))
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"].startswith("recipe.discriminators")
@@ -137,7 +146,7 @@ PROBABILITY = {"plan": {"architecture": "disc-mlp", "options": {"output": "proba
 def test_discriminators_end_in_what_the_weighting_reads(
     weigh: dict[str, Any], stage: dict[str, Any], field: str, said: str
 ) -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"weigh": weigh, "discriminators": stage}), False)
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"weigh": weigh, "discriminators": stage}))
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"] == f"recipe.discriminators.{field}"
@@ -146,7 +155,7 @@ def test_discriminators_end_in_what_the_weighting_reads(
 def test_probabilities_go_with_link_prob_and_other_weightings_beside_it() -> None:
     factors = [{"kind": "odds", "link": "prob"}, {"kind": "variance"}]
     options = {"weigh": {"kind": "product", "factors": factors}, "discriminators": PROBABILITY}
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options=options), False)
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options=options))
     mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert discriminator_link(recipe) == "prob"
 
@@ -174,7 +183,7 @@ def test_an_architecture_that_cannot_read_the_samples_is_refused(
 
 
 def test_what_is_stored_reads_back_the_same() -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"link": "sigmoid"}), False)
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"link": "sigmoid"}))
     config = FederationConfig(
         task=request().task,
         prototypes=request().prototypes,
@@ -240,7 +249,7 @@ def test_a_configuration_from_before_the_option_runs_ahead_too() -> None:
     """Its models are the same; the composition must go on being the preset that it names."""
     tree = build("fedsdd").model_dump(mode="json")
     del tree["groups"]["overlap"]
-    assert rules.resolve_recipe(Recipe.model_validate(tree), True) == build("fedsdd")
+    assert rules.resolve_recipe(Recipe.model_validate(tree)) == build("fedsdd")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,17 @@ def test_without_a_key_the_same_name_is_taken(world: World) -> None:
     assert (refused(response), response.json()["field"]) == ((409, "name-taken"), "name")
 
 
+def test_what_became_of_a_request_is_noted_in_its_answer_and_later_on(world: World) -> None:
+    body = world.body(recipe={"name": "feddf"}, datasets={"unlabeled": world.dataset()["id"]})
+    made = world.ok("POST", "/v1/federations", json=body)
+    (note,) = made["notes"]
+    assert note["path"] == "recipe.distil.schedule.early_stop"
+    assert "datasets.validation" in note["why"]
+    assert made["composition"]["distil"]["schedule"]["early_stop"] is None
+    assert world.ok("GET", f"/v1/federations/{made['id']}")["notes"] == made["notes"]
+    assert world.ok("POST", "/v1/federations", json=world.body())["notes"] == []
+
+
 def test_a_key_belongs_to_its_caller(world: World) -> None:
     other = world.ok("POST", "/v1/tokens", json={"name": "o", "role": "operator"})["token"]
     headers = {"Idempotency-Key": "k"}

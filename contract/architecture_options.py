@@ -1,0 +1,130 @@
+"""What the published network architectures can be told; the catalogue of them is `contract.architectures`."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Output = Literal["score", "probability"]
+Width = Annotated[int, Field(ge=1, le=4096)]
+
+
+class Options(BaseModel):
+    """Base of an architecture's options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClassifierOptions(Options):
+    """What every classifier offers."""
+
+    common_head: bool = Field(
+        False,
+        description="end in the head that all architectures of a federation can share (Fed-ET): an adapter to 128 "
+        "features, then the tensors `head.*` of Linear(128, 128), ReLU, Linear(128, C)",
+    )
+
+
+class DiscriminatorOptions(Options):
+    """What every discriminator offers."""
+
+    output: Output = Field(
+        "score",
+        description="what the network ends in: the raw score a, or `probability`, D = sigmoid(a), for the link `prob`",
+    )
+
+
+class NormOptions(Options):
+    """The choice between BatchNorm and GroupNorm."""
+
+    norm: Literal["bn", "gn"] = Field("bn", description="BatchNorm, or GroupNorm, which keeps no running statistics")
+    groups: Literal[1, 2, 4, 8, 16] = Field(2, description="groups of each GroupNorm (gn only)")
+
+
+class HiddenOptions(Options):
+    """Widths of linear layers."""
+
+    hidden: tuple[Width, ...] = Field((64, 64), max_length=16, description="widths of the hidden layers")
+
+
+class MlpOptions(HiddenOptions, ClassifierOptions):
+    """A stack of linear layers with ReLU; the input is flattened."""
+
+
+class DiscMlpOptions(HiddenOptions, DiscriminatorOptions):
+    """A stack of linear layers with ReLU; the input is flattened."""
+
+
+class WidthsOptions(Options):
+    """Widths of two convolutions."""
+
+    widths: tuple[Width, Width] = Field((16, 32), description="channels of the two convolutions")
+
+
+class DiscCnnDigitsOptions(WidthsOptions, DiscriminatorOptions):
+    """Two 3x3 convolutions of stride 2 with ReLU, then one linear layer; made for 8x8 images."""
+
+
+class CnnDigitsOptions(WidthsOptions, ClassifierOptions):
+    """Two 3x3 convolutions of stride 2 with BatchNorm and ReLU, then one linear layer; made for 8x8 images."""
+
+
+class ResNetOptions(NormOptions, ClassifierOptions):
+    """A residual network for small images."""
+
+
+class VggOptions(ClassifierOptions):
+    """3x3 convolutions and max-pooling."""
+
+    norm: Literal["none", "bn"] = Field("bn", description="BatchNorm after every convolution, or nothing")
+
+
+class Vgg9Options(ClassifierOptions):
+    """3x3 convolutions and max-pooling, as FedMA and FedDF use it: without BatchNorm unless asked for."""
+
+    norm: Literal["none", "bn"] = Field("none", description="BatchNorm after every convolution, or nothing")
+
+
+class TextOptions(ClassifierOptions):
+    """Token ids of `contract.tokenizer`; id 0 is padding."""
+
+    vocab_size: int = Field(8192, ge=2, le=1_000_000, description="number of token ids, the padding id 0 included")
+
+
+class LstmOptions(TextOptions):
+    """Embedding and a one-directional LSTM."""
+
+    width: Width = Field(128, description="size of the embedding and of the hidden state")
+    layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
+
+
+class DiscCnnOptions(NormOptions, DiscriminatorOptions):
+    """FedGO's discriminators, whose norm is BatchNorm."""
+
+
+class DiscResNetOptions(NormOptions, DiscriminatorOptions):
+    """A residual network for small images, with one output."""
+
+
+class GeneratorMlpOptions(Options):
+    """Noise through linear layers with ReLU to an image in [-1, 1] (tanh)."""
+
+    latent: Width = Field(32, description="size of the noise vector z")
+    hidden: tuple[Width, ...] = Field((128, 128), min_length=1, max_length=16)
+
+
+class GeneratorResNetOptions(Options):
+    """WGAN-GP's residual generator for CIFAR."""
+
+    latent: Width = Field(128, description="size of the noise vector z")
+    width: Width = Field(128, description="channels of every block")
+
+
+class GeneratorDcganOptions(Options):
+    """A small DCGAN generator."""
+
+    latent: Width = Field(100, description="size of the noise vector z")
+    width: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="channels before the last layer")
+
+
+class CustomOptions(Options):
+    """The user's own network, known to the service by its tensors only: rounds that need no forward pass."""
