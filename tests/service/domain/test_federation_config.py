@@ -116,7 +116,7 @@ def test_a_critic_with_batch_norm_is_refused(kind: str, critic: str) -> None:
     task = request(task={"num_classes": 3, "input": {"shape": [3, 32, 32]}}).task
     for norm in ("gn", "bn"):
         generator = {"kind": kind, "critic_architecture": critic, "critic_options": {"norm": norm}}
-        recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"generator": generator}), False)
+        recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"generator": generator}))
         if norm == "gn":
             mixture.check_architectures(request().prototypes, recipe, task, False)
             continue
