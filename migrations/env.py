@@ -1,9 +1,8 @@
-"""Runs revisions on a connection that `service.persistence.migrate` hands over."""
+"""Runs revisions on a connection, and in the transaction, that `service.persistence.migrate` hands over."""
 
 from typing import Any
 
 from alembic import context
-from sqlalchemy import Connection, text
 
 from service.persistence.tables import Base, UtcDateTime
 
@@ -15,28 +14,12 @@ def render_item(kind: str, item: Any, autogen_context: Any) -> str | bool:
     return False
 
 
-def run(connection: Connection) -> None:
-    """Apply revisions. SQLite rebuilds tables with foreign keys off, and they are checked afterwards."""
-    sqlite = connection.dialect.name == "sqlite"
-    if sqlite:
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.commit()
-    context.configure(
-        connection=connection,
-        target_metadata=Base.metadata,
-        render_as_batch=True,
-        render_item=render_item,
-        transaction_per_migration=True,
-    )
-    with context.begin_transaction():
-        if not sqlite:
-            connection.execute(text("SET LOCAL lock_timeout = '10s'"))
-        context.run_migrations()
-    if sqlite:
-        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
-        connection.commit()
-        if broken:
-            raise RuntimeError(f"foreign keys point nowhere after the migration: {broken[:5]}")
-
-
-run(context.config.attributes["connection"])
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    render_item=render_item,
+    on_version_apply=context.config.attributes.get("on_step"),
+)
+with context.begin_transaction():
+    context.run_migrations()

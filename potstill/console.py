@@ -36,7 +36,9 @@ def print_error(message: str) -> None:
 
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
-    if isinstance(error, CliError):
+    from service.domain.errors import SchemaError
+
+    if isinstance(error, CliError | SchemaError):
         return str(error)
     from client_sdk.errors import PotstillError, TransportError, UntrustedCertificate
 

@@ -44,6 +44,7 @@ from service.api.routes import (
 )
 from service.api.services import Services
 from service.api.source import Answered, answer_again
+from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
 from service.infra.blob_store import open_blobs
 from service.infra.changes import POLL_SECONDS, Changes
@@ -59,7 +60,6 @@ from service.operations.store.workers import running
 from service.operations.upkeep.sweep import sweep, tidy
 from service.operations.view.federations import versions
 from service.operations.view.figures import state
-from service.persistence import migrate
 from service.persistence.engine import Database
 
 log = logging.getLogger("service")
@@ -191,7 +191,6 @@ def _leave_at_once(services: Services) -> Any:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     log.info("%d architectures", len(CATALOGUE))  # a broken plug-in ends the start, not a request
-    migrate.check(services.settings)
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()
     services.feed.start()
@@ -290,6 +289,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics)
+    app.add_middleware(CheckedStart, settings=settings)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)

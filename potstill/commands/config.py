@@ -118,16 +118,13 @@ def worker_health() -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.operations.view import liveness
-    from service.persistence.engine import Database
+    from service.persistence import migrate
 
-    database = Database(settings)
     try:
-        with database.read() as session:
+        with migrate.checked(settings) as database, database.read() as session:
             verdict = liveness.worker_here(session)
     except SQLAlchemyError as error:
         raise CliError(f"the database does not answer: {type(error).__name__}") from error
-    finally:
-        database.close()
     if not verdict.ok:
         raise CliError(verdict.detail)
     out().print(verdict.detail)

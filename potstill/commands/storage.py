@@ -19,23 +19,16 @@ def _store(settings: Any) -> Iterator[tuple[Any, Any]]:
     """Yield database and blobs of the installation of some settings.
 
     Raises:
-        CliError: there is none, or its schema is another.
+        CliError: there is none.
+        SchemaError: its schema is another.
     """
     from service.infra.blob_store import open_blobs
     from service.persistence import migrate
-    from service.persistence.engine import Database
 
     if settings.database_url is None and not (settings.home / "potstill.db").exists():
         raise CliError(f"there is no installation in {settings.home.absolute()}; set POTSTILL_HOME")
-    try:
-        migrate.check(settings)
-    except migrate.SchemaError as error:
-        raise CliError(str(error)) from error
-    database = Database(settings)
-    try:
+    with migrate.checked(settings) as database:
         yield database, open_blobs(settings).store
-    finally:
-        database.close()
 
 
 @contextlib.contextmanager

@@ -49,15 +49,11 @@ def _create_local(name: str, role: TokenRole, valid_seconds: int | None) -> Toke
     settings = load_settings()
     from service.operations.access import tokens
     from service.operations.ledger import audit
-    from service.persistence.engine import Database
+    from service.persistence import migrate
 
-    database = Database(settings)
-    try:
-        with audit.by_command(database) as session:
-            row = tokens.create(session, settings.key, name, role, valid_seconds)
-            return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.keys, row))
-    finally:
-        database.close()
+    with migrate.checked(settings) as database, audit.by_command(database) as session:
+        row = tokens.create(session, settings.key, name, role, valid_seconds)
+        return TokenCreated(**tokens.describe(row).model_dump(), token=tokens.secret_of(settings.keys, row))
 
 
 @app.command("list")

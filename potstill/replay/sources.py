@@ -35,10 +35,7 @@ class Installation:
 
         if settings.is_sqlite and not (settings.home / "potstill.db").exists() and settings.database_url is None:
             raise CliError(f"there is no installation in {settings.home}; set POTSTILL_HOME")
-        try:
-            migrate.check(settings)
-        except migrate.SchemaError as error:
-            raise CliError(str(error)) from error
+        migrate.check(settings)
         self._database, self._blobs = Database(settings), open_blobs(settings)
 
     def close(self) -> None:

@@ -128,7 +128,6 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
 
     The audit log goes on where the backup's ends, with a row that says so.
     """
-    from alembic.util.exc import CommandError
     from sqlalchemy import text
 
     from service.config import Settings
@@ -138,8 +137,8 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
     settings: Any = Settings(home=folder, database_url=None, blob_dir=None, blob_url=None)
     try:
         migrate.upgrade(settings)
-    except CommandError as error:
-        raise CliError(f"{source}: made by potstill {made.program} with a newer schema; update this one") from error
+    except migrate.SchemaError as error:
+        raise CliError(f"{source}, made by potstill {made.program}: {error}") from error
     with snapshot.opened(folder / "potstill.db") as session:
         session.execute(text("DELETE FROM uploads WHERE answer IS NULL"))
         session.execute(text("DELETE FROM workers"))

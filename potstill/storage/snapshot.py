@@ -77,6 +77,7 @@ def database_path(settings: Any) -> Path:
 
     Raises:
         CliError: the installation is not embedded, or there is none.
+        SchemaError: its schema is another.
     """
     from service.persistence import migrate
 
@@ -88,10 +89,7 @@ def database_path(settings: Any) -> Path:
         )
     if not path.exists():
         raise CliError(f"there is no database at {path}; set POTSTILL_HOME")
-    try:
-        migrate.check(settings)
-    except migrate.SchemaError as error:
-        raise CliError(str(error)) from error
+    migrate.check(settings)
     return path
 
 

@@ -31,3 +31,7 @@ def not_found(what: str, id_: str) -> DomainError:
 def invalid_field(field: str, detail: str, **members: Any) -> DomainError:
     """Return the refusal of one field of a request."""
     return DomainError("invalid-field", f"{field}: {detail}", field=field, **members)
+
+
+class SchemaError(Exception):
+    """The database has another schema than this program needs; the message says what to do."""

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, select, text
 
 from service.config import Settings
-from service.persistence import migrate
+from service.persistence import migrate, schema
 from service.persistence.tables import Base, UtcDateTime
 from tests.databases import databases
 
@@ -91,7 +91,7 @@ def test_a_filled_database_survives_an_upgrade_and_can_be_taken_down(settings: S
 
 
 def test_each_step_goes_up_and_down_with_rows_in_the_tables(settings: Settings, engine: Engine) -> None:
-    script = ScriptDirectory.from_config(migrate.alembic_config())
+    script = ScriptDirectory.from_config(schema.config())
     revisions = [revision.revision for revision in reversed(list(script.walk_revisions()))]
     assert len(script.get_heads()) == 1
     for revision in revisions:
@@ -131,7 +131,7 @@ def test_the_models_and_the_migrations_say_the_same(settings: Settings, engine: 
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        command.check(migrate.alembic_config(connection))
+        command.check(schema.config(connection))
 
 
 def test_names_are_unique_among_clients_that_are_not_revoked(settings: Settings, engine: Engine) -> None:

@@ -1,0 +1,25 @@
+"""Before the service starts: is the database's schema its own? A server logs the answer as one line, and ends."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.config import Settings
+from service.domain.errors import SchemaError
+from service.persistence import migrate
+
+
+class CheckedStart:
+    """Refuses the start of the app inside, by what ASGI has for that: raised, it would become a traceback."""
+
+    def __init__(self, app: ASGIApp, settings: Settings):
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look first when the server starts; hand everything else on."""
+        if scope["type"] == "lifespan":
+            try:
+                migrate.check(self._settings)
+            except SchemaError as error:
+                await receive()
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+        await self._app(scope, receive, send)
