@@ -161,11 +161,10 @@ def _check_members(recipe: Recipe) -> None:
     distil = recipe.distil
     if distil is None:
         return
-    if distil.weigh.counts_clients and not distil.members.are_clients:
-        if recipe.reads_scores:
-            readers = _kinds(parts.WeighChoice, "scores")
-            raise ValueError(f"distil.weigh: {readers} weigh clients; set distil.members to 'clients'")
-        raise ValueError("distil.weigh: 'samples' counts clients' samples; set distil.members to 'clients'")
+    if distil.weigh.counts_clients and not (distil.members.are_clients or distil.members.are_groups):
+        counts = f"{_kinds(parts.WeighChoice, 'scores')} weigh clients"
+        counts = counts if recipe.reads_scores else "'samples' counts clients' samples"
+        raise ValueError(f"distil.weigh: {counts}; set distil.members to 'clients', or 'groups' of them")
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
 

@@ -84,6 +84,24 @@ def odds(num_samples: Row, scores: Any, link: str = "double_sigmoid") -> list[li
     return shared(raw)
 
 
+def of_groups(groups: Sequence[Sequence[int]], client_weights: Sequence[Sequence[float]]) -> list[list[float]]:
+    """A group's weight is the sum of its clients', sample by sample; nobody's is 0."""
+    samples = len(client_weights[0])
+    return [[math.fsum(client_weights[k][j] for k in group) for j in range(samples)] for group in groups]
+
+
+def product(*given: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Multiply raw weights [m][B], and normalise. Teachers count for which the fewest factors are 0, by the others."""
+    teachers, samples = len(given[0]), len(given[0][0])
+    raw = [[0.0] * samples for _ in range(teachers)]
+    for j in range(samples):
+        zeros = [sum(each[k][j] == 0 for each in given) for k in range(teachers)]
+        for k in range(teachers):
+            if zeros[k] == min(zeros):
+                raw[k][j] = math.prod(each[k][j] for each in given if each[k][j] != 0)
+    return shared(raw)
+
+
 # ------------------------------------------------------------------------------------------------ pseudo-labels [B][C]
 def _mixed(values: Any, weights: Any) -> list[list[float]]:
     """sum_k w_k v_k; a teacher of weight 0 is skipped, not multiplied."""

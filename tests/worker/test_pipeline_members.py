@@ -124,6 +124,40 @@ def test_the_ensemble_of_groups_holds_models_before_distillation(
     assert result.metrics["ensemble"]["entropy"] == pytest.approx(entropy(slow.average_logits(logits)), rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["samples", "odds", "dafkd"])
+def test_groups_of_two_rounds_count_what_their_clients_did(
+    tmp_path: Path, federation: Any, tensors: Read, kind: str
+) -> None:
+    """Those of round 1 by who trained them then; a group without clients counts nothing, and is kept all the same."""
+    reads = {"discriminators": {"plan": {"architecture": "disc-mlp"}}} if kind != "samples" else {}
+    world = federation(tmp_path, fedsdd(weigh={"kind": kind}, **reads), clients=5)
+    first, rows = world.updates(), {}
+    scores = {name: tensors(tmp_path / f"scores-{name}")["unlabeled"] for name in world.names}
+    world.round(first)
+    second = [update for update in world.updates() if update.prototype != "main~2"]
+    result = world.round(second)
+    counts = [float(world.samples_of(name)) for name in world.names]
+    given = [scores[name] for name in world.names]
+    weight = {
+        "samples": lambda k, j: counts[k],
+        "odds": lambda k, j: counts[k] * np.exp(slow.sigmoid(given[k][j])),
+        "dafkd": lambda k, j: slow.sigmoid(given[k][j]),
+    }[kind]
+    for index, sent in ((1, first), (2, second)):
+        for model in world.networks:
+            members = [world.names.index(update.client) for update in sent if update.prototype == model]
+            rows[f"{model} of round {index}"] = [sum(weight(k, j) for k in members) for j in range(21)]
+    expected = np.mean(slow.shared(list(rows.values())), axis=1)
+    found = result.metrics["teacher_weights"]
+    assert found == pytest.approx(dict(zip(rows, expected, strict=True)), rel=1e-5, abs=1e-12)
+    assert found["main~2 of round 2"] == 0 < found["main~2 of round 1"]
+    third = world.round()
+    assert {name for name in world.state if name.startswith("counted.")} == {
+        f"counted.{model}.{index}" for model in world.networks for index in (2, 3) if (model, index) != ("main~2", 2)
+    }
+    assert sum(third.metrics["teacher_weights"].values()) == pytest.approx(1)
+
+
 def test_codistillation_warms_up_and_then_teaches_every_model(tmp_path: Path, federation: Any) -> None:
     recipe = presets.build("codistillation", {"count": 2, "warmup_rounds": 1, "schedule": {"steps": 2}})
     world = federation(tmp_path, recipe)

@@ -165,6 +165,7 @@ PARTS: dict[str, Case] = {
     "weigh/odds-sigmoid": _fedgo(weigh={"kind": "odds", "link": "sigmoid"}, case=TWO),
     "weigh/odds-prob": _fedgo(weigh={"kind": "odds", "link": "prob"}, plan=PROB),
     "weigh/product": _fedgo(weigh={"kind": "product", "factors": [{"kind": "odds"}, {"kind": "entropy"}]}),
+    "weigh/odds-groups": _fedgo(**GROUPED),
     "weigh/product-posterior": _feddf(
         members={"kind": "posterior", "samples": 2},
         weigh={"kind": "product", "factors": [{"kind": "variance"}, {"kind": "entropy"}, {"kind": "uniform"}]},

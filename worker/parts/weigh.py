@@ -5,7 +5,7 @@ and sample, normalised over teachers by a softmax, so that teachers can be strea
 Symbols as in FedGO: n_k samples of client k, a_k discriminator score, D_k its probability, Phi_k = D_k / (1 - D_k).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,42 @@ def log_weights(weigh: parts.Weigh, num_samples: float, logits: Float, scores: F
     return rule(weigh, num_samples, logits, scores)
 
 
+def of_clients(weigh: parts.Weigh, clients: Sequence[tuple[float, Float | None]], size: int) -> dict[int, Float]:
+    """Return what a group's clients count together: ln sum_k w_k [B] by the number of the factor that counts clients.
+
+    A group of clients k with data p_k has n = sum n_k and p = sum n_k p_k / n, so the weight n Phi that odds give it is
+    sum n_k Phi_k: that of its clients together (FedGO Thm 3.6), as is its number of samples.
+
+    Args:
+        weigh: the recipe's choice.
+        clients: n_k and the discriminator's scores a [B], where they are read, of each; without one, -inf.
+        size: B.
+
+    Raises:
+        PartError: as `log_weights`.
+    """
+    nothing = np.zeros((size, 1))
+    return {
+        number: _log_sum([log_weights(factor, *(n, nothing, scores)) for n, scores in clients], size)
+        for number, factor in enumerate(weigh.factors_of)
+        if factor.counts_clients
+    }
+
+
+def _log_sum(rows: Sequence[Float], size: int) -> Float:
+    """Return ln sum_k exp(row_k) [B], -inf where all are."""
+    return np.asarray(np.logaddexp.reduce([np.full(size, -np.inf), *rows], axis=0))
+
+
+def log_weights_of_group(weigh: parts.Weigh, logits: Float, counted: Mapping[int, Float]) -> Float:
+    """Return a group's log weights [B]: of its own outputs [B, C], and of what its clients count (`of_clients`)."""
+    rows = [
+        counted[number] if factor.counts_clients else log_weights(factor, 1, logits, None)
+        for number, factor in enumerate(weigh.factors_of)
+    ]
+    return rows[0] if len(rows) == 1 else _together(rows)
+
+
 LogWeights = Callable[[Any, float, Float, Float | None], Float]
 """(choice, n_k, logits [B, C], scores [B] or None) -> log weights [B]."""
 
@@ -185,4 +221,19 @@ def _odds(weigh: parts.WeighOdds, num_samples: float, logits: Float, scores: Flo
 @implements(parts.WeighProduct)
 def _product(weigh: parts.WeighProduct, num_samples: float, logits: Float, scores: Float | None) -> Float:
     """Sum the factors' logarithms; what each factor's weights are divided by is the same for all teachers."""
-    return np.asarray(sum(log_weights(factor, num_samples, logits, scores) for factor in weigh.factors))
+    return _together([log_weights(factor, num_samples, logits, scores) for factor in weigh.factors])
+
+
+_ZERO, _LEAST = -1e7, -1e5
+"""A factor's ln 0, and the least that any other logarithm counts: of so many factors none makes up for a 0."""
+
+
+def _together(rows: Sequence[Float]) -> Float:
+    """Return the sum of factors' log weights [B] of one teacher.
+
+    A factor that is 0 for all teachers says nothing of a sample: the others decide, as all would count alike by it
+    alone. Where each teacher has some factor 0, those count for which the fewest are. So ln 0 is a number here, the
+    same for every factor, which `normalise` takes off again.
+    """
+    stacked = np.stack(rows)
+    return np.asarray(np.where(np.isneginf(stacked), _ZERO, np.maximum(stacked, _LEAST)).sum(axis=0))

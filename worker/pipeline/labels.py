@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contract.recipes import parts
 from contract.recipes.recipe import Distillation
 from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
@@ -17,10 +18,10 @@ from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Contents, Saved
 from worker.parts import combine
 from worker.parts.arrays import Float
-from worker.parts.weigh import entropy, log_weights, normalise
+from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
-from worker.pipeline.teachers import Members, Teacher
+from worker.pipeline.teachers import Members, Teacher, read_scores
 from worker.registry import implements
 from worker.specs import JobFailure
 
@@ -108,18 +109,41 @@ def _partial(tallies: Mapping[str, _Tally]) -> Contents:
     return arrays, {"names": names, "forwards": {name: tally.forwards for name, tally in tallies.items()}}
 
 
-def _scores(teacher: Teacher, name: str, size: int) -> Float | None:
-    if teacher.scores is None:
-        return None
-    with TensorFile(teacher.scores) as file:
-        if name not in file.header.tensors:
-            return None
-        scores = file.read(name).astype(np.float64)
-    if scores.shape != (size,):
-        raise JobFailure(
-            "schema_mismatch", f"scores of {teacher.name!r} on the {name} set: {scores.shape}, wanted ({size},)"
+Weigher = Callable[[slice, Float], Float]
+"""Which samples, the teacher's logits [b, C] of them -> log weights [b]."""
+
+
+def _weigher(weigh: parts.Weigh, teacher: Teacher, name: str, size: int) -> Weigher:
+    """Return a teacher's weights on one set."""
+    if teacher.is_group:
+        counted = _counted(weigh, teacher, name, size)
+        return lambda rows, logits: log_weights_of_group(
+            weigh, logits, {factor: each[rows] for factor, each in counted.items()}
         )
-    return scores
+    scores = None if teacher.scores is None else read_scores(teacher.scores).get(name)
+    if scores is not None and scores.shape != (size,):
+        raise _other_size(teacher, name, scores, size)
+    return lambda rows, logits: log_weights(
+        weigh, teacher.num_samples, logits, None if scores is None else scores[rows]
+    )
+
+
+def _counted(weigh: parts.Weigh, teacher: Teacher, name: str, size: int) -> dict[int, Float]:
+    """Return what a group's clients count together, by factor; one that nobody trained has nothing to count."""
+    nothing = of_clients(weigh, [], size)
+    if teacher.counted is None or not nothing:
+        return nothing
+    found = read_scores(teacher.counted)
+    rows = {factor: found[f"{name}.{factor}"] for factor in nothing}
+    for row in rows.values():
+        if row.shape not in ((1,), (size,)):
+            raise _other_size(teacher, name, row, size)
+    return {factor: np.broadcast_to(row, (size,)) for factor, row in rows.items()}
+
+
+def _other_size(teacher: Teacher, name: str, found: Float, size: int) -> JobFailure:
+    detail = f"scores of {teacher.name!r} on the {name} set: {found.shape}, wanted ({size},)"
+    return JobFailure("schema_mismatch", detail)
 
 
 Outputs = Callable[[Tensor], Iterator[tuple[int, Float]]]
@@ -218,12 +242,11 @@ class Labeller:
     def _ask(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
         outputs_of = self._outputs(teacher)
         for name, tally in sets.items():
-            scores = _scores(teacher, name, len(tally.inputs))
+            weigher = _weigher(self.distil.weigh, teacher, name, len(tally.inputs))
             row = np.empty(len(tally.inputs))
             for start, logits in outputs_of(tally.inputs):
                 rows = slice(start, start + len(logits))
-                part = scores[rows] if scores is not None else None
-                row[rows] = log_weights(self.distil.weigh, teacher.num_samples, logits, part)
+                row[rows] = weigher(rows, logits)
                 tally.combiner.add(start, logits, row[rows])
                 tally.forwards += len(logits) if teacher.predictions is None else 0
             tally.rows.append(row)

@@ -1,14 +1,18 @@
 """Members: who the teachers are, one function per choice. They are made one at a time, as they are asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contract.recipes import parts
 from contract.seeds import derive_seed
+from contract.tensors import TensorFile, write_file
 from worker.parts import posterior_files
 from worker.parts.blocks import Source
+from worker.parts.weigh import of_clients
 from worker.pipeline.job import Round, Update, copy_file
 from worker.registry import implements
 from worker.specs import NetworkRef
@@ -23,6 +27,8 @@ class Teacher:
         network: the model.
         num_samples: n_k > 0; 1 for teachers that are no clients.
         scores: file of the client's discriminator scores, where a weighting reads them.
+        counted: file of what a group's clients count together, where a weighting counts clients.
+        is_group: it is the mean of a group.
         recalibrate: compute its BatchNorm statistics anew on the server set first.
         predictions: file of what it says of the server set, where that came instead of a model (DS-FL).
         client: whose update it is, if it is one.
@@ -35,6 +41,8 @@ class Teacher:
     recalibrate: bool = False
     predictions: Path | None = None
     client: str | None = None
+    counted: Path | None = None
+    is_group: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,7 @@ def _client(job: Round, update: Update) -> Teacher:
 
 @implements(parts.MembersClients)
 def _clients(job: Round, _: parts.MembersClients) -> Members:
-    reads_scores = job.spec.recipe.reads_scores
-    left_out = [each.client for each in job.participants if reads_scores and each.client not in job.spec.scores]
+    left_out = [each.client for each in job.participants if not _has_scores(job, each)]
     if left_out:
         job.metrics["not_teachers"] = left_out
     found = [_client(job, each) for each in job.participants if each.client not in left_out]
@@ -79,7 +86,8 @@ def _clients(job: Round, _: parts.MembersClients) -> Members:
 def remember_groups(job: Round) -> None:
     """Keep this round's models, as they are before distillation, and forget those of more than R rounds ago (FedSDD).
 
-    A model that nobody trained is kept as it was sent out (eq. 2 with an empty group).
+    A model that nobody trained is kept as it was sent out (eq. 2 with an empty group). Beside a model is kept what its
+    clients count, where the weighting reads that: their discriminators and numbers of samples may be gone later.
     """
     distil = job.spec.recipe.distil
     if distil is None or not isinstance(distil.members, parts.MembersGroups):
@@ -88,14 +96,54 @@ def remember_groups(job: Round) -> None:
         kept = job.file("past", prototype.name)
         copy_file(job.current(prototype.name), kept)
         job.state[parts.PAST.named(prototype.name, job.spec.round_index)] = kept
-        job.history(parts.PAST, prototype.name, distil.members.rounds)
+        past = job.history(parts.PAST, prototype.name, distil.members.rounds)
+        if distil.weigh.counts_clients:
+            _remember_clients(job, distil.weigh, prototype.name)
+            known = {index for index, _ in past}
+            for index, _ in job.history(parts.COUNTED, prototype.name, job.spec.round_index):
+                if index not in known:
+                    del job.state[parts.COUNTED.named(prototype.name, index)]
+
+
+def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
+    """Keep what a group's clients count on every set: tensors ``<set>.<number of the factor>`` F64 [S]."""
+    clients = [each for each in job.updates.get(prototype, []) if _has_scores(job, each)]
+    if not clients:
+        return
+    sizes = {"unlabeled": 1, "test": 1}  # of numbers of samples, the same on all of a set
+    scores: list[Mapping[str, Any]] = [{} for _ in clients]
+    if job.spec.recipe.reads_scores:
+        scores = [read_scores(job.spec.scores[each.client]) for each in clients]
+        sizes = {name: len(values) for name, values in scores[0].items()}
+    arrays = {}
+    for name, size in sizes.items():
+        given = [(each.num_samples, found.get(name)) for each, found in zip(clients, scores, strict=True)]
+        arrays |= {f"{name}.{factor}": row for factor, row in of_clients(weigh, given, size).items()}
+    kept = job.file("counted", prototype)
+    write_file(kept, arrays)
+    job.state[parts.COUNTED.named(prototype, job.spec.round_index)] = kept
+
+
+def _has_scores(job: Round, update: Update) -> bool:
+    return update.client in job.spec.scores or not job.spec.recipe.reads_scores
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Return a client's discriminator scores [S], float64, by set."""
+    with TensorFile(path) as file:
+        return {name: file.read(name).astype(np.float64) for name in file.names}
 
 
 @implements(parts.MembersGroups)
 def _groups(job: Round, choice: parts.MembersGroups) -> Members:
     """Every model of the last R rounds, before distillation: K R of them, for any number of clients (FedSDD eq. 5)."""
     found = [
-        Teacher(f"{prototype.name} of round {index}", job.network(prototype.name, path))
+        Teacher(
+            f"{prototype.name} of round {index}",
+            job.network(prototype.name, path),
+            counted=job.state.get(parts.COUNTED.named(prototype.name, index)),
+            is_group=True,
+        )
         for prototype in job.spec.prototypes
         for index, path in job.history(parts.PAST, prototype.name, choice.rounds)
     ]

@@ -27,12 +27,18 @@ class MembersClients(MembersChoice):
 
 
 PAST = Carried("past", follows="round", each_round=True)
+COUNTED = Carried("counted", follows="round", each_round=True)
+"""What a group's clients count together, where a weighting counts clients: their samples, their odds."""
 
 
 class MembersGroups(MembersChoice):
-    """The groups' means of this round and the rounds before: K R teachers for any number of clients."""
+    """The groups' means of this round and the rounds before: K R teachers for any number of clients.
 
-    declares = Declares(source="FedSDD", carries=(PAST,))
+    A weighting that counts clients (`samples`, `odds`, `dafkd`) gives a group the sum of what its clients count, and
+    nothing to one that nobody trained in its round.
+    """
+
+    declares = Declares(source="FedSDD", carries=(PAST, COUNTED))
 
     kind: Literal["groups"] = "groups"
     are_groups = True
@@ -168,7 +174,10 @@ class WeighOdds(WeighFactor):
 
 
 class WeighProduct(WeighChoice):
-    """A product of weightings, normalised over teachers: the sum of their logarithms."""
+    """A product of weightings, normalised over teachers: the sum of their logarithms.
+
+    A factor that is 0 for all teachers of a sample is left out there.
+    """
 
     kind: Literal["product"] = "product"
     factors: tuple[Annotated[WeighFactor, ONE_OF], ...] = Field(min_length=2, max_length=6)

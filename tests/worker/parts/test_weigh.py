@@ -267,3 +267,66 @@ def test_a_product_is_the_normalised_product_of_its_factors(logits: np.ndarray, 
     made = weighed(parts.WeighProduct(factors=factors), COUNTS, logits, scores)
     product = np.prod([weighed(factor, COUNTS, logits, scores) for factor in factors], axis=0)
     np.testing.assert_allclose(made, product / product.sum(axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_a_factor_that_rejects_every_teacher_says_nothing() -> None:
+    """Flat outputs have no variance; n = (1, 3) and odds 1 and 2 stay, 1/7 and 6/7. One that rejects some counts."""
+    choice = parts.WeighProduct(factors=(parts.WeighOdds(link="sigmoid"), parts.WeighVariance()))
+    scores, flat, sure = np.array([[0.0], [np.log(2)]]), [1.0, 1.0], [5.0, 0.0]
+    made = weighed(choice, [1, 3], [[flat], [flat]], scores)
+    np.testing.assert_allclose(made[:, 0], [1 / 7, 6 / 7], rtol=1e-7)
+    assert weighed(choice, [1, 3], [[sure], [flat]], scores)[:, 0].tolist() == [1.0, 0.0]
+    nothing = parts.WeighProduct(factors=(parts.WeighVariance(), parts.WeighVariance(space="logits")))
+    assert weighed(nothing, [1, 3], [[flat], [flat]])[:, 0].tolist() == [0.5, 0.5]
+
+
+@given(arrays(np.float64, (3, 4, 5), elements=st.sampled_from([0.0, 1.0, 3.0])), SCORES)
+def test_products_are_the_slow_ones_also_where_factors_are_0(logits: np.ndarray, scores: np.ndarray) -> None:
+    scores = scores / 3
+    choice = parts.WeighProduct(factors=(parts.WeighSamples(), parts.WeighVariance(), parts.WeighDafkd()))
+    variance = [[slow.variance(slow.softmax(row)) if np.ptp(row) else 0.0 for row in each] for each in logits]
+    certain = [[slow.sigmoid(a) for a in row] for row in scores]
+    expected = slow.product(slow.by_samples(COUNTS, 4), variance, certain)
+    np.testing.assert_allclose(weighed(choice, COUNTS, logits, scores), expected, rtol=1e-6, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+GROUPS = ([0, 2], [1], [])
+
+
+def of_groups(choice: parts.Weigh, scores: Any, logits: Any) -> Any:
+    """Return weights [3, B] of groups 0 and 2, 1, and nobody; logits [3, B, C] are the groups' own."""
+    rows = [
+        weigh.log_weights_of_group(
+            choice, own, weigh.of_clients(choice, [(COUNTS[k], scores[k]) for k in members], len(own))
+        )
+        for members, own in zip(GROUPS, logits, strict=True)
+    ]
+    return weigh.normalise(rows)
+
+
+def test_a_groups_weight_by_hand() -> None:
+    """n = 5 + 9 and 1. Odds 1, 2, 3: 5 + 27 = 32 and 2, of 34; the empty group has none."""
+    scores, logits = np.log([[1.0], [2.0], [3.0]]), np.zeros((3, 1, 2))
+    np.testing.assert_allclose(of_groups(parts.WeighSamples(), scores, logits)[:, 0], [14 / 15, 1 / 15, 0])
+    odds_ = of_groups(parts.WeighOdds(link="sigmoid"), scores, logits)
+    np.testing.assert_allclose(odds_[:, 0], [32 / 34, 2 / 34, 0])
+    assert of_groups(parts.WeighUniform(), scores, logits)[:, 0] == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("name", ["samples", "dafkd", "odds", "odds-double"])
+@given(scores=SCORES)
+def test_groups_weigh_what_their_clients_do_together(name: str, scores: np.ndarray) -> None:
+    """The sum of the clients' weights: those of teachers that are clients, added up within groups."""
+    scores, logits = scores / 3, np.zeros((3, 4, 5))
+    expected = slow.of_groups(GROUPS, SLOW[name](logits, scores, COUNTS))
+    np.testing.assert_allclose(of_groups(CHOICES[name], scores, logits), expected, rtol=1e-6, atol=1e-9)
+
+
+@given(logits=LOGITS, scores=SCORES)
+def test_groups_of_a_product_weigh_by_their_own_outputs_too(logits: np.ndarray, scores: np.ndarray) -> None:
+    scores, logits = scores / 3, np.round(logits, 3)
+    choice = parts.WeighProduct(factors=(parts.WeighOdds(), parts.WeighEntropy(tau=0.7), parts.WeighSamples()))
+    together = [slow.of_groups(GROUPS, given_) for given_ in (slow.odds(COUNTS, scores), slow.by_samples(COUNTS, 4))]
+    expected = slow.product(*together, slow.by_entropy(logits, 0.7))
+    np.testing.assert_allclose(of_groups(choice, scores, logits), expected, rtol=1e-6, atol=1e-9)
