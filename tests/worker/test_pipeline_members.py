@@ -140,8 +140,8 @@ def test_groups_of_two_rounds_count_what_their_clients_did(
     given = [scores[name] for name in world.names]
     weight = {
         "samples": lambda k, j: counts[k],
-        "odds": lambda k, j: counts[k] * np.exp(slow.sigmoid(given[k][j])),
-        "dafkd": lambda k, j: slow.sigmoid(given[k][j]),
+        "odds": lambda k, j: counts[k] * np.exp(slow.sigmoid(float(given[k][j]))),
+        "dafkd": lambda k, j: slow.sigmoid(float(given[k][j])),
     }[kind]
     for index, sent in ((1, first), (2, second)):
         for model in world.networks:

@@ -115,7 +115,7 @@ def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
     if job.spec.recipe.reads_scores:
         scores = [read_scores(job.spec.scores[each.client]) for each in clients]
         sizes = {name: len(values) for name, values in scores[0].items()}
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, size in sizes.items():
         given = [(each.num_samples, found.get(name)) for each, found in zip(clients, scores, strict=True)]
         arrays |= {f"{name}.{factor}": row for factor, row in of_clients(weigh, given, size).items()}

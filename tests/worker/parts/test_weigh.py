@@ -291,7 +291,7 @@ def test_products_are_the_slow_ones_also_where_factors_are_0(logits: np.ndarray,
 
 
 # ------------------------------------------------------------------------------------------------------------- groups
-GROUPS = ([0, 2], [1], [])
+GROUPS: tuple[list[int], ...] = ([0, 2], [1], [])
 
 
 def of_groups(choice: parts.Weigh, scores: Any, logits: Any) -> Any:
