@@ -7,6 +7,7 @@ from typing import Literal, Self, TypeVar, Unpack
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from client_sdk.between import explain, is_foreign
 from client_sdk.connection import Connection, Options
 from client_sdk.downloads import download
 from client_sdk.errors import UnexpectedAnswer
@@ -142,6 +143,8 @@ def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"
+        if is_foreign(response):
+            raise UnexpectedAnswer(explain(response)) from error
         raise UnexpectedAnswer(
             f"{response.request.method} {response.request.url.path}: {where}: {first['msg']}; "
             "install the version of potstill that the service runs"

@@ -49,11 +49,18 @@ class Deliveries:
         except Unauthorized as error:
             raise identity.refused(error, self._folder) from error
         except ApiError as error:
+            if not error.kind:
+                raise self._kept(error) from error
             if error.status in BAD_FILE:
                 self._folder.drop_pending()
             raise
         self._folder.acknowledge(pending)
         return None
+
+    def _kept(self, error: ApiError) -> ApiError:
+        """Return the error for an answer that is not the service's verdict, saying that nothing is lost."""
+        where = f"what was trained is kept in {self._folder.path} and is sent at the next start"
+        return ApiError(error.status, f"{error.detail}; {where}", request_id=error.request_id)
 
     def _upload(self, pending: Pending, url: str, on_bytes: OnBytes) -> None:
         for last in range(TRIES, 0, -1):

@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from client_sdk.errors import CorruptDownload, TransportError
+from client_sdk.errors import CorruptDownload, TransportError, from_response
 from client_sdk.transport import CHUNK, Transport
 
 
@@ -70,6 +70,9 @@ def _fetch(transport: Transport, url: str, partial: Path, digest: str | None, ha
                         return expected
                     partial.unlink(missing_ok=True)
                     raise TransportError(f"{url}: the partial file does not fit")
+                if "text/html" in response.headers.get("Content-Type", ""):  # a login page, say
+                    response.read()
+                    raise from_response(response)
                 expected = digest or response.headers.get("ETag", "").removeprefix("W/").strip('"')
                 with partial.open("ab" if response.status_code == 206 else "wb") as file:
                     for piece in response.iter_bytes(CHUNK):

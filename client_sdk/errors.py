@@ -30,7 +30,8 @@ from typing import Any, ClassVar
 import httpx
 from pydantic import ValidationError
 
-from contract.wire.problems import KINDS, Problem
+from client_sdk.between import explain
+from contract.wire.problems import KINDS, TYPE_PREFIX, Problem
 
 
 class PotstillError(Exception):
@@ -98,8 +99,8 @@ class ApiError(PotstillError):
 
     Attributes:
         status: HTTP status.
-        kind: the problem's kind, one of `contract.wire.problems.KINDS`, or ``""`` when the answer was no problem
-            document (a proxy's page, say).
+        kind: the problem's kind, one of `contract.wire.problems.KINDS`, or ``""`` when the answer was not the
+            service's (a proxy's page, say): then it says nothing about what was sent.
         detail: what went wrong and what to do.
         members: the kind's own members, such as ``tensor``, ``expected``, ``actual``.
         request_id: to be quoted to the operator, who finds the request by it in the log.
@@ -370,18 +371,14 @@ class StorageFull(ApiError):
 
 
 def from_response(response: httpx.Response) -> ApiError:
-    """Return the exception for an error response whose body has been read."""
+    """Return the exception for an error response whose body has been read; one that is not ours has no kind."""
     request_id = response.headers.get("X-Request-Id")
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
-        what = f"{response.request.method} {response.request.url.path}"
-        return ApiError(
-            response.status_code,
-            f"{what} was answered with {response.reason_phrase or 'an error'} and no problem document; "
-            "is this the address of a potstill service?",
-            request_id=request_id,
-        )
+        problem = None
+    if problem is None or not problem.type.startswith(TYPE_PREFIX):
+        return ApiError(response.status_code, explain(response), request_id=request_id)
     kind = problem.kind
     return ApiError.classes.get(kind, ApiError)(
         response.status_code,

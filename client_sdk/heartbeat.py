@@ -64,7 +64,7 @@ class Heartbeats:
             try:
                 wait = float(self._client.heartbeat(self._round, beat, timeout=_PATIENCE).heartbeat_seconds)
             except ApiError as error:
-                if error.status in (401, 403, 404, 405, 409, 422):
+                if error.kind and error.status in (401, 403, 404, 405, 409, 422):
                     return
             except PotstillError:
                 pass

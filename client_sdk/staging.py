@@ -1,7 +1,7 @@
 """Direct uploads: a file goes straight into the service's bucket, and is then delivered by name."""
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from client_sdk.errors import ApiError
 from client_sdk.transport import FileBody, Transport
@@ -21,7 +21,10 @@ def stage(transport: Transport, body: FileBody) -> str | None:
         )
     except ApiError:
         return None
-    place = _ANSWER.validate_json(answer.content)
+    try:
+        place = _ANSWER.validate_json(answer.content)
+    except ValidationError:  # a page of something between
+        return None
     try:
         put = transport.put_elsewhere(place.url, body, place.headers)
     except httpx.HTTPError:

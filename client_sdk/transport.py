@@ -273,7 +273,8 @@ class Transport:
         The service's digest stays the answer's ETag; the store has another idea of it.
         """
         request, target = response.request, response.headers.get("Location")
-        if response.status_code != 307 or request.method != "GET" or not target:
+        ours = "ETag" in response.headers  # a login page between has none
+        if response.status_code != 307 or request.method != "GET" or not target or not ours:
             return response
         response.read()
         response.close()

@@ -13,6 +13,7 @@ from typing import Protocol, TypedDict, Unpack
 
 import httpx
 
+from client_sdk.between import is_foreign
 from client_sdk.errors import (
     ApiError,
     BrokenUpload,
@@ -22,12 +23,15 @@ from client_sdk.errors import (
     TransportError,
     UnexpectedAnswer,
     UploadIncomplete,
+    from_response,
 )
 from client_sdk.staging import stage
 from client_sdk.transport import CHUNK, RETRIED_STATUS, FileBody, Transport
 
 PIECE_BYTES = 16 << 20
 """Bytes a request at most: a proxy that collects a request before it passes it on loses no more than that."""
+LEAST_PIECE_BYTES = 64 << 10
+"""Smaller pieces are not tried where something between takes no larger ones."""
 _TUS = {"Tus-Resumable": "1.0.0"}
 _GONE = frozenset({404, 410})
 _NO_TUS = frozenset({404, 405, 501})
@@ -139,7 +143,7 @@ class Delivery:
         **options: Unpack[DeliveryOptions],
     ):
         self._transport, self._method, self._path, self._params = transport, method, path, params or {}
-        self._body, self._size = FileBody(file), file.stat().st_size
+        self._body, self._size, self._piece = FileBody(file), file.stat().st_size, PIECE_BYTES
         self._key = self._body.digest if method == "PUT" else uuid.uuid4().hex
         self._direct = options.get("direct", transport.connection.direct)
         self._memory = options.get("memory") or InProcess()
@@ -161,6 +165,10 @@ class Delivery:
                 return self._whole(resend=False)
             except BrokenUpload:
                 self._transport.say(f"{self._transport.base}: the upload broke off; going on in pieces")
+            except ApiError as error:
+                if not _is_limit_between(error) or not self._smaller(self._size):
+                    raise
+                self._transport.say(f"{error.detail}; going on in pieces of {self._piece:,} bytes")
         try:
             return self._by_name()
         except _NoTus:
@@ -178,7 +186,7 @@ class Delivery:
         try:
             response = self._transport.request(self._method, self._path, params=params, headers=headers, key=self._key)
         except ApiError as error:
-            if error.status in _REFUSED:
+            if error.kind and error.status in _REFUSED:
                 self._memory.forget()
             if error.kind == "not-found" and upload in error.detail:
                 raise _Swept from error
@@ -193,7 +201,7 @@ class Delivery:
 
     def _complete(self) -> str:
         """Have all bytes at the service; return the upload's address."""
-        url, offset, failures = self._memory.recall(self._body.digest), 0, 0
+        url, offset, failures, cut = self._memory.recall(self._body.digest), 0, 0, False
         while True:
             url = url or self._create()
             known = self._look(url)
@@ -203,15 +211,18 @@ class Delivery:
                 continue
             if known is None:
                 raise UnexpectedAnswer(f"{url}: uploads that were opened are not there")
-            failures = 0 if known > offset else failures
-            offset = known
+            if known > offset:
+                failures = 0
+            elif cut:  # nothing got through: a proxy may hang up in place of a 413
+                self._smaller(min(self._piece, self._size - known))
+            offset, cut = known, False
             self._on_bytes(offset, self._size)
             while offset < self._size:
                 try:
                     offset, failures = self._patch(url, offset), 0
                 except (TransportError, ApiError) as error:
-                    failures += 1
-                    if failures > self._transport.retries or not _can_go_on(error):
+                    failures, cut = failures + 1, isinstance(error, TransportError)
+                    if failures > self._transport.retries or not self._can_go_on(error, offset):
                         raise
                     self._transport.say(f"{self._transport.base}: the upload stopped at {offset}; going on")
                     self._transport.pause(failures - 1)
@@ -241,6 +252,8 @@ class Delivery:
         url = str(answer.headers.get("Location", ""))
         if not url:
             raise UnexpectedAnswer("POST /v1/uploads: the answer has no Location")
+        if "://" not in url and not url.startswith("/"):  # relative to what was asked
+            url = str(answer.request.url.join(url))
         self._memory.remember_upload(self._body.digest, url)
         return url
 
@@ -254,14 +267,34 @@ class Delivery:
     def _look(self, url: str) -> int | None:
         """Return how far the upload is, or None if it is gone."""
         answer = self._transport.request("HEAD", url, headers=_TUS, accept=_GONE)
+        if answer.status_code in _GONE and is_foreign(answer):
+            raise from_response(answer)
         if answer.status_code in _GONE:
             return None
         return _offset(answer)
 
     def _patch(self, url: str, offset: int) -> int:
-        length = min(PIECE_BYTES, self._size - offset)
+        length = min(self._piece, self._size - offset)
         piece = _Piece(self._body.path, offset, length, lambda done: self._on_bytes(done, self._size))
         return _offset(self._transport.request("PATCH", url, body=piece, retry=False))
+
+    def _can_go_on(self, error: TransportError | ApiError, offset: int) -> bool:
+        """Whether to look how far the upload is, and send the rest; in smaller pieces where this one was too large."""
+        if isinstance(error, TransportError):
+            return True
+        if _is_limit_between(error):
+            return self._smaller(min(self._piece, self._size - offset))
+        if not error.kind:
+            return error.status in RETRIED_STATUS
+        return error.status in _TURNS or error.status in RETRIED_STATUS or error.status in _GONE
+
+    def _smaller(self, sent: int) -> bool:
+        """Go on in pieces of half of what was too large; return whether there are smaller ones to try."""
+        half = min(self._piece, sent // 2)
+        if half < LEAST_PIECE_BYTES:
+            return False
+        self._piece = half
+        return True
 
 
 class _NoTus(Exception):
@@ -272,10 +305,9 @@ class _Swept(Exception):
     """The upload was removed between its last byte and its delivery."""
 
 
-def _can_go_on(error: Exception) -> bool:
-    if isinstance(error, ApiError):
-        return error.status in _TURNS or error.status in RETRIED_STATUS or error.status in _GONE
-    return True
+def _is_limit_between(error: Exception) -> bool:
+    """Whether a proxy takes no body of this size; the service's own 413 has a kind."""
+    return isinstance(error, ApiError) and error.status == 413 and not error.kind
 
 
 def _offset(answer: httpx.Response) -> int:

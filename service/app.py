@@ -46,6 +46,7 @@ from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
+from service.api.under import Under
 from service.infra.blob_store import open_blobs
 from service.infra.changes import POLL_SECONDS, Changes
 from service.infra.concurrency import ConcurrencyLimit
@@ -225,6 +226,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             description=_DESCRIPTION,
             tags=_TAGS,
             routes=app.routes,
+            servers=[{"url": "./"}],  # beside this document, whatever path that is under
         )
         schemas = schema["components"]["schemas"]
         schemas["Problem"] = Problem.model_json_schema()
@@ -290,6 +292,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics)
     app.add_middleware(CheckedStart, settings=settings)
+    app.add_middleware(Under)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)

@@ -1,7 +1,7 @@
 "use strict";
 window.addEventListener("load", function () {
   SwaggerUIBundle({
-    url: "/openapi.json",
+    url: "openapi.json",
     dom_id: "#swagger-ui",
     deepLinking: true,
     persistAuthorization: false,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import httpx
 import pytest
 
 from client_sdk import Client, errors
+from client_sdk.deliveries import Deliveries
 from client_sdk.progress import Progress
-from client_sdk.state import StateFolder
+from client_sdk.state import Pending, StateFolder
 from client_sdk.uploads import Delivery
+from contract.wire.problems import MEDIA_TYPE
 
 from .conftest import NOW, URL, problem
 
@@ -271,3 +274,115 @@ def test_the_bar_goes_back_when_the_service_has_less(capsys: pytest.CaptureFixtu
     with Progress(True).sending("nothing"):
         pass
     assert capsys.readouterr().err == ""
+
+
+class Between(Tus):
+    """The same behind a proxy: no body beyond `limit`; `hangs_up` in place of an answer; `answer` to everything."""
+
+    limit, hangs_up = 1 << 40, False
+    answer: httpx.Response | None = None
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        if self.answer is not None:
+            return self.answer
+        if int(request.headers.get("Content-Length", 0)) > self.limit:
+            self.requests.append(request)
+            if self.hangs_up:
+                raise httpx.WriteError("connection reset")
+            return httpx.Response(
+                413, text="<html>413</html>", headers={"Server": "nginx", "Content-Type": "text/html"}
+            )
+        return super().handle(request)
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize("limit", [5000, 2000, 1100])
+def test_what_a_proxy_finds_too_large_goes_in_pieces_that_fit(
+    file: Path, limit: int, hangs_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client_sdk.uploads.LEAST_PIECE_BYTES", 512)
+    said: list[str] = []
+    service = Between()
+    service.limit, service.hangs_up = limit, hangs_up
+    with service.client(on_retry=said.append) as client:
+        client.push_update("rnd_1", file)
+    assert service.taken == [BODY]
+    if not hangs_up:
+        assert "nginx" in said[0] and "10,240 bytes" in said[0] and "going on in pieces" in said[0]
+
+
+def _deliver(service: Tus, folder: StateFolder) -> errors.PotstillError:
+    folder.draft.write_bytes(BODY)
+    folder.submit(Pending(kind="update", purpose="rnd_1", base="mdl_1", loss=1.0, num_samples=1))
+    pending = folder.pending()
+    assert pending is not None
+    with service.client() as client, pytest.raises(errors.PotstillError) as raised:
+        Deliveries(client, folder, Progress(False)).deliver(pending, TARGET)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "says"),
+    [
+        (413, {"Server": "nginx"}, "nginx, .*refused a body of .* bytes; have its limit raised"),
+        (301, {"Location": "https://far.example/v1/x"}, "sends to https://far.example/v1/x"),
+        (302, {"Location": "/login"}, "sends to http://potstill.test/login"),
+        (307, {"Location": "/login"}, "sends to http://potstill.test/login"),
+        (403, {"Content-Type": "text/html"}, "something between here and the service"),
+        (409, {"Content-Type": "text/html"}, "something between here and the service"),
+        (422, {"Content-Type": "text/html"}, "something between here and the service"),
+        (415, {"Content-Type": "text/html"}, "something between here and the service"),
+        (502, {"Content-Type": "text/html"}, "does not reach the service"),
+    ],
+)
+def test_a_refusal_of_something_between_costs_no_training(
+    status: int, headers: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    service = Between()
+    service.answer = httpx.Response(status, text="<html>", headers=headers)
+    folder = StateFolder(tmp_path)
+    error = _deliver(service, folder)
+    assert isinstance(error, errors.ApiError) and (error.status, error.kind) == (status, "")
+    assert re.search(says, str(error)) and f"kept in {tmp_path}" in str(error)
+    assert folder.pending() is not None and folder.pending_file.read_bytes() == BODY
+
+
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_a_page_in_place_of_a_receipt_costs_no_training(status: int, tmp_path: Path) -> None:
+    service = Between()
+    service.answer = httpx.Response(status, text="<html>sign in", headers={"Content-Type": "text/html"})
+    folder = StateFolder(tmp_path)
+    assert isinstance(_deliver(service, folder), errors.UnexpectedAnswer)
+    assert folder.pending() is not None
+
+
+def test_a_problem_document_of_another_program_is_no_verdict(tmp_path: Path) -> None:
+    service = Between()
+    gateway = {"type": "about:blank", "title": "Too large", "status": 413, "detail": "no"}
+    service.answer = httpx.Response(413, json=gateway, headers={"Content-Type": MEDIA_TYPE})
+    folder = StateFolder(tmp_path)
+    _deliver(service, folder)
+    assert folder.pending() is not None
+
+
+def test_the_service_s_own_refusal_drops_the_update(tmp_path: Path) -> None:
+    service = Between()
+    service.answer = problem("too-large")
+    folder = StateFolder(tmp_path)
+    assert isinstance(_deliver(service, folder), errors.TooLarge)
+    assert folder.pending() is None
+
+
+@pytest.mark.parametrize("location", ["uploads/{}", "../v1/uploads/{}", "/v1/uploads/{}", URL + "/v1/uploads/{}"])
+def test_an_upload_s_address_may_be_relative(file: Path, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Tus()
+    create = service._create
+
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        name = create(request).headers["Location"].rpartition("/")[2]
+        return httpx.Response(201, headers={"Location": location.format(name)})
+
+    monkeypatch.setattr(service, "_create", elsewhere)
+    with service.client(resumable_bytes=1) as client:
+        client.push_update("rnd_1", file)
+    assert service.taken == [BODY]

@@ -24,13 +24,13 @@ _DOCS = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Potstill API</title>
-<link rel="icon" type="image/png" href="/static/swagger/favicon-32x32.png">
-<link rel="stylesheet" href="/static/swagger/swagger-ui.css">
+<link rel="icon" type="image/png" href="static/swagger/favicon-32x32.png">
+<link rel="stylesheet" href="static/swagger/swagger-ui.css">
 </head>
 <body>
 <div id="swagger-ui"></div>
-<script src="/static/swagger/swagger-ui-bundle.js"></script>
-<script src="/static/docs.js"></script>
+<script src="static/swagger/swagger-ui-bundle.js"></script>
+<script src="static/docs.js"></script>
 </body>
 </html>
 """

@@ -13,6 +13,7 @@ from service.api import resumable
 from service.api.deps import IdempotencyKey, Services, Uploader
 from service.api.problems import TUS_VERSION, documented
 from service.api.services import Services as Parts
+from service.api.under import address
 from service.domain.errors import DomainError
 from service.operations.ledger.idempotency import once
 from service.operations.store import uploads
@@ -109,7 +110,7 @@ def _create(services: Parts, owner: str, key: str | None, length: int, notes: st
         201: {
             "description": "the upload is open; Location is its address",
             "headers": _headers(
-                Location={"description": "where to PATCH", "schema": {"type": "string"}},
+                Location={"description": "where to PATCH, relative to this address", "schema": {"type": "string"}},
                 Upload_Offset=_OFFSET,
                 Upload_Expires=_EXPIRES,
             ),
@@ -139,7 +140,7 @@ async def create_upload(
     size = resumable.count_header(request, "Upload-Length", "the number of bytes of the whole file")
     text, piece = resumable.notes_header(request), resumable.has_piece(request)
     upload_id, expires = await run_in_threadpool(_create, services, caller.id, key, size, text)
-    headers = {"Location": f"/v1/uploads/{upload_id}", "Upload-Expires": expires}
+    headers = {"Location": address(request.scope, f"uploads/{upload_id}"), "Upload-Expires": expires}
     if piece:
         row = await resumable.append(request, services, caller.id, upload_id, 0)
         headers |= {"Upload-Offset": str(row.offset), "Upload-Expires": _date(row.expires_at)}

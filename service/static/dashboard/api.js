@@ -2,6 +2,9 @@
 
 const KEY = "potstill.token";
 
+// Where the service is, with the path that a proxy may serve it under: this page is at its root.
+export const address = new URL("./", document.baseURI).href.replace(/\/$/, "");
+
 export const token = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => sessionStorage.setItem(KEY, value),
@@ -34,7 +37,7 @@ async function answered(response) {
 
 async function send(method, path, options) {
   try {
-    return await fetch(path, { method, cache: "no-store", credentials: "omit", redirect: "error", ...options });
+    return await fetch(address + path, { method, cache: "no-store", credentials: "omit", redirect: "error", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Lost("the service does not answer");

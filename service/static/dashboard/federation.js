@@ -1,6 +1,6 @@
 // One federation: how it goes, who takes part, what can be done.
 
-import { all, get, post } from "./api.js";
+import { address, all, get, post } from "./api.js";
 import { attempt, confirm, secret } from "./dialogs.js";
 import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
@@ -148,7 +148,7 @@ export class FederationPage {
     return el("div", { class: "empty" },
       el("p", {}, "No device has joined yet. The join token was shown when the federation was created",
         this.may ? "; New join token makes another one. On each device:" : ". On each device:"),
-      command(`potstill client run --url ${location.origin} --federation ${this.federation.id} \\\n    --join-token pst_join_… --data my.npz --name device-1`));
+      command(`potstill client run --url ${address} --federation ${this.federation.id} \\\n    --join-token pst_join_… --data my.npz --name device-1`));
   }
 
   renderActions() {

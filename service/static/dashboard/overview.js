@@ -1,6 +1,6 @@
 // The first page: is the service well, which federations are there, what is being done.
 
-import { all, get } from "./api.js";
+import { address, all, get } from "./api.js";
 import { badge, bar, command, el, panel, show, table } from "./dom.js";
 import { Feed, progress } from "./events.js";
 import { ago, bytes, clock, NONE, past, percent, seconds, words } from "./format.js";
@@ -34,16 +34,15 @@ export function health(status) {
 }
 
 function first() {
-  const url = location.origin;
   return [
     el("div", { class: "empty" },
       el("h3", {}, "No federation yet"),
       el("p", {}, "A federation is a task, a network and a recipe; devices join it and train it together. Make the first one, with test data to measure accuracy on:"),
-      command(`potstill dataset add test test.npz --url ${url}`),
-      command(`potstill federation create --name first --recipe fedavg --architecture cnn-digits \\\n    --input-shape 1,8,8 --classes 10 --test test --rounds 5 --start --url ${url}`),
+      command(`potstill dataset add test test.npz --url ${address}`),
+      command(`potstill federation create --name first --recipe fedavg --architecture cnn-digits \\\n    --input-shape 1,8,8 --classes 10 --test test --rounds 5 --start --url ${address}`),
       el("p", {}, "It shows a join token. On each device:"),
-      command(`potstill client run --url ${url} --federation fed_… --join-token pst_join_… \\\n    --data my.npz --name device-1`),
-      el("p", { class: "quiet" }, "Or see it all at work in two minutes with make demo. ", el("a", { href: "/docs" }, "The API, call by call"), ".")),
+      command(`potstill client run --url ${address} --federation fed_… --join-token pst_join_… \\\n    --data my.npz --name device-1`),
+      el("p", { class: "quiet" }, "Or see it all at work in two minutes with make demo. ", el("a", { href: "docs" }, "The API, call by call"), ".")),
   ];
 }
 
