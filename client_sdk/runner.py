@@ -51,6 +51,7 @@ def train_and_push(
     progress: bool = True,
     on_round: Callable[[RoundReport], None] | None = None,
     model: models.UserModel | None = None,
+    cache: bool = False,
     label_counts: Sequence[int] | None = None,
     classes: Sequence[str] | None = None,
     prototype: str | None = None,
@@ -73,6 +74,7 @@ def train_and_push(
         state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
         progress, on_round: whether bars and lines are shown on stderr; what is called after each round.
         model: your own module, or a function that makes it, with the federation's tensors; gets the final weights.
+        cache: hold what the `Dataset` gives now; without it each epoch reads it anew, for the sake of augmentation.
         label_counts: samples per class [C], told when enrolling; only for federations that weigh by labels (FedDisco).
         classes: names of the classes in the order of your labels; by default those that a torch data set knows.
         prototype, capabilities: which network to train, or what this device has, such as ``{"memory_mb": 2048}``.
@@ -83,7 +85,7 @@ def train_and_push(
         ModelMismatch: the module's tensors are not the federation's; nothing was trained.
         PotstillError: anything else; see `client_sdk.errors`.
     """
-    samples = data.load(dataset, classes)
+    samples = data.load(dataset, classes, cache=cache)
     application = identity.Application(
         federation, len(samples), join_token, name, label_counts, samples.classes, prototype, capabilities
     )

@@ -56,7 +56,7 @@ class FedTgp(Method):
         rows = list(torch.split(torch.arange(len(work.samples)), work.plan.batch_size))
         work.module.eval()
         with torch.no_grad(), work.quantised():
-            for x, y in work.samples.read(rows, work.device):
+            for x, y in work.samples.read(rows, work.device, work.seed):
                 features.append(features_of(work.module, x).float().cpu())
                 labels.append(y.cpu())
         work.module.train()

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import torch
 
-_turn = threading.RLock()
+turn = threading.RLock()
+"""Held by whoever has the process's generators to itself."""
 
 
 @contextmanager
@@ -20,6 +21,6 @@ def global_seed(seed: int, device: torch.device | str = "cpu") -> Iterator[None]
     devices = []
     if device.type == "cuda":
         devices = [torch.cuda.current_device() if device.index is None else device.index]
-    with _turn, torch.random.fork_rng(devices=devices):
+    with turn, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield

@@ -113,7 +113,7 @@ class Device:
 
     @property
     def label_counts(self) -> list[int] | None:
-        """Samples per class [C], where the data are in memory."""
+        """Samples per class [C], where all labels were seen."""
         if self.samples.labels is None:
             return None
         return [int(n) for n in self.samples.labels.bincount(minlength=self._config.task.num_classes)]

@@ -253,9 +253,9 @@ class Simulation:
         digest = hashlib.sha256(_canonical(self.config, self.seed).encode())
         for name, device in self._devices.items():
             digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
-            if device.samples.inputs is not None and device.samples.labels is not None:
-                digest.update(device.samples.inputs.numpy().data)
-                digest.update(device.samples.labels.numpy().data)
+            for values in (device.samples.inputs, device.samples.labels):
+                if values is not None:
+                    digest.update(values.numpy().data)
         return digest.hexdigest()
 
     def _server_data(self) -> Datasets:

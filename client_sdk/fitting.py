@@ -1,0 +1,100 @@
+"""Samples held against a federation's task: its dtypes, or the sentence that says what does not fit."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from client_sdk.errors import DatasetError
+from contract.wire.federations import Task
+
+
+def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+    """Return samples in the task's dtypes, or say what is wrong with them.
+
+    Args:
+        inputs, labels: [B, *shape] and [B].
+        task: the federation's.
+        rows: which samples of the data set these are; by default the first ones.
+
+    Raises:
+        DatasetError: naming the field, the sample and the remedy.
+    """
+    return conform_inputs(inputs, task, rows), conform_labels(labels, task, rows)
+
+
+def conform_inputs(inputs: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
+    """Return inputs [B, *shape] in the task's dtype; arguments and errors as `conform`'s."""
+    _check_shape(inputs, task)
+    if task.input.dtype == "float32":
+        if not inputs.is_floating_point():
+            raise DatasetError(
+                "inputs",
+                f"are {_dtype(inputs)}, wanted is float32. They are not rescaled silently: convert them as all "
+                "devices of the federation do, for bytes of an image usually x.astype('float32') / 255",
+            )
+        inputs = inputs.to(torch.float32)
+        if not torch.isfinite(inputs).all():
+            found = int((~torch.isfinite(inputs)).flatten(1).any(1).nonzero()[0])
+            raise not_finite(found if rows is None else rows[found])
+        return inputs
+    if inputs.is_floating_point() or inputs.dtype == torch.bool:
+        raise DatasetError("inputs", f"are {_dtype(inputs)}, wanted are whole numbers (int64), such as token ids")
+    return inputs.to(torch.int64)
+
+
+def not_finite(row: int) -> DatasetError:
+    """Return the refusal of a sample that has a value which is no number."""
+    return DatasetError("inputs", f"sample {row} has a value that is NaN or infinite; repair or drop it")
+
+
+def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
+    """Return labels [B] as int64; arguments and errors as `conform`'s."""
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise DatasetError("labels", f"are {_dtype(labels)}, wanted are whole numbers; use y.astype('int64')")
+    labels = labels.to(torch.int64)
+    wrong = (labels < 0) | (labels >= task.num_classes)
+    if wrong.any():
+        found = int(wrong.nonzero()[0])
+        raise DatasetError(
+            "labels",
+            f"sample {found if rows is None else rows[found]} has label {int(labels[found])}; the federation's "
+            f"{task.num_classes} classes are 0 to {task.num_classes - 1}; map your classes to these numbers",
+        )
+    return labels
+
+
+def _check_shape(inputs: Tensor, task: Task) -> None:
+    have, want = list(inputs.shape[1:]), task.input.shape
+    if have == want:
+        return
+    same_size = inputs[0].numel() == torch.Size(want).numel()
+    channels_last = len(have) == 3 and [have[2], have[0], have[1]] == want
+    if channels_last:
+        remedy = "the channels come last: use x.permute(0, 3, 1, 2) (numpy: transpose)"
+    elif same_size:
+        remedy = f"reshape them: x.reshape(-1, {', '.join(map(str, want))})"
+    else:
+        remedy = "resize or crop them as all devices of the federation do"
+    raise DatasetError("inputs", f"one sample has shape {have}, wanted is {want}; {remedy}")
+
+
+def check_classes(mine: list[str] | None, wanted: list[str] | None) -> None:
+    """Refuse labels that mean something else than those of the other devices, before anything is trained."""
+    if wanted is None or mine == wanted:
+        return
+    shown = f"the federation's are {_short(wanted)}"
+    if mine is None:
+        raise DatasetError("classes", f"{shown}; pass classes=[...], the names in the order of your labels")
+    raise DatasetError(
+        "classes",
+        f"yours are {_short(mine)}, {shown}; renumber your labels to that order, then pass classes=[...] in that order",
+    )
+
+
+def _short(names: list[str]) -> str:
+    return ", ".join(names[:20]) + (f", … ({len(names)})" if len(names) > 20 else "")
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

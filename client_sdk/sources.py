@@ -1,0 +1,169 @@
+"""A data set that is read item by item: each read is seeded, so that what it draws at random can be drawn again.
+
+Augmentation draws from the generators of Python, numpy and torch. They are seeded by round, epoch and item before an
+item is read, and are afterwards as they were.
+"""
+
+import hashlib
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from client_sdk import arrays
+from client_sdk.errors import DatasetError, PotstillError
+from contract.nn.seeding import turn
+from contract.seeds import derive_seed
+
+LOOK_BYTES = 1 << 30
+"""Of a data set above this size some samples are looked at before the device joins, of others all."""
+LOOK_SECONDS = 60.0
+"""So long a device looks at samples before it joins."""
+_LOOK_AT = 256
+_READ_BATCH = 64
+NOT_A_PAIR = "not a pair (x, y) of input and label"
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was seen of a source before anything is trained.
+
+    Attributes:
+        rows: which samples.
+        labels: theirs, as they are [rows].
+        first: the first sample's input, [1, *shape].
+        not_finite: the first sample with a NaN or an infinite value.
+        whole: whether these are all samples.
+    """
+
+    rows: list[int]
+    labels: Tensor
+    first: Tensor
+    not_finite: int | None
+    whole: bool
+
+
+def seed_of(order: torch.Generator) -> int:
+    """Return a seed for what `order` orders next, without drawing from it."""
+    state = order.get_state().numpy().tobytes()
+    return int.from_bytes(hashlib.sha256(state).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the process's generators of random numbers as they were before."""
+    with turn:
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
+
+
+def _seed(seed: int, row: int) -> None:
+    own = derive_seed(seed, "item", row)
+    random.seed(own)
+    np.random.seed(own & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(own)
+
+
+def read(source: Any, rows: Sequence[int], seed: int) -> tuple[Tensor, Tensor]:
+    """Return ``(inputs [B, *shape], labels [B])`` of these rows, as they are.
+
+    Raises:
+        DatasetError: naming the sample that is not there, cannot be read, or is no pair like the others.
+    """
+    pairs = []
+    with generators_kept():
+        for row in rows:
+            _seed(seed, row)
+            pairs.append(_item(source, row))
+    first, at = pairs[0][0], rows[0]
+    for row, (inputs, _) in zip(rows, pairs, strict=True):
+        _check_alike(inputs, row, first, at)
+    return torch.stack([inputs for inputs, _ in pairs]), torch.stack([label for _, label in pairs])
+
+
+def look(source: Any, size: int) -> Looked:
+    """Look at all samples of a source, or at some of one that is large or slow, and remember what matters.
+
+    Raises:
+        DatasetError: as `read`.
+    """
+    first = read(source, [0], 0)[0]
+    whole = first.nbytes * size <= LOOK_BYTES
+    rows = list(range(size)) if whole else sorted({step * (size - 1) // (_LOOK_AT - 1) for step in range(_LOOK_AT)})
+    ends, seen, found, not_finite = time.monotonic() + LOOK_SECONDS, list[int](), list[Tensor](), None
+    for chunk in (rows[at : at + _READ_BATCH] for at in range(0, len(rows), _READ_BATCH)):
+        inputs, labels = read(source, chunk, 0)
+        _check_alike(inputs[0], chunk[0], first[0], 0)
+        if not_finite is None and inputs.is_floating_point():
+            bad = (~torch.isfinite(inputs)).flatten(1).any(1).nonzero()
+            not_finite = chunk[int(bad[0])] if len(bad) else None
+        seen += chunk
+        found.append(labels)
+        if time.monotonic() > ends:
+            break
+    kinds = sorted({str(labels.dtype).removeprefix("torch.") for labels in found})
+    if len(kinds) > 1:
+        raise DatasetError("labels", f"are of several types: {', '.join(kinds)}; use int(y) for all")
+    return Looked(seen, torch.cat(found), first, not_finite, whole and len(seen) == size)
+
+
+def _item(source: Any, row: int) -> tuple[Tensor, Tensor]:
+    try:
+        item = source[row]
+    except PotstillError:
+        raise
+    except IndexError as error:
+        raise DatasetError(
+            "dataset",
+            f"sample {row} is not there: reading it raised IndexError ({error}), and len(dataset) says {len(source)}",
+        ) from error
+    except Exception as error:
+        raise DatasetError("dataset", f"sample {row} cannot be read: {type(error).__name__}: {error}") from error
+    inputs, label = _pair(item, row)
+    label = arrays.tensor(label, "labels", row)
+    if label.numel() != 1:
+        raise DatasetError(
+            "labels",
+            f"sample {row} has a label of several values, shape {list(label.shape)}; one whole number per sample is "
+            "needed, for one-hot labels their argmax",
+        )
+    return arrays.tensor(inputs, "inputs", row), label.reshape(())
+
+
+def _pair(item: Any, row: int) -> tuple[Any, Any]:
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return item[0], item[1]
+    if isinstance(item, (tuple, list)):
+        raise DatasetError(
+            "dataset", f"sample {row} has {len(item)} parts, {NOT_A_PAIR}; return the two from the Dataset"
+        )
+    if isinstance(item, Mapping):
+        keys = ", ".join(repr(key) for key in list(item)[:6]) or "nothing"
+        raise DatasetError(
+            "dataset",
+            f"sample {row} is a {type(item).__name__} with {keys}, {NOT_A_PAIR}; return the two from the Dataset, such "
+            "as (item['x'], item['y'])",
+        )
+    raise DatasetError("dataset", f"sample {row} is a {type(item).__name__}, {NOT_A_PAIR}")
+
+
+def _check_alike(inputs: Tensor, row: int, first: Tensor, at: int) -> None:
+    if inputs.shape == first.shape and inputs.dtype == first.dtype:
+        return
+    what, mine, other = "shape", str(list(inputs.shape)), str(list(first.shape))
+    if inputs.shape == first.shape:
+        what, mine, other = "type", str(inputs.dtype), str(first.dtype)
+    raise DatasetError(
+        "inputs", f"sample {row} has {what} {mine}, sample {at} has {other}; bring them to one {what} in the Dataset"
+    )
