@@ -283,9 +283,17 @@ def test_what_a_data_set_draws_follows_from_the_seed_and_leaves_the_process_alon
         random.seed(own)
         np.random.seed(own)
         torch.manual_seed(own)
-        before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        before = (
+            random.getstate(),
+            np.random.get_state(legacy=False)["state"]["key"].tolist(),
+            torch.get_rng_state().tolist(),
+        )
         drawn.append(epoch(samples, seed))
-        assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        assert before == (
+            random.getstate(),
+            np.random.get_state(legacy=False)["state"]["key"].tolist(),
+            torch.get_rng_state().tolist(),
+        )
     assert drawn[0] == drawn[1] != drawn[2]
 
 
