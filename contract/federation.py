@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from contract.groups import copies
+from contract.groups import copies, original
 from contract.local import LocalPlan
 from contract.notes import Note
 from contract.recipes.checks import runs_ahead
@@ -80,6 +80,16 @@ class FederationConfig(BaseModel):
         distil = self.recipe.distil
         return distil.data if distil is not None and self.recipe.sends_predictions else None
 
+    def plan_of(self, model: str) -> LocalPlan:
+        """Return the local plan of those who train a model: the federation's, with their prototype's changes."""
+        name = original(model)
+        return self.local.laid(next(each.local for each in self.prototypes if each.name == name))
+
+    def work_of(self, seed: int, index: int, client: str, model: str) -> LocalPlan:
+        """Return what a client that trains a model does in a round; it is all that the device must know."""
+        return self.plan_of(model).in_round(seed, index, self.rounds.total, client)
+
     def prototype(self, name: str) -> Prototype:
-        """Return what is published under a name."""
-        return next(prototype for prototype in self.published if prototype.name == name)
+        """Return what is published under a name, as devices are told of it: their plan comes with each round."""
+        found = next(prototype for prototype in self.published if prototype.name == name)
+        return found.model_copy(update={"local": None})

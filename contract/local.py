@@ -1,10 +1,12 @@
 """What a client runs in one round: objective, optimiser, epochs. The values travel in the assignment."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner
+from contract.rates import Variation, factor_of
 from contract.tensors import Header
 from contract.updates import (
     CLASS_COUNTS,
@@ -307,8 +309,11 @@ class Privacy(Options):
     delta: float = Field(1e-5, gt=0, lt=1)
 
 
-class LocalPlan(Options):
-    """Local training of one round."""
+class LocalPlan(Variation):
+    """Local training.
+
+    A device is told what it does in a round: its rate and its epochs there, and no variation.
+    """
 
     objective: Objective = SgdObjective()
     optimizer: Optimizer = Sgd()
@@ -322,6 +327,48 @@ class LocalPlan(Options):
     def _possible(self) -> "LocalPlan":
         self.objective.check(self)
         return self
+
+    def laid(self, changes: "LocalChanges | None") -> "LocalPlan":
+        """Return the plan with changes laid over it; an optimiser is replaced whole.
+
+        Raises:
+            ValidationError: they do not go with the rest of it.
+        """
+        if changes is None:
+            return self
+        return LocalPlan.model_validate(self.model_dump() | changes.model_dump(exclude_none=True))
+
+    def in_round(self, seed: int, index: int, total: int, client: str) -> "LocalPlan":
+        """Return what a client does in a round: its own epochs, and the rate there.
+
+        Args:
+            seed: the federation's.
+            index: the round, 1 for the first.
+            total: rounds in all.
+            client: its name.
+        """
+        rate = self.optimizer.lr * factor_of(self.rate_over_rounds, index, total)
+        partial = self.partial_work
+        return self.model_copy(
+            update={
+                "optimizer": self.optimizer.model_copy(update={"lr": max(rate, sys.float_info.min)}),
+                "epochs": self.epochs if partial is None else partial.draw(self.epochs, seed, index, client),
+                "rate_over_rounds": None,
+                "partial_work": None,
+            }
+        )
+
+
+class LocalChanges(Variation):
+    """What may differ from the federation's plan, from prototype to prototype or from a round on; null: as there.
+
+    All devices share objective, precision and privacy: what they send, and what is promised to them, hangs on these.
+    """
+
+    optimizer: Optimizer | None = Field(None, description="replaces the optimiser whole")
+    epochs: int | None = Field(None, ge=1, le=10_000)
+    batch_size: int | None = Field(None, ge=1, le=65_536)
+    clip_norm: float | None = Field(None, gt=0)
 
 
 class DiscriminatorPlan(Options):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from contract.groups import SEPARATOR
-from contract.local import LocalPlan
+from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
@@ -98,6 +98,12 @@ class Prototype(BaseModel):
         description="capabilities of the clients that train it: numbers at least so large, everything else equal. "
         "A client gets the first prototype whose requirements it meets",
         examples=[{"memory_mb": 4096}],
+    )
+    local: LocalChanges | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="what its clients do otherwise than the federation's `local` says",
+        examples=[{"epochs": 2, "optimizer": {"kind": "sgd", "lr": 0.05}}],
     )
 
 

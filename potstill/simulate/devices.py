@@ -133,7 +133,7 @@ class Device:
                 ),
                 model=reference(round_.models[copy]),
                 extras={what: reference(path) for what, path in beside.items()},
-                local=self._config.local,
+                local=self._config.work_of(self._seed, round_.index, self.name, copy),
                 upload_url="simulation",
             )
             self._work(assignment, [round_.models[copy], *beside.values()], target, rounds=1)

@@ -33,7 +33,18 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_gate(rounds, sets)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
+    _check_plans(config)
     _check_fusable(config)
+
+
+def _check_plans(config: FederationConfig) -> None:
+    """Refuse what a prototype's clients do otherwise where it does not go with the rest of the plan."""
+    for number, prototype in enumerate(config.prototypes):
+        try:
+            config.plan_of(prototype.name)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise invalid_field(f"prototypes.{number}.local", said) from None
 
 
 def _check_fusable(config: FederationConfig) -> None:

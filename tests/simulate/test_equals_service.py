@@ -38,6 +38,7 @@ ROUNDS = {"total": 2, "clients_per_round": 3, "min_clients": len(NAMES), "min_up
 ONE = ROUNDS | {"total": 5, "clients_per_round": 1, "min_updates": 1}
 HALF = ROUNDS | {"clients_per_round": 0.5}
 ADAM = {"optimizer": {"kind": "adam", "lr": 0.01}, "epochs": 3, "batch_size": 16}
+VARIED = {"epochs": 6, "partial_work": {"least": 2}, "optimizer": {"kind": "adam", "lr": 0.01}}
 FEDDF = {"name": "feddf", "options": {"schedule": SCHEDULE}}
 
 
@@ -87,7 +88,10 @@ CASES = {
     "fedsdd": Case({"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}}, {"local": SGD}),
     "prototypes": Case(
         FEDDF,
-        {"prototypes": [{"name": "large", "architecture": "cnn-digits"}, {"name": "small", **MLP}]},
+        {
+            "prototypes": [{"name": "large", "architecture": "cnn-digits"}, {"name": "small", **MLP, "local": VARIED}],
+            "local": SGD | {"rate_over_rounds": {"kind": "steps", "at": [0.5]}},
+        },
         prototypes=("large", "small"),
     ),
     "fedma": Case(

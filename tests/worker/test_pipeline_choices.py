@@ -20,8 +20,9 @@ HEADS: dict[str, Any] = {"hidden": [6], "common_head": True}
 
 for asked in ("fusing", "extras", "teachers", "labels", "students", "data", "distil", "generators"):
     importlib.import_module(f"worker.pipeline.{asked}")  # what a round asks, and nothing beside it
-HERE = {slot: found for slot, found in slots().items() if slot not in ("optimizer", "local.precision")}
-"""Slots that the worker asks; the others' choices are carried out by `contract.nn` and by devices alone."""
+ELSEWHERE = {"optimizer", "local.precision", "local.rate_over_rounds"}
+HERE = {slot: found for slot, found in slots().items() if slot not in ELSEWHERE}
+"""Slots that the worker asks; the others' choices are carried out by `contract` and by devices alone."""
 
 
 def answered(choice: type[Choice]) -> bool:

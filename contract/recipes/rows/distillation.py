@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from contract.local import Adam, DsFlObjective, LocalPlan, Sgd
 from contract.notes import Remark, Setting
+from contract.rates import RateSteps
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation, Recipe
 from contract.recipes.rows.objectives import FEDGKD_LOCAL, RING
@@ -25,10 +26,12 @@ _FEDDF_CHOICES = (
 _FEDGO_SCHEDULE = parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds")
 _FEDGO_LOCAL = LocalPlan(optimizer=Adam(lr=1e-3), epochs=30, batch_size=64)
 _FEDBE_SGD = Sgd(lr=1e-3, momentum=0.9, weight_decay=1e-5)
-_FEDBE_LOCAL = LocalPlan(optimizer=Sgd(lr=0.01, momentum=0.9, weight_decay=1e-4), epochs=20, batch_size=40)
+_FEDBE_LOCAL = LocalPlan(
+    optimizer=Sgd(lr=0.01, momentum=0.9, weight_decay=1e-4), epochs=20, batch_size=40, rate_over_rounds=RateSteps()
+)
 _FEDBE_CHOICES = (
     "Weight decay 1e-5 of the authors' code; clients' 1e-4 is one of the two values the paper searched.",
-    "The paper divides the clients' rate by ten at 30 % and 60 % of the rounds: change the plan there if you want it.",
+    "The clients' rate is divided by ten after 30 % and after 60 % of the rounds, as in the paper.",
     "The paper's student sees padded, cropped, mirrored images: set data.augment for photographs; wrong for digits.",
 )
 _FEDSDD_LOCAL = LocalPlan(optimizer=Sgd(lr=0.8), epochs=40, batch_size=64)

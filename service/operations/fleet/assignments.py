@@ -141,7 +141,7 @@ def _round(
         ),
         model=models.reference(base),
         extras=_extras(session, federation, participant.prototype),
-        local=config.local,
+        local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),
         upload_url=f"/v1/rounds/{round_.id}/update",
     )
 

@@ -155,7 +155,7 @@ def card(session: Session, federation_id: str, caller: Principal) -> wire.Federa
         federation_name=federation.name,
         state=federation.state,
         task=config.task,
-        prototypes=config.prototypes,
+        prototypes=[config.prototype(each.name) for each in config.prototypes],
         wants_label_counts="label_counts" in config.recipe.needs,
     )
 

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from contract.local import LocalPlan
+from contract.rates import PartialWork
 from contract.wire.problems import TYPE_PREFIX
 from service.operations.fleet import updates
 from service.operations.ledger import clock
@@ -239,3 +241,28 @@ def test_fifty_uploads_at_once_all_count(world: World) -> None:
     assert world.ok("GET", "/v1/jobs?state=queued")["items"][0]["id"] == round_["job_id"]
     assert len(world.ok("GET", "/v1/jobs?state=queued")["items"]) == 1
     assert [name for name in world.files() if name.startswith("tmp")] == []
+
+
+def test_a_device_is_told_what_it_does_in_this_round(world: World) -> None:
+    """Its prototype's plan, the rate of the round and epochs of its own; nothing that an older device does not know."""
+    local = {"epochs": 20, "partial_work": {}, "rate_over_rounds": {"kind": "exponential", "factor": 0.5}}
+    prototypes = [
+        {"name": "main", "architecture": "mlp", "options": {"hidden": [4]}, "local": {"optimizer": {"kind": "adam"}}}
+    ]
+    fed = world.running(local=local, prototypes=prototypes, seed=3)
+    wanted = LocalPlan.model_validate(local | {"optimizer": {"kind": "adam"}})
+    told = {name: world.assignment(device) for name, device in fed.devices.items()}
+    for name, assignment in told.items():
+        epochs = PartialWork().draw(20, 3, 1, name)
+        assert assignment["local"]["epochs"] == epochs
+        assert LocalPlan.model_validate(assignment["local"]) == wanted.in_round(3, 1, 2, name)
+        assert "rate_over_rounds" not in assignment["local"]
+        assert "local" not in assignment["prototype"]
+    assert told["a"]["local"]["epochs"] != told["b"]["local"]["epochs"]
+
+
+def test_a_prototypes_plan_that_does_not_go_with_the_objective_is_refused_at_creation(world: World) -> None:
+    prototypes = [{"architecture": "mlp", "options": {"hidden": [4]}, "local": {"optimizer": {"kind": "adam"}}}]
+    response = world.op("POST", "/v1/federations", json=world.body(recipe={"name": "scaffold"}, prototypes=prototypes))
+    assert (kind(response), response.json()["field"]) == ("invalid-field", "prototypes.0.local")
+    assert "plain SGD" in response.json()["detail"]
