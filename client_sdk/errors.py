@@ -22,7 +22,8 @@ PotstillError
     ├── Removed TusVersion TooLarge UnsupportedMediaType RangeNotSatisfiable               410–416
     ├── Invalid                 InvalidField InvalidContainer InvalidTensors InvalidValues     422
     ├── UploadLocked ChecksumMismatch                                                      423 460
-    └── TooManyRequests TooManyUploads ServiceFault Unavailable StorageFull           429 500 503 507
+    ├── TooManyRequests TooManyUploads ServiceFault StorageFull                        429 500 507
+    └── Unavailable             StorageUnavailable BlobDamaged BlobMissing                     503
 """
 
 from typing import Any, ClassVar
@@ -362,6 +363,24 @@ class Unavailable(ApiError):
     """The service cannot answer now."""
 
     problem_kind = "unavailable"
+
+
+class StorageUnavailable(Unavailable):
+    """The service's storage cannot be read or written."""
+
+    problem_kind = "storage-unavailable"
+
+
+class BlobDamaged(Unavailable):
+    """A stored file is damaged; the operator knows which, and must put it back."""
+
+    problem_kind = "blob-damaged"
+
+
+class BlobMissing(Unavailable):
+    """A stored file is missing; the operator must put it back."""
+
+    problem_kind = "blob-missing"
 
 
 class StorageFull(ApiError):

@@ -52,6 +52,9 @@ KINDS: dict[str, Kind] = {
     "checksum-mismatch": Kind(460, "The piece does not match its checksum"),
     "internal": Kind(500, "Something went wrong here"),
     "unavailable": Kind(503, "The service cannot answer now"),
+    "storage-unavailable": Kind(503, "The service's storage cannot be read or written"),
+    "blob-damaged": Kind(503, "A stored file is damaged"),
+    "blob-missing": Kind(503, "A stored file is missing"),
     "storage-full": Kind(507, "There is no room for this"),
 }
 

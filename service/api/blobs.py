@@ -75,7 +75,11 @@ def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers
 
     Args:
         headers: `ETag` among them.
+
+    Raises:
+        BlobFault: it is damaged or missing; nothing of it was sent.
     """
+    blobs.verify(digest)
     path = links.file(digest)
     if path is not None:
         return Weights(path, media_type=MEDIA_TYPE, headers=headers)

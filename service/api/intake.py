@@ -3,7 +3,6 @@
 import base64
 import binascii
 import contextlib
-import errno
 import hashlib
 import logging
 import os
@@ -25,10 +24,13 @@ from service.api.problems import UNREAD, documented
 from service.api.services import Services
 from service.api.source import Source
 from service.domain.errors import DomainError, not_found
-from service.infra.blobs import Staging
+from service.infra.blobs import BlobFault, Staging
 from service.infra.parts import PartsLost
-from service.operations.store import reservations, uploads
+from service.infra.storage import FULL
+from service.operations.ledger.garbage import Removable
+from service.operations.store import faults, reservations, uploads
 from service.operations.store.uploads import Held
+from service.persistence.tables import DatasetRow
 
 log = logging.getLogger("service.intake")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
@@ -56,6 +58,9 @@ REFUSALS = documented(
     "invalid-values",
     "upload-incomplete",
     "upload-locked",
+    "storage-unavailable",
+    "blob-damaged",
+    "blob-missing",
     "storage-full",
 )
 
@@ -71,12 +76,30 @@ class Received:
     target: str = ""
     held: Held | None = None
 
+    def bring(self, services: Services) -> bool:
+        """Before that transaction: bring the file to where blobs are. Return whether no whole one of its digest was."""
+        store, lost = services.blobs.store, False
+        try:
+            store.verify(self.digest)
+        except BlobFault:
+            lost = True
+        store.prepare(self.path, self.digest)
+        return lost
+
     def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
         """Within the transaction that makes the file count: give it its final name; its resumable upload is spent."""
         if fresh:
             services.blobs.store.keep(self.path, self.digest)
         if self.held is not None:
             uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
+
+
+def mends(session: Session, row: Removable | DatasetRow, fresh: bool, lost: bool) -> bool:
+    """Whether a file is to be kept: it is new, or the same bytes come again for one that was lost."""
+    if not fresh and lost and getattr(row, "removed_at", None) is None:
+        faults.note_restored(session, row, row.digest)
+        return True
+    return fresh
 
 
 def refuse_tensors(error: TensorError) -> DomainError:
@@ -168,7 +191,7 @@ async def receive(
         log.info("the client hung up: %s %s", request.url.path, request.scope.get("potstill.request_id"))
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise full() from error
         raise
     finally:

@@ -9,17 +9,24 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
 from service.api.telemetry import PROBLEM
 from service.domain.errors import DomainError
+from service.infra.blobs import BlobFault
+from service.infra.storage import FULL, UNUSABLE
+from service.operations.store import faults
+from service.persistence.engine import is_damaged
 
 log = logging.getLogger("service.api")
 UNREAD = "potstill.unread"
 TUS_VERSION = "1.0.0"
+_PASSING = frozenset(
+    {"too-many-requests", "too-many-uploads", "unavailable", "storage-unavailable", "storage-full", "upload-locked"}
+)
 _LINGER_BYTES = 64 * 1024 * 1024
 _LINGER_SECONDS = 5.0
 _BY_STATUS = {
@@ -87,7 +94,14 @@ def _domain(request: Request, error: Exception) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if error.kind == "unauthorized" else {}
     if error.kind == "tus-version":
         headers["Tus-Version"] = TUS_VERSION
-    if error.kind in ("too-many-requests", "too-many-uploads", "unavailable", "storage-full", "upload-locked"):
+    if error.kind in (
+        "too-many-requests",
+        "too-many-uploads",
+        "unavailable",
+        "storage-full",
+        "upload-locked",
+        "storage-unavailable",
+    ):
         headers["Retry-After"] = str(error.members.get("retry_after", 5))
     return problem(request.scope, error.kind, error.detail, headers, **error.members)
 
@@ -130,6 +144,38 @@ def _collided(request: Request, error: Exception) -> Response:
     return problem(request.scope, "unavailable", "another request came in between; try again", {"Retry-After": "1"})
 
 
+def _damaged_database(request: Request, error: Exception) -> Response:
+    """SQLite says so by the base class of its errors; whatever else comes as that is a fault of ours."""
+    if not is_damaged(error):
+        raise error
+    log.error("database: %s", error)
+    detail = "the database is damaged; the operator must restore it from a backup"
+    return problem(request.scope, "storage-unavailable", detail, {"Retry-After": "60"})
+
+
+def _blob(request: Request, error: Exception) -> Response:
+    """A file that a request needs is damaged or missing: it is named and, if it is damaged, set aside."""
+    assert isinstance(error, BlobFault)
+    services = request.app.state.services
+    with services.store.write() as session:
+        found = faults.note(session, services.blobs.store, error)
+    members = {**faults.members(found), "digest": error.digest}
+    return problem(request.scope, f"blob-{error.state}", faults.explain(error, found), {"Retry-After": "60"}, **members)
+
+
+def _storage(request: Request, error: Exception) -> Response:
+    """A file or folder cannot be made, written or read, which the operator must mend."""
+    assert isinstance(error, OSError)
+    if error.errno in FULL:
+        detail = "the service's disk is full; the operator must make room"
+        return problem(request.scope, "storage-full", detail, {"Retry-After": "5"})
+    if error.errno not in UNUSABLE:
+        raise error
+    log.error("storage: %s: %s", request.url.path, error)
+    detail = f"the service's storage cannot be used ({error.strerror}); the operator must see to it"
+    return problem(request.scope, "storage-unavailable", detail, {"Retry-After": "30"})
+
+
 def _unstorable(request: Request, error: Exception) -> Response:
     """PostgreSQL holds no NUL in texts, which SQLite does; so nothing has an id with one."""
     if "\0" in request.scope["path"]:
@@ -156,10 +202,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DomainError, _domain)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(DatabaseError, _damaged_database)
     app.add_exception_handler(OperationalError, _busy)
     app.add_exception_handler(IntegrityError, _collided)
     app.add_exception_handler(DataError, _unstorable)
     app.add_exception_handler(UnicodeEncodeError, _not_text)
+    app.add_exception_handler(BlobFault, _blob)
+    app.add_exception_handler(OSError, _storage)
     app.add_exception_handler(Exception, _internal)
 
 

@@ -22,7 +22,20 @@ from contract.tensors import Header
 from contract.tensors.header import header_length, parse_header
 from service.config import Settings
 from service.infra.blob_cache import DiskCache
-from service.infra.blobs import BLOCK, Blobs, Report, Staging, digest_at, hex_of, unreported
+from service.infra.blob_checks import Checked
+from service.infra.blobs import (
+    BLOCK,
+    QUARANTINE_FILES,
+    QUARANTINE_SECONDS,
+    BlobFault,
+    Blobs,
+    Identity,
+    Report,
+    Staging,
+    digest_at,
+    hex_of,
+    unreported,
+)
 from service.infra.bucket import Bucket, NotThere
 from service.infra.bucket_parts import BucketParts
 from service.infra.bucket_staging import BucketStaging
@@ -37,12 +50,21 @@ PRESIGNED_SECONDS = 900
 _HEADERS_KEPT = 64
 
 
+_QUARANTINE = "quarantine/"
+_MOST_COPIED = 5 << 30
+"""Bytes of the largest object that a store copies in one request."""
+
+
 def _base64(sha256: bytes) -> str:
     return base64.b64encode(sha256).decode()
 
 
+def _identity(head: dict[str, Any]) -> Identity:
+    return (head["ETag"], head["ContentLength"], head["LastModified"])
+
+
 class WrongBytes(Exception):
-    """A file or an object whose bytes are not those of its digest."""
+    """A file that is about to become a blob, and whose bytes are no longer those of its digest."""
 
 
 def open_bucket(settings: Settings, part_bytes: int = PART_BYTES) -> Blobs:
@@ -66,6 +88,7 @@ class BucketStore:
         self._bucket, self._part_bytes = bucket, part_bytes
         self._headers: OrderedDict[str, Header] = OrderedDict()
         self._lock = threading.Lock()
+        self._checked = Checked()
 
     def prepare(self, temp: Path, digest: str) -> None:
         """Put a file under its digest, also where one is: that makes it young, and no collection takes it away now."""
@@ -108,8 +131,9 @@ class BucketStore:
         self.prepare(temp, digest)
 
     def delete(self, digest: str) -> None:
-        """Remove a blob; one that is not there does no harm."""
+        """Remove a blob, also one that was set aside; one that is not there does no harm."""
         self._bucket.call("delete_object", _key(digest))
+        self._bucket.call("delete_object", f"{_QUARANTINE}{hex_of(digest)}")
 
     def removing(self) -> contextlib.AbstractContextManager[bool]:
         """Allow it: a bucket's backup is its own versioning."""
@@ -123,8 +147,57 @@ class BucketStore:
         """Yield the bytes from `start` up to, without, `end`; a transfer that breaks off goes on where it was."""
         return self._bucket.read(_key(digest), start, end)
 
+    def verify(self, digest: str) -> None:
+        """See that a blob is there and whole.
+
+        A store that has checked the SHA-256 of the whole object when it came, and says so, is believed; another object
+        is read once. A large one came in parts, whose sums say nothing of the digest.
+        """
+        try:
+            head = self._bucket.call("head_object", _key(digest), ChecksumMode="ENABLED")
+        except NotThere:
+            raise BlobFault(digest, "missing") from None
+        known = head.get("ChecksumSHA256")
+        self._checked.see(
+            digest,
+            _identity(head),
+            lambda: digest if known == _base64(bytes.fromhex(hex_of(digest))) else self._read_digest(digest),
+        )
+
+    def _read_digest(self, digest: str) -> str:
+        found = hashlib.sha256()
+        for block in self._bucket.read(_key(digest), 0, None):
+            found.update(block)
+        return f"sha256-{found.hexdigest()}"
+
+    def set_aside(self, fault: BlobFault) -> bool:
+        """Move a damaged blob aside, unless another object has taken its place; a huge one goes for good."""
+        key = _key(fault.digest)
+        with contextlib.suppress(NotThere):
+            head = self._bucket.call("head_object", key)
+            if _identity(head) != fault.seen:
+                return False
+            if head["ContentLength"] <= _MOST_COPIED:
+                self._bucket.copy(key, f"{_QUARANTINE}{hex_of(fault.digest)}")
+            self._bucket.call("delete_object", key)
+            with self._lock:
+                self._headers.pop(fault.digest, None)
+            self._bound_quarantine()
+            return True
+        return False
+
+    def _bound_quarantine(self) -> int:
+        """Remove what has been set aside for long, and the oldest of too many; return how many."""
+        kept = sorted(self._bucket.listing(_QUARANTINE), key=lambda item: item["LastModified"], reverse=True)
+        newest = datetime.now(UTC) - timedelta(seconds=QUARANTINE_SECONDS)
+        gone = [item for number, item in enumerate(kept) if number >= QUARANTINE_FILES or item["LastModified"] < newest]
+        for item in gone:
+            self._bucket.call("delete_object", self._bucket.inner(item["Key"]))
+        return len(gone)
+
     def header(self, digest: str) -> Header:
-        """Return the header of a blob that is a safetensors file; only that travels, and the last are kept."""
+        """Return the header of a blob that is a safetensors file, after `verify`; the last are kept."""
+        self.verify(digest)
         with self._lock:
             if digest in self._headers:
                 self._headers.move_to_end(digest)
@@ -159,7 +232,7 @@ class BucketStore:
 
     def sweep(self, older_than_seconds: float) -> int:
         """Remove what was begun in the bucket and not finished; return how many."""
-        removed = 0
+        removed = self._bound_quarantine()
         newest = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
         for item in self._bucket.listing("staging/"):
             if item["LastModified"] <= newest:
@@ -192,7 +265,11 @@ class BucketCache:
         with contextlib.ExitStack() as held:
             for number, digest in enumerate(wanted):
                 report(number, len(wanted))
-                held.enter_context(self._disk.held(digest, partial(self._store.size, digest), self._filler(digest)))
+                try:
+                    copy = self._disk.held(digest, partial(self._store.size, digest), self._filler(digest))
+                    held.enter_context(copy)
+                except NotThere:
+                    raise BlobFault(digest, "missing") from None
             yield
 
     def _filler(self, digest: str) -> Any:
@@ -205,10 +282,14 @@ class BucketCache:
                 file.flush()
                 os.fsync(file.fileno())
             if found.hexdigest() != hex_of(digest):
-                raise WrongBytes(f"the store gave other bytes for {digest}")
+                raise BlobFault(digest, "damaged")
             return size
 
         return fill
+
+    def drop(self, digest: str) -> None:
+        """Remove this machine's copy, which is damaged, so that the next job fetches it."""
+        self.path(digest).unlink(missing_ok=True)
 
     def adopt(self, temp: Path, digest: str) -> None:
         """Use a file that was kept as this machine's copy."""

@@ -2,15 +2,32 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 
 from contract.tensors import Header, TensorFile
-from service.infra.blobs import BLOCK, STATES, Blobs, Report, Staging, digest_at, hex_of, unreported
+from service.domain.errors import DomainError
+from service.infra.blob_checks import Checked, identity_of
+from service.infra.blobs import (
+    BLOCK,
+    QUARANTINE_FILES,
+    QUARANTINE_SECONDS,
+    STATES,
+    BlobFault,
+    Blobs,
+    Identity,
+    Report,
+    Staging,
+    digest_at,
+    hex_of,
+    unreported,
+)
 from service.infra.parts import LocalParts
 from service.infra.scratch import Scratch
 
@@ -26,8 +43,9 @@ class FolderStore:
     """A local folder of blobs, made if it is not there."""
 
     def __init__(self, root: Path):
-        self.root = root
+        self.root, self.quarantine = root, root / "quarantine"
         root.mkdir(parents=True, exist_ok=True)
+        self._checked = Checked()
 
     def path(self, digest: str) -> Path:
         """Return where the blob of a digest is."""
@@ -41,6 +59,7 @@ class FolderStore:
         """Rename a file and put its new name on the disk."""
         final = self.path(digest)
         final.parent.mkdir(exist_ok=True)
+        os.chmod(temp, 0o600)
         os.replace(temp, final)
         for folder in (final.parent, self.root):
             handle = os.open(folder, os.O_RDONLY)
@@ -50,9 +69,9 @@ class FolderStore:
                 os.close(handle)
 
     def delete(self, digest: str) -> None:
-        """Remove a blob; one that is not there does no harm."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path(digest).unlink()
+        """Remove a blob, also one that was set aside; one that is not there does no harm."""
+        self.path(digest).unlink(missing_ok=True)
+        (self.quarantine / hex_of(digest)).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def removing(self) -> Iterator[bool]:
@@ -94,13 +113,53 @@ class FolderStore:
                 left -= len(block)
                 yield block
 
+    def verify(self, digest: str) -> None:
+        """See that a blob is there and whole; it is read once, as long as it is the same file."""
+        try:
+            file = open(self.path(digest), "rb")  # noqa: SIM115 - closed below; only opening it may find nothing
+        except FileNotFoundError:
+            raise BlobFault(digest, "missing") from None
+        with file:
+            identity = identity_of(os.fstat(file.fileno()))
+            self._checked.see(digest, identity, partial(_digest, file, digest, identity))
+
+    def set_aside(self, fault: BlobFault) -> bool:
+        """Move a damaged blob into the quarantine, unless another file has taken its place meanwhile."""
+        path = self.path(fault.digest)
+        with contextlib.suppress(FileNotFoundError):
+            if identity_of(path.stat()) != fault.seen:
+                return False
+            self.quarantine.mkdir(mode=0o700, exist_ok=True)
+            os.chmod(path, 0o600)
+            os.utime(path)  # its time here begins
+            os.replace(path, self.quarantine / path.name)
+            self._bound_quarantine()
+            return True
+        return False
+
+    def _bound_quarantine(self) -> int:
+        """Remove what has been set aside for long, and the oldest of too many; return how many."""
+        kept = [(path.stat().st_mtime, path) for path in self.quarantine.glob("*")]
+        old = [path for at, path in kept if at < time.time() - QUARANTINE_SECONDS]
+        many = [path for _, path in sorted(kept, reverse=True)[QUARANTINE_FILES:]]
+        for path in {*old, *many}:
+            path.unlink(missing_ok=True)
+        return len({*old, *many})
+
     def header(self, digest: str) -> Header:
-        """Return the header of a blob that is a safetensors file."""
+        """Return the header of a blob that is a safetensors file, after `verify`."""
+        self.verify(digest)
         with TensorFile(self.path(digest)) as file:
             return file.header
 
     def check(self) -> str:
-        """Return where the folder is."""
+        """Return where the folder is.
+
+        Raises:
+            DomainError: storage-unavailable: it is not there, or cannot be written.
+        """
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK) or not self.root.is_dir():
+            raise DomainError("storage-unavailable", f"the folder {self.root} is not there or cannot be written")
         return str(self.root)
 
     def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
@@ -118,8 +177,15 @@ class FolderStore:
             yield batch
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Do nothing: what is not finished lies in the scratch folder."""
-        return 0
+        """Bound the quarantine; what is not finished lies in the scratch folder."""
+        return self._bound_quarantine()
+
+
+def _digest(file: BufferedReader, digest: str, identity: Identity) -> str:
+    try:
+        return f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except OSError as error:  # the disk gives it no more
+        raise BlobFault(digest, "damaged", identity, error.strerror or str(error)) from error
 
 
 class NoCache:
@@ -136,6 +202,9 @@ class NoCache:
     def hold(self, digests: Iterable[str], report: Report = unreported) -> Iterator[None]:
         """Do nothing."""
         yield
+
+    def drop(self, digest: str) -> None:
+        """Do nothing: there is no copy."""
 
     def adopt(self, temp: Path, digest: str) -> None:
         """Do nothing: the blob is this machine's copy."""

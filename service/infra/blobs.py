@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from contract.tensors import Header
 from service.infra.parts import Parts
@@ -16,11 +16,30 @@ from service.infra.scratch import Scratch
 _DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 BLOCK = 1 << 20
 STATES = "checkpoints-"  # before a job's id: the name of the folder of its states
+QUARANTINE_FILES, QUARANTINE_SECONDS = 20, 7 * 86400.0
+"""How many damaged blobs are kept aside, and for how long, for whoever wants to know what happened to them."""
 Report = Callable[[int, int], None]  # bytes fetched, of so many
+Identity = tuple[Any, ...]
+"""What tells a file from another one that has, or had, its name."""
+FaultState = Literal["damaged", "missing"]
 
 
 def unreported(done: int, of: int) -> None:
     """Report to nobody."""
+
+
+class BlobFault(Exception):
+    """A blob that is not what its digest says.
+
+    Attributes:
+        digest: the blob's.
+        state: `damaged` (other bytes, or bytes that cannot be read) or `missing`.
+        seen: which file it was, as its store tells files apart; None where there was none.
+    """
+
+    def __init__(self, digest: str, state: FaultState, seen: Identity | None = None, detail: str = ""):
+        super().__init__(f"{digest} is {state}" + (f": {detail}" if detail else ""))
+        self.digest, self.state, self.seen = digest, state, seen
 
 
 class BlobStore(Protocol):
@@ -40,7 +59,7 @@ class BlobStore(Protocol):
         ...
 
     def delete(self, digest: str) -> None:
-        """Remove a blob; one that is not there does no harm."""
+        """Remove a blob, also one that was set aside; one that is not there does no harm."""
         ...
 
     def removing(self) -> AbstractContextManager[bool]:
@@ -55,12 +74,31 @@ class BlobStore(Protocol):
         """
         ...
 
+    def verify(self, digest: str) -> None:
+        """See that a blob is there and whole. It is read once, as long as it is the same file; others wait meanwhile.
+
+        Raises:
+            BlobFault: it is not.
+        """
+        ...
+
+    def set_aside(self, fault: BlobFault) -> bool:
+        """Move a damaged blob out of the way, into the store's quarantine, which is small and forgets after a week.
+
+        Return whether it was moved: another file, which has taken its place meanwhile, stays.
+        """
+        ...
+
     def read(self, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to, without, `end`, in pieces of at most a mebibyte."""
+        """Yield the bytes from `start` up to, without, `end`, in pieces of at most a mebibyte; `verify` comes first."""
         ...
 
     def header(self, digest: str) -> Header:
-        """Return the header of a blob that is a safetensors file."""
+        """Return the header of a blob that is a safetensors file, after `verify`.
+
+        Raises:
+            BlobFault: see `verify`.
+        """
         ...
 
     def check(self) -> str:
@@ -96,7 +134,16 @@ class BlobCache(Protocol):
         ...
 
     def hold(self, digests: Iterable[str], report: Report = unreported) -> AbstractContextManager[None]:
-        """Have blobs at their `path`, whole and checked, for the length of the block."""
+        """Have blobs at their `path` for the length of the block. What is fetched is checked on its way; what lies here
+        since earlier is for `blob_checks.Inspection`, while it is used.
+
+        Raises:
+            BlobFault: the store has it no more, or other bytes.
+        """
+        ...
+
+    def drop(self, digest: str) -> None:
+        """Remove this machine's copy of a blob although it is held: it is damaged."""
         ...
 
     def adopt(self, temp: Path, digest: str) -> None:

@@ -96,6 +96,10 @@ class Bucket:
         except BotoCoreError as error:
             raise _unavailable(error) from error
 
+    def copy(self, key: str, target: str) -> None:
+        """Copy an object to another key."""
+        self.call("copy_object", target, CopySource={"Bucket": self.name, "Key": self._full(key)})
+
     def put(self, key: str, file: BinaryIO, sha256: bytes | None = None) -> None:
         """Put a file from its position on, with the SHA-256 that the store is to check; computed where not given."""
         if sha256 is None:

@@ -4,6 +4,7 @@ A deferred transaction that reads and then writes fails at once with 'database i
 pysqlite's own transaction handling loses updates without an error. So: autocommit in the driver, and BEGIN by us.
 """
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,12 @@ def _prepare(connection: DBAPIConnection, record: object) -> None:
 def _begin(connection: Connection) -> None:
     read_only = connection.get_execution_options().get(_READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Whether an error, SQLAlchemy's or the driver's, says that a SQLite file is no whole database any more."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Database:

@@ -9,7 +9,7 @@ from contract.tensors import TensorFile
 from contract.wire.common import Name, Page
 from contract.wire.rounds import Dataset
 from service.api.deps import After, Limit, Operator, Services, Viewer
-from service.api.intake import BODY, REFUSALS, Received, receive
+from service.api.intake import BODY, REFUSALS, Received, mends, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.api.source import Delivery
@@ -23,10 +23,12 @@ _ONE = documented("unauthorized", "forbidden", "not-found")
 def _register(services: Parts, name: str, upload: Received) -> Dataset:
     with TensorFile(upload.path) as file:
         classes = datasets.num_classes(file)
-    services.blobs.store.prepare(upload.path, upload.digest)
+    lost = upload.bring(services)
     with services.store.write() as session:
+        known = datasets.find(session, name) is not None
         row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
         answer = datasets.describe(row)
+        mends(session, row, not known, lost)
         upload.count(session, services, True, answer)
         return answer
 

@@ -22,7 +22,7 @@ from contract.wire.devices import (
 from service.api import guard
 from service.api.bodies import Gone
 from service.api.deps import Device, Services
-from service.api.intake import BODY, REFUSALS, Received, receive
+from service.api.intake import BODY, REFUSALS, Received, mends, receive
 from service.api.problems import documented
 from service.api.refusals import told
 from service.api.services import Services as Parts
@@ -116,11 +116,11 @@ def _accept_update(
     services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
 ) -> tuple[UpdateReceipt, bool]:
     updates.check_values(ticket, upload.path)
-    services.blobs.store.prepare(upload.path, upload.digest)
+    lost = upload.bring(services)
     with services.store.write() as session:
         row, fresh = updates.accept(session, ticket, metadata, upload.digest, upload.size)
         receipt = updates.receipt(session, row)
-        upload.count(session, services, fresh, receipt)
+        upload.count(session, services, mends(session, row, fresh, lost), receipt)
         return receipt, fresh
 
 
@@ -200,11 +200,11 @@ def _read_gan(services: Parts, metadata: dict[str, str], ticket: generators.Tick
 def _accept_gan(
     services: Parts, ticket: generators.Ticket, sent: generators.Sent, upload: Received
 ) -> tuple[GanReceipt, bool]:
-    services.blobs.store.prepare(upload.path, upload.digest)
+    lost = upload.bring(services)
     with services.store.write() as session:
         row, fresh = generators.accept(session, ticket, sent, upload.digest, upload.size)
         receipt = generators.receipt(row)
-        upload.count(session, services, fresh, receipt)
+        upload.count(session, services, mends(session, row, fresh, lost), receipt)
         return receipt, fresh
 
 
@@ -245,11 +245,11 @@ def _admit_discriminator(services: Parts, federation_id: str, caller: Device) ->
 
 
 def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
-    services.blobs.store.prepare(upload.path, upload.digest)
+    lost = upload.bring(services)
     with services.store.write() as session:
         row, fresh = discriminators.accept(session, caller.federation_id or "", caller.id, upload.digest, upload.size)
         receipt = discriminators.receipt(row)
-        upload.count(session, services, fresh, receipt)
+        upload.count(session, services, mends(session, row, fresh, lost), receipt)
         return receipt, fresh
 
 

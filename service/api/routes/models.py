@@ -20,7 +20,7 @@ from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.operations.ledger.idempotency import once
 from service.operations.steer import rollback
-from service.operations.store import models, provenance
+from service.operations.store import faults, models, provenance
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -48,11 +48,13 @@ def list_models(
 
 def _import(services: Parts, caller: Principal, key: str | None, architecture: str | None, upload: Received) -> Model:
     def make() -> dict[str, Any]:
+        for use in faults.uses(session, upload.digest) if lost else ():
+            faults.note_restored(session, use.row, upload.digest)
         row = models.import_file(session, upload.digest, upload.size, architecture)
         services.blobs.store.keep(upload.path, upload.digest)
         return {"id": row.id}
 
-    services.blobs.store.prepare(upload.path, upload.digest)
+    lost = upload.bring(services)
     with services.store.write() as session:
         answer = once(session, caller.id, key, f"model {architecture} {upload.digest}", make)
         model = models.describe(session, models.get(session, answer["id"]))
@@ -131,7 +133,7 @@ def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer)
     "/{model_id}/weights",
     response_class=Response,
     responses=_ONE
-    | documented("range-not-satisfiable", "removed")
+    | documented("range-not-satisfiable", "removed", "blob-damaged", "blob-missing")
     | {
         200: {"content": {"application/octet-stream": {}}, "description": "the safetensors file"},
         206: {"description": "the part that Range asked for"},

@@ -37,7 +37,7 @@ def show_round_provenance(round_id: RoundId, services: Services, caller: Viewer)
 @router.get(
     "/{round_id}/bundle",
     response_class=Response,
-    responses=documented("unauthorized", "forbidden", "not-found", "removed")
+    responses=documented("unauthorized", "forbidden", "not-found", "removed", "blob-damaged")
     | {200: {"content": {_TAR: {}}, "description": "the document and all files that it names, a tar file"}},
 )
 def export_round(round_id: RoundId, services: Services, caller: Operator) -> Response:

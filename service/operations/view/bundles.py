@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.bundles import inputs_and_outputs
 from service.domain.errors import DomainError
-from service.infra.blobs import BlobStore
+from service.infra.blobs import BlobFault, BlobStore
 from service.operations.ledger import audit
 from service.operations.progress import reading
 from service.operations.store import provenance
@@ -37,14 +37,17 @@ def sizes(blobs: BlobStore, bundle: Bundle) -> dict[str, int]:
 
     Raises:
         DomainError: removed: an input is gone, so that nothing could be made from the others.
+        BlobFault: one is damaged.
     """
     inputs, outputs = inputs_and_outputs(json.loads(bundle.document))
     here: dict[str, int] = {}
     for digest in inputs | outputs:
         try:
+            blobs.verify(digest)
             here[digest] = blobs.size(digest)
-        except FileNotFoundError:
-            continue
+        except BlobFault as fault:
+            if fault.state == "damaged":
+                raise
     gone = inputs - here.keys()
     if gone:
         raise DomainError(

@@ -37,6 +37,9 @@ def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Set
         found["blobs"] = (True, blobs.check())
     except DomainError as error:
         found["blobs"] = (False, error.detail)
-    free = scratch.free_bytes()
-    found["disk"] = (free >= settings.min_free_bytes, f"{free} bytes free")
+    try:
+        free = scratch.free_bytes()
+        found["disk"] = (free >= settings.min_free_bytes, f"{free} bytes free")
+    except OSError as error:
+        found["disk"] = (False, f"{scratch.root}: {error.strerror}")
     return found

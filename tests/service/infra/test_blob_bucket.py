@@ -17,7 +17,7 @@ import pytest
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blob_bucket import WrongBytes, open_bucket
-from service.infra.blobs import Blobs, digest_of
+from service.infra.blobs import BlobFault, Blobs, digest_of
 from service.infra.bucket import Bucket
 from tests.bucket_server import BucketServer, client, environment
 
@@ -192,7 +192,7 @@ def test_wrong_bytes_never_become_a_copy(bucket: Blobs, values: dict[str, Any]) 
     digest = stored(bucket, b"weights")
     name, prefix = values["blob_url"].removeprefix("s3://").split("/")
     client(values["s3_endpoint"]).put_object(Bucket=name, Key=f"{prefix}/blobs/{digest[7:]}", Body=b"WEIGHTS")
-    with pytest.raises(WrongBytes), bucket.cache.hold([digest]):
+    with pytest.raises(BlobFault), bucket.cache.hold([digest]):
         pass
     assert not bucket.cache.path(digest).exists()
     assert list((bucket.cache.path(digest).parents[1] / "tmp").iterdir()) == []
@@ -256,3 +256,48 @@ def test_a_device_may_leave_few_files_lying(bucket: Blobs) -> None:
         staging.open("cli_1", digest, 6)
     assert refused.value.kind == "too-many-requests"
     assert staging.open("cli_2", digest, 6)
+
+
+def overwrite(values: dict[str, Any], digest: str, content: bytes) -> None:
+    """Put other bytes under a blob's key, as nobody of ours would."""
+    name, prefix = values["blob_url"].removeprefix("s3://").split("/")
+    client(values["s3_endpoint"]).put_object(Bucket=name, Key=f"{prefix}/blobs/{digest[7:]}", Body=content)
+
+
+@pytest.mark.parametrize("content", [b"weights", bytes(PART + 1)], ids=["one", "parts"])
+def test_another_object_under_a_blobs_key_is_found_and_set_aside(
+    bucket: Blobs, server: BucketServer, values: dict[str, Any], content: bytes
+) -> None:
+    digest = stored(bucket, content)
+    bucket.store.verify(digest)
+    overwrite(values, digest, b"w" + content[1:])
+    with pytest.raises(BlobFault) as found:
+        bucket.store.verify(digest)
+    assert found.value.state == "damaged"
+    assert bucket.store.set_aside(found.value)
+    assert server.keys(values) == [f"quarantine/{digest[7:]}"]
+    with pytest.raises(BlobFault) as gone:
+        bucket.store.verify(digest)
+    assert gone.value.state == "missing"
+    bucket.store.delete(digest)
+    assert server.keys(values) == []
+
+
+def test_an_object_that_was_put_back_meanwhile_stays(bucket: Blobs, values: dict[str, Any]) -> None:
+    digest = stored(bucket, b"weights")
+    overwrite(values, digest, b"WEIGHTS")
+    with pytest.raises(BlobFault) as found:
+        bucket.store.verify(digest)
+    stored(bucket, b"weights")
+    assert not bucket.store.set_aside(found.value)
+    bucket.store.verify(digest)
+
+
+def test_an_object_is_read_once_as_long_as_it_is_the_same(
+    bucket: Blobs, server: BucketServer, values: dict[str, Any]
+) -> None:
+    digest = stored(bucket, bytes(PART + 1))
+    server.door.seen.clear()
+    for _ in range(3):
+        bucket.store.verify(digest)
+    assert [line.split()[0] for line in server.door.seen].count("GET") == 1
