@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO
 
 from worker.checkpoints import Checkpoints, Stopped, key_of
-from worker.limits import die_first, is_disk_full, is_out_of_memory, limit_memory, out_of_memory
+from worker.limits import die_first, is_disk_full, is_out_of_memory, is_storage_fault, limit_memory, out_of_memory
 from worker.origin import traced, traced_handover
 from worker.pipeline import run
 from worker.protocol import STOPPED, Answer, Failed, Order, Terms, answer, ordered
@@ -178,6 +178,9 @@ def do(line: str, report: Reporter) -> None:
     except Exception as error:  # noqa: BLE001 - the parent must hear of every failure
         if is_disk_full(error):
             _fail(report, "disk_full", f"no room for the job's files: {error}; make room")
+            return
+        if is_storage_fault(error):
+            _fail(report, "storage_unavailable", f"{error}; see to the folder or disk")
             return
         if is_out_of_memory(error):
             _fail(report, "out_of_memory", out_of_memory(error))

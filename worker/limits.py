@@ -26,6 +26,7 @@ _MEMORY = (
     "failed to map segment from shared object",  # of a library that is loaded; without a reason after it, for memory
 )
 _LINE = 4096
+_STORAGE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.ESTALE, errno.ENOENT})
 
 
 def says_out_of_memory(text: str) -> bool:
@@ -52,6 +53,11 @@ def out_of_memory(said: object) -> str:
     """Return the detail of a job's failure for want of memory."""
     text = str(said).strip()
     return f"not enough memory{': ' if text else ''}{text}; use smaller models or batches"
+
+
+def is_storage_fault(error: BaseException) -> bool:
+    """Whether a folder was taken away, may not be written, or its disk fails: no fault of the job's."""
+    return isinstance(error, OSError) and error.errno in _STORAGE
 
 
 class LastWords:

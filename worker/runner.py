@@ -6,12 +6,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from contract.tensors import watched
-from worker.ledger import Claimed, DomainError, Ledger, LostLease
-from worker.limits import LastWords, is_disk_full, is_out_of_memory, oom_kills, out_of_memory
+from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, Ledger, LostLease
+from worker.limits import LastWords, is_disk_full, is_out_of_memory, is_storage_fault, oom_kills, out_of_memory
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.protocol import STOPPED, Failed, Terms, answers, order, start
@@ -24,7 +23,8 @@ _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
-_NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", STOPPED})
+_SPOILT = "spoilt"
+_NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "storage_unavailable", STOPPED})
 
 
 class Interrupted(Exception):
@@ -61,7 +61,7 @@ class Child:
             spec: the job.
             report: called with its progress.
             checkpoints: where its states are kept for another attempt.
-            hand_over: called with what is ready before the job ends; when it raises, the child goes with the job.
+            hand_over: called with what is ready before the job ends; when it, or `report`, raises, the child goes too.
 
         Raises:
             JobFailure: the child says that it cannot be done.
@@ -79,10 +79,10 @@ class Child:
             process.stdin.flush()
         for said in answers(process.stdout):
             if isinstance(said, Progress):
-                report(said)
+                self._told(said, report)
             elif isinstance(said, Handover):
                 if hand_over is not None:
-                    self._handed(said, hand_over)
+                    self._told(said, hand_over)
             elif isinstance(said, Failed):
                 if said.code == STOPPED:
                     self.close()  # it is about to end
@@ -101,9 +101,10 @@ class Child:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         raise ChildLost(f"the computing process {how}" + (" (out of memory?)" if code == -9 else ""))
 
-    def _handed(self, made: Handover, hand_over: Callable[[Handover], None]) -> None:
+    def _told(self, said: Any, hear: Callable[[Any], None]) -> None:
+        """Pass on what the process says; a hearer that has heard enough ends the process with the job."""
         try:
-            hand_over(made)
+            hear(said)
         except BaseException:
             self.close()  # or what it still says of this job would be taken for the next one's
             raise
@@ -174,6 +175,10 @@ class Lease:
             self._resumed = Resumed(phase=progress.phase, step=progress.step)
         self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_began": began}
         self._moved = time.monotonic()
+
+    def spoil(self) -> None:
+        """End the job: a file that it reads is damaged, so that its result would be thrown away. From any thread."""
+        self._end(_SPOILT)
 
     def check(self) -> None:
         """Let the job go on.
@@ -290,8 +295,8 @@ class Runner:
         try:
             spec = self.ledger.load(job)
             try:
-                with self.ledger.inputs(spec, lease.report):
-                    result = self._compute(job, spec, lease)
+                with self.ledger.inputs(spec, lease.report, lease.spoil) as inspection:
+                    result = self._checked(job, spec, lease, inspection)
                     if self._verdict(lease) in ("cancelled", "lost"):
                         raise Interrupted
                     self.ledger.publish(job, result)
@@ -301,7 +306,7 @@ class Runner:
             raise
         except Exception as error:  # noqa: BLE001 - recorded by _failed or _interrupted
             verdict = self._verdict(lease)
-            if verdict is None:
+            if verdict in (None, _SPOILT):
                 self._failed(job, error)
             else:
                 self._interrupted(job, verdict, error)
@@ -314,6 +319,9 @@ class Runner:
         if isinstance(error, JobFailure):
             log.error("job %s: %s: %s", job.id, error.code, error.detail)
             self.ledger.fail(job, error.code, error.detail, final=error.code not in _NOT_FINAL)
+        elif isinstance(error, BlobFaults):
+            log.error("job %s: %s", job.id, error)
+            self.ledger.spoilt(job, error)
         elif isinstance(error, DomainError) and error.kind == "unavailable":  # the blob store is away
             log.error("job %s: put back: %s", job.id, error)
             self.ledger.postpone(job, str(error))
@@ -323,6 +331,9 @@ class Runner:
         elif is_disk_full(error):
             log.error("job %s: the disk is full: %s", job.id, error)
             self.ledger.fail(job, "disk_full", f"no room for the job's files: {error}; make room", final=False)
+        elif is_storage_fault(error):
+            log.error("job %s: the storage cannot be used: %s", job.id, error)
+            self.ledger.fail(job, "storage_unavailable", f"{error}; see to the folder or disk", final=False)
         elif is_out_of_memory(error):
             log.error("job %s: out of memory: %s", job.id, error)
             self.ledger.fail(job, "out_of_memory", out_of_memory(error), final=False)
@@ -330,10 +341,26 @@ class Runner:
             log.error("job %s failed", job.id, exc_info=error)
             self.ledger.fail(job, "internal", f"{type(error).__name__}: {error}", final=False)
 
-    def _compute(self, job: Claimed, spec: JobSpec, lease: Lease) -> JobResult:
+    def _checked(self, job: Claimed, spec: JobSpec, lease: Lease, inspection: Inspection) -> JobResult:
+        """Compute, and see that what was read is what was sent: neither result nor failure counts otherwise."""
+        try:
+            result = self._compute(job, spec, lease, inspection)
+        except Exception:
+            if self._verdict(lease) in (None, _SPOILT):
+                inspection.check()
+            raise
+        inspection.check()
+        return result
+
+    def _compute(self, job: Claimed, spec: JobSpec, lease: Lease, inspection: Inspection) -> JobResult:
+        def hand_over(made: Handover) -> None:
+            inspection.check()
+            self.ledger.publish_groups(job, made)
+
+        lease.check()  # a child that is not there yet could not be killed
         if spec.needs_networks:
             with self.ledger.checkpointing(job) as checkpoints:
-                return self._child.ask(spec, lease.report, checkpoints, partial(self.ledger.publish_groups, job))
+                return self._child.ask(spec, lease.report, checkpoints, hand_over)
         with watched(lease.check):
             return traced(spec, "cpu", lambda: run(spec, lease.report))
 

@@ -19,6 +19,7 @@ FEDERATION: Table = {
     "train_generator": {"preparing": "training_generator"},
     "collect": dict.fromkeys(("preparing", "training_generator"), "collecting_discriminators"),
     "score": {"collecting_discriminators": "scoring"},
+    "recollect": {"scoring": "collecting_discriminators"},
     "run": dict.fromkeys(("preparing", "training_generator", "collecting_discriminators", "scoring"), "running"),
     "pause": {"running": "paused"},
     "resume": {"paused": "running"},
@@ -37,8 +38,11 @@ ROUND: Table = {
     "publish": {"aggregating": "published"},
     "fail": {"aggregating": "failed", "collecting": "failed"},
     "retry": {"failed": "aggregating"},
+    "reopen": {"aggregating": "collecting"},
 }
-"""`reject` is the gate's: the new model is not published, and the next round opens from the one before."""
+"""`reopen`: the file of an update was lost, and its client is asked again.
+
+`reject` is the gate's: the new model is not published, and the next round opens from the one before."""
 
 JOB: Table = {
     "claim": {"queued": "running", "running": "running"},

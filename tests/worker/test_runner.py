@@ -21,9 +21,9 @@ from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile, pulse, write_file
 from contract.wire.federations import Task
 from worker import runner as module
-from worker.ledger import Claimed, DomainError, LostLease
+from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, LostLease
 from worker.limits import LastWords
-from worker.runner import Child, ChildLost, Runner
+from worker.runner import Child, ChildLost, Interrupted, Runner
 from worker.specs import CheckpointSpec, InitializeSpec, JobFailure, JobResult, Progress, RoundSpec
 
 JOB = Claimed("job_1", "round", 1, 1, "fed_1", "rnd_1")
@@ -40,6 +40,7 @@ class FakeLedger:
         self.wants_cancel = False
         self.lost = False
         self.jobs = [JOB]
+        self.files: dict[str, Path] = {}
 
     def claim(self) -> Claimed | None:
         return self.jobs.pop() if self.jobs else None
@@ -57,8 +58,12 @@ class FakeLedger:
         )
 
     @contextlib.contextmanager
-    def inputs(self, spec: RoundSpec, report: Any) -> Iterator[None]:
-        yield
+    def inputs(self, spec: RoundSpec, report: Any, on_fault: Any) -> Iterator[Any]:
+        with Inspection(self.files, on_fault) as inspection:
+            yield inspection
+
+    def spoilt(self, job: Claimed, found: BlobFaults) -> None:
+        self.said.append(("spoilt", *(fault.state for fault in found.faults)))
 
     def tidy(self) -> None:
         self.said.append("tidied")
@@ -139,6 +144,7 @@ def test_a_job_that_is_done_is_published_and_its_folder_removed(ledger: FakeLedg
         (MemoryError(), "out_of_memory", False),
         (JobFailure("disk_full", "no room"), "disk_full", False),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full", False),
+        (OSError(errno.EROFS, "Read-only file system"), "storage_unavailable", False),
         (RuntimeError("a fault of ours"), "internal", False),
     ],
 )
@@ -150,6 +156,25 @@ def test_a_fault_is_recorded_with_its_code(
 
     do(ledger, monkeypatch, broken)
     assert ledger.verdicts == [("failed", code, final)]
+
+
+def test_a_damaged_file_ends_the_job_at_once_and_is_what_is_told(
+    ledger: FakeLedger, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Not the sequel of it: a model that cannot be read, a loss that is not finite."""
+    path = tmp_path / "update"
+    path.write_bytes(b"other bytes")
+    ledger.files = {"sha256-" + "0" * 64: path}
+    do(ledger, monkeypatch, until_stopped)
+    assert ledger.verdicts == [("spoilt", "damaged")]
+
+
+def test_a_wish_to_cancel_comes_before_a_damaged_file(ledger: FakeLedger, monkeypatch: Any, tmp_path: Path) -> None:
+    ledger.files = {"sha256-" + "0" * 64: tmp_path / "not there"}
+    monkeypatch.setattr(module.Lease, "spoil", lambda lease: None)
+    ledger.wants_cancel = True
+    do(ledger, monkeypatch, until_stopped)
+    assert ledger.verdicts == ["cancelled"]
 
 
 def test_a_job_waits_for_a_store_that_is_away(ledger: FakeLedger, monkeypatch: Any) -> None:
@@ -208,6 +233,24 @@ def test_a_child_that_dies_is_named_and_another_one_starts(ledger: FakeLedger) -
         child.ask(spec, lambda progress: None)
     assert child.pid != first
     child.close()
+    assert child.pid is None
+
+
+def test_a_child_whose_progress_nobody_wants_to_hear_ends_with_the_job(ledger: FakeLedger, monkeypatch: Any) -> None:
+    """Or what it still says of this job would be taken for the answer to the next one."""
+    said = '{"progress": {"phase": "label"}}'
+    program = f"import sys; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.readline()"
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        module.subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", program], **options)
+    )
+    child = Child("cpu", 1)
+
+    def enough(progress: Progress) -> None:
+        raise Interrupted("cancelled")
+
+    with pytest.raises(Interrupted):
+        child.ask(ledger.load(JOB), enough)
     assert child.pid is None
 
 

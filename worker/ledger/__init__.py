@@ -16,8 +16,9 @@ from contract.ids import new_id
 from contract.tensors import TensorError, TensorFile, check_file, compare
 from service.config import Settings
 from service.domain.errors import DomainError
+from service.infra.blob_checks import BlobFaults, Inspection
 from service.infra.blob_store import open_blobs
-from service.infra.blobs import digest_of
+from service.infra.blobs import BlobFault, digest_of
 from service.infra.queue import Sender
 from service.operations.ledger import locks
 from service.operations.ledger.garbage import forget_copies
@@ -25,7 +26,7 @@ from service.operations.ledger.unit import Store
 from service.operations.progress import jobs
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import overlap, publishing
-from service.operations.store import workers
+from service.operations.store import faults, workers
 from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
 from service.persistence.tables import ModelRow, RoundRow
@@ -36,7 +37,7 @@ from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpe
 log = logging.getLogger("worker.ledger")
 Files = dict[Path, tuple[str, int]]
 """A file -> (digest, size)."""
-__all__ = ["Claimed", "DomainError", "Ledger", "LostLease"]
+__all__ = ["BlobFaults", "Claimed", "DomainError", "Inspection", "Ledger", "LostLease"]
 _ABANDONED_SECONDS = 3600.0
 
 
@@ -227,16 +228,62 @@ class Ledger:
             return self._loader.load(session, job, folder)
 
     @contextlib.contextmanager
-    def inputs(self, spec: JobSpec, report: Callable[[Progress], None]) -> Iterator[None]:
-        """Have every file that a job names on this machine for the length of the block.
+    def inputs(
+        self, spec: JobSpec, report: Callable[[Progress], None], on_fault: Callable[[], None] = lambda: None
+    ) -> Iterator[Inspection]:
+        """Have every file that a job names on this machine for the length of the block, and have them looked at.
 
         Copies of what the service removes in the meantime, uploads above all, go at its end.
+
+        Args:
+            on_fault: called from another thread, when the first file is found damaged or missing.
+
+        Raises:
+            BlobFaults: one cannot be had at all; of the others `check` of the inspection tells.
         """
         cache = self._blobs.cache
-        wanted = {digest for path in _paths(spec.model_dump()) if (digest := cache.digest_at(path)) is not None}
-        with cache.hold(wanted, lambda done, of: report(Progress(phase="fetch", step=done, of=of))):
-            yield
+        files = {digest: path for path in _paths(spec.model_dump()) if (digest := cache.digest_at(path)) is not None}
+
+        def fetched(done: int, of: int) -> None:
+            report(Progress(phase="fetch", step=done, of=of))
+
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(cache.hold(files, fetched))
+            except BlobFault as fault:
+                raise BlobFaults([fault]) from fault
+            yield held.enter_context(Inspection(files, on_fault))
         forget_copies(self._database, self._blobs.cache)
+
+    def spoilt(self, job: Claimed, found: BlobFaults) -> None:
+        """Record that files which a job reads are damaged or missing, and ask for them again where that is possible.
+
+        Where only this machine's copies are, they are fetched again by the next attempt.
+        """
+        faults_here = [fault for each in found.faults if (fault := self._confirmed(each.digest)) is not None]
+        if not faults_here:
+            self.fail(job, "blob_damaged", f"only here, and fetched again: {found}", final=False)
+            return
+        with self._store.write() as session:
+            locks.lock_blobs(session)
+            row = jobs.held(session, job.id, job.fence)
+            told = [(fault, faults.note(session, self._blobs.store, fault)) for fault in faults_here]
+            if row.cancel_requested:
+                publishing.cancelled(session, row)
+            else:
+                publishing.spoilt(session, row, told)
+            over = row.state != "queued"
+        if over:
+            self._blobs.states.forget(job.id)
+
+    def _confirmed(self, digest: str) -> BlobFault | None:
+        """Drop this machine's copy of a blob and look at the blob itself."""
+        self._blobs.cache.drop(digest)
+        try:
+            self._blobs.store.verify(digest)
+        except BlobFault as fault:
+            return fault
+        return None
 
     def tidy(self) -> None:
         """Remove what jobs left on this machine; the API does so where it has the same folder."""

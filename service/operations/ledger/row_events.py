@@ -36,7 +36,13 @@ _FEDERATION = {
     ("failed", "training_generator"): "revived",
     ("failed", "scoring"): "revived",
 }
-_ROUND = {"aggregating": "closed", "published": "published", "skipped": "skipped", "failed": "failed"}
+_ROUND = {
+    "collecting": "reopened",
+    "aggregating": "closed",
+    "published": "published",
+    "skipped": "skipped",
+    "failed": "failed",
+}
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,11 @@ def close_round(session: Session, round_id: str, force: bool) -> RoundRow:
 
 
 def _short(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
-    """Whether a round failed at its deadline with too few updates, and its federation still waits because of it."""
+    """Whether a round failed at its deadline with too few updates, and its federation still waits because of it.
+
+    A job of its own is older than its end: of one that was fused, and then collected again.
+    """
     if round_.state != "failed" or federation.state != "paused" or federation.round_index != round_.index:
         return False
-    return session.scalars(select(JobRow.id).where(JobRow.round_id == round_.id).limit(1)).first() is None
+    fused = select(JobRow.id).where(JobRow.round_id == round_.id, JobRow.created_at >= round_.closed_at)
+    return session.scalars(fused.limit(1)).first() is None

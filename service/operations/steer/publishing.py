@@ -8,13 +8,15 @@ from sqlalchemy.orm import Session
 from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
-from service.operations.ledger import after_commit, audit, locks
+from service.infra.blobs import BlobFault
+from service.operations.ledger import after_commit, audit, locks, row_events
 from service.operations.progress import jobs, lifecycle, reading
-from service.operations.steer import exclusions, retention, rollback
+from service.operations.steer import exclusions, resend, retention, rollback
 from service.operations.steer.job_kinds import ENDINGS
 from service.operations.store import provenance
+from service.operations.store.faults import Use
 from service.operations.store.outcome import Outcome
-from service.persistence.tables import JobRow
+from service.persistence.tables import FederationRow, JobRow
 
 
 def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default: Retention | None) -> None:
@@ -60,6 +62,38 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
         return
     federation.error, federation.detail = error, detail[:2000]
     ENDINGS[job.kind].fail(session, federation, job, f"{error}: {detail}")
+
+
+def spoilt(session: Session, job: JobRow, faults: Sequence[tuple[BlobFault, Sequence[Use]]]) -> None:
+    """End a job whose inputs are damaged or missing.
+
+    Whoever sent them is asked again, where the federation can still wait; else it has failed and says whose they are. A
+    job whose inputs nobody needs any more is told anew what it reads.
+    """
+    federation = reading.locked(session, job.federation_id)
+    ours = [(fault, [use for use in uses if _is_of(session, use, federation)]) for fault, uses in faults]
+    needed = [(fault, uses) for fault, uses in ours if uses]
+    if not needed:
+        fault = faults[0][0]
+        if not jobs.release(session, job, f"blob_{fault.state}", str(fault)):
+            give_up(session, job, f"blob_{fault.state}", f"{fault} (after {job.attempt} attempts)")
+        return
+    code = "blob_damaged" if any(fault.state == "damaged" for fault, _ in needed) else "blob_missing"
+    lost = [use for _, uses in needed for use in uses]
+    titles = ", ".join(f"the file of {use.title} is {fault.state}" for fault, uses in needed for use in uses)
+    if resend.ask_again(session, federation, lost, f"{titles}; asked for again"):
+        job.error, job.detail = code, f"{titles}; asked for again"[:2000]
+        jobs.end(job, "fail")
+        lifecycle.proceed(session, federation)
+        return
+    remedies = "; ".join(dict.fromkeys(use.remedy for use in lost))
+    give_up(session, job, code, f"{titles}: {remedies}")
+    resend.score_again(session, federation, lost)
+
+
+def _is_of(session: Session, use: Use, federation: FederationRow) -> bool:
+    """Whether something belongs to a federation, or to nobody, as imported models and data sets do."""
+    return row_events.federation_of(session, use.row) in (None, federation.id)
 
 
 def request_cancel(session: Session, job: JobRow) -> None:
