@@ -242,7 +242,7 @@ def test_a_child_whose_progress_nobody_wants_to_hear_ends_with_the_job(ledger: F
     program = f"import sys; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.readline()"
     real = subprocess.Popen
     monkeypatch.setattr(
-        module.subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", program], **options)
+        subprocess, "Popen", lambda command, **options: real([sys.executable, "-c", program], **options)
     )
     child = Child("cpu", 1)
 

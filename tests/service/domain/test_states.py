@@ -26,6 +26,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("training_generator", "run", "running"),  # the generator is for data alone
             ("collecting_discriminators", "run", "running"),  # a version before collected what nobody read
             ("scoring", "run", "running"),
+            ("scoring", "recollect", "collecting_discriminators"),
             ("running", "pause", "paused"),
             ("paused", "resume", "running"),
             ("running", "finish", "finished"),
@@ -47,6 +48,7 @@ EXPECTED: dict[str, tuple[Table, tuple[str, ...], set[tuple[str, str, str]]]] = 
             ("aggregating", "fail", "failed"),
             ("collecting", "fail", "failed"),
             ("failed", "retry", "aggregating"),
+            ("aggregating", "reopen", "collecting"),  # an update's file was lost, and its client is asked again
         },
     ),
     "job": (
