@@ -34,12 +34,26 @@ def print_error(message: str) -> None:
     Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(f"error: {message}", style="red"))
 
 
+DAMAGED = (
+    "the database is damaged: stop the service, keep a copy of its folder, and restore a backup into a new one: "
+    "potstill restore BACKUP --home FOLDER (docs/data.md)"
+)
+
+
+def _is_damaged(error: Exception) -> bool:
+    """Whether SQLite says that its file is no whole database; a device has no module of the service's to ask."""
+    engine = sys.modules.get("service.persistence.engine")
+    return engine is not None and bool(engine.is_damaged(error))
+
+
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
     from service.domain.errors import SchemaError
 
     if isinstance(error, CliError | SchemaError):
         return str(error)
+    if _is_damaged(error):
+        return DAMAGED
     from client_sdk.errors import PotstillError, TransportError, UntrustedCertificate
 
     if isinstance(error, TransportError) and not isinstance(error, UntrustedCertificate):

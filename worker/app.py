@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from service.config import load, unread
 from service.infra.queue import make_celery
 from service.persistence import migrate
+from service.persistence.engine import is_damaged
 from service.persistence.migrate import SchemaError
 from worker import tasks
 from worker.ledger import Ledger
@@ -69,9 +70,8 @@ def _init(**kwargs: Any) -> None:
         _runner = Runner(Ledger(settings))
         _runner.start()
     except Exception as error:
-        log.critical(
-            "this worker cannot begin: %s", error, exc_info=not isinstance(error, OperationalError | SchemaError)
-        )
+        known = isinstance(error, OperationalError | SchemaError) or is_damaged(error)
+        log.critical("this worker cannot begin: %s", error, exc_info=not known)
         raise SystemExit(1) from error
 
 

@@ -50,7 +50,7 @@ def replay(
     everything: Annotated[bool, typer.Option("--all", help="All that a federation has published.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make models again from their recorded inputs and compare: exit code 0 equal, 3 different, 4 inputs missing."""
+    """Make models again from their recorded inputs and compare: exit code 0 equal, 3 different, 4 files lost."""
     from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
     from potstill.replay.computing import Computers
@@ -122,5 +122,7 @@ def _show(reports: list[Any], as_json: bool) -> None:
     print_table(["publication", "what", "name", "verdict", "detail"], rows)
     for note in sorted({note for report in reports if report.verdict == "differs" for note in report.notes}):
         out().print(f"not as it was: {note}", style="yellow")
+    if any(report.verdict == "damaged" for report in reports):
+        out().print("files are damaged, so that nothing can be said: potstill verify tells what they are", style="red")
     if any(report.verdict == "missing" for report in reports):
         out().print(f"retention has removed inputs: {_KEEP}", style="yellow")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from potstill.commands.config import load_settings
-from potstill.console import CliError, Json, out, print_json, print_table, size
+from potstill.console import DAMAGED, CliError, Json, out, print_json, print_table, size
 
 WRONG = 3
 
@@ -69,21 +69,75 @@ def gc(
     out().print(f"{len(rows)} files, {size(total)}" + (" would go" if dry_run else " removed"))
 
 
-def verify(as_json: Json = False) -> None:
-    """Read all weights and data sets and compare them with their digests: exit code 3 if any is missing or damaged."""
-    from potstill.storage.check import verify as check
+def verify(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Say what would be done about what is wrong; with --yes do it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the database and read all weights and data sets: exit code 3 if anything is missing or damaged."""
+    from potstill.storage import check
 
-    with _store(load_settings()) as (database, blobs), _bar("verify", as_json) as bar:
-        count, findings = check(database, blobs, bar)
-    if as_json:
-        print_json({"checked": count, "findings": [vars(finding) for finding in findings]})
-    elif findings:
-        print_table(["digest", "what", "state"], [[each.digest, each.what, each.state] for each in findings])
-        out().print(f"{len(findings)} of {count} are wrong: restore a backup, or cancel what needs them", style="red")
-    else:
-        out().print(f"{count} files and documents are whole")
-    if findings:
+    if yes and not repair:
+        raise CliError("--yes goes with --repair")
+    settings = load_settings()
+    file = settings.database_file
+    broken = check.verify_database(file) if file is not None and file.exists() else []
+    if any(each.what == "database" for each in broken):
+        _show_verified(check.Verified(findings=broken), [], as_json)
         raise typer.Exit(WRONG)
+    with _store(settings) as (database, blobs):
+        with _bar("verify", as_json) as bar:
+            found = check.look(database, blobs, bar)
+        found.findings = broken + found.findings
+        steps = check.repair(database, blobs, found, really=yes) if repair else []
+        if repair:
+            steps += _unnamed(database, blobs, really=yes)
+    _show_verified(found, steps, as_json, done=yes)
+    left = [step for step in steps if step.act == "by hand"] if yes else found.findings
+    if left or any(each.what in ("reference", "provenance") for each in found.findings):
+        raise typer.Exit(WRONG)
+
+
+def _unnamed(database: Any, blobs: Any, really: bool) -> list[Any]:
+    """Remove files that nothing has named for a while, or only say which."""
+    from potstill.storage.check import UNNAMED_SECONDS, collect
+    from service.operations.upkeep.repair import Step
+
+    steps: list[Any] = []
+
+    def tell(digest: str, count: int) -> None:
+        steps.append(Step(digest, "remove", f"a file that nothing names, {size(count)}"))
+
+    collect(database, blobs, UNNAMED_SECONDS, not really, tell)
+    return steps
+
+
+def _show_verified(found: Any, steps: list[Any], as_json: bool, done: bool = False) -> None:
+    findings = found.findings
+    if as_json:
+        body = {"checked": found.checked, "findings": [vars(each) for each in findings]}
+        body |= {"unnamed": len(found.unnamed), "steps": [vars(each) for each in steps], "done": done}
+        print_json(body)
+        return
+    if findings:
+        print_table(["digest", "what", "state"], [[each.digest, each.what, each.state] for each in findings])
+    if steps:
+        print_table(["digest", "done" if done else "would do", "about", "remedy"], [
+            [each.digest, each.act, each.title, each.remedy] for each in steps
+        ])  # fmt: skip
+    if any(each.what == "database" for each in findings):
+        out().print(DAMAGED, style="red")
+    elif findings and steps:
+        out().print("what is to be done by hand is left" if done else "to do this: potstill verify --repair --yes")
+    elif findings:
+        wrong = f"{len(findings)} of {found.checked} are wrong"
+        out().print(f"{wrong}: see what can be done with potstill verify --repair, or restore a backup", style="red")
+    else:
+        out().print(f"{found.checked} files and documents are whole")
+    if found.unnamed and not steps:
+        out().print(f"nothing names {len(found.unnamed)} whole files; the service removes them after an hour")
 
 
 def backup(

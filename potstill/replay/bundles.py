@@ -32,12 +32,15 @@ def pack(publication: Publication, files: Mapping[str, Path], target: Path) -> N
         publication: whose document it is.
         files: digest -> file of the blobs.
         target: the bundle; what is there is replaced.
+
+    Raises:
+        CliError: a blob is damaged.
     """
     sizes = {digest: path.stat().st_size for digest, path in files.items()}
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as out:
-            out.writelines(pieces(publication.text.encode(), sizes, lambda digest: _blocks(files[digest])))
+            out.writelines(pieces(publication.text.encode(), sizes, lambda digest: _blocks(files[digest], digest)))
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, target)
@@ -46,10 +49,14 @@ def pack(publication: Publication, files: Mapping[str, Path], target: Path) -> N
         part.unlink(missing_ok=True)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _blocks(path: Path, digest: str) -> Iterator[bytes]:
+    found = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK):
+            found.update(block)
             yield block
+    if f"sha256-{found.hexdigest()}" != digest:
+        raise CliError(f"{digest} is damaged; potstill verify tells what it is")
 
 
 def unpack(path: Path, folder: Path) -> Publication:

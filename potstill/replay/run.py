@@ -12,8 +12,9 @@ from potstill.replay.compare import difference
 from potstill.replay.computing import Computers, OnProgress
 from potstill.replay.publication import Publication
 from potstill.replay.sources import Source
+from potstill.storage.files import digest_of
 
-Verdict = Literal["equal", "differs", "missing"]
+Verdict = Literal["equal", "differs", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Report:
 
     Attributes:
         title: what was replayed.
-        results: each file that was made again, or the inputs that are missing.
+        results: each file that was made again, or the inputs that are missing or damaged.
         notes: in what this machine or code differs from what made the original.
     """
 
@@ -44,7 +45,8 @@ class Report:
     def verdict(self) -> Verdict:
         """The worst of the results."""
         found = {result.verdict for result in self.results}
-        return "missing" if "missing" in found else "differs" if "differs" in found else "equal"
+        worst: tuple[Verdict, ...] = ("damaged", "missing", "differs")
+        return next((verdict for verdict in worst if verdict in found), "equal")
 
 
 def replay(
@@ -65,11 +67,16 @@ def replay(
     wanted = set(outputs["models"].values()) | set((outputs["state"] or {}).values())
     inputs = {each["digest"] for each in document["inputs"]}
     with tempfile.TemporaryDirectory(prefix="potstill-replay-") as folder, source.hold(inputs | wanted) as files:
+        wrong = {digest for digest, path in files.items() if digest_of(path) != digest}
+        if wrong & inputs:
+            bad = [each for each in document["inputs"] if each["digest"] in wrong]
+            made.results = [Compared("input", _called(each), "damaged", each["digest"]) for each in bad]
+            return made
         spec = _spec(document, files) | {"output_dir": folder}
         result = computers.compute(spec, document["environment"], document.get("part"), report)
         made.notes = _notes(document, result["origin"])
-        made.results = _compare("model", outputs["models"], result["models"], files)
-        made.results += _compare("state", outputs["state"] or {}, result["state"] or {}, files)
+        made.results = _compare("model", outputs["models"], result["models"], files, wrong)
+        made.results += _compare("state", outputs["state"] or {}, result["state"] or {}, files, wrong)
     return made
 
 
@@ -104,16 +111,20 @@ def _spec(document: dict[str, Any], files: dict[str, Path]) -> dict[str, Any]:
     return spec
 
 
-def _compare(what: str, wanted: dict[str, str], made: dict[str, str], files: dict[str, Path]) -> list[Compared]:
+def _compare(
+    what: str, wanted: dict[str, str], made: dict[str, str], files: dict[str, Path], wrong: set[str]
+) -> list[Compared]:
     results = []
     for name, digest in wanted.items():
         if name not in made:
             results.append(Compared(what, name, "differs", "it was not made again"))
             continue
         path = Path(made[name])
-        with open(path, "rb") as file:
-            found = f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"
-        if found == digest:
+        found = digest_of(path)
+        if digest in wrong:
+            again = "as it was published" if found == digest else "to other bytes than were published"
+            results.append(Compared(what, name, "damaged", f"the stored file is; it was made again, {again}"))
+        elif found == digest:
             results.append(Compared(what, name, "equal", digest))
         elif digest in files:
             results.append(Compared(what, name, "differs", difference(files[digest], path)))

@@ -147,22 +147,18 @@ class BucketStore:
         """Yield the bytes from `start` up to, without, `end`; a transfer that breaks off goes on where it was."""
         return self._bucket.read(_key(digest), start, end)
 
-    def verify(self, digest: str) -> None:
+    def verify(self, digest: str, anew: bool = False) -> None:
         """See that a blob is there and whole.
 
-        A store that has checked the SHA-256 of the whole object when it came, and says so, is believed; another object
-        is read once. A large one came in parts, whose sums say nothing of the digest.
+        Unless it is to be read `anew`, a store that has checked the SHA-256 of the whole object when it came, and says
+        so, is believed; another object is read once. A large one came in parts, whose sums say nothing of the digest.
         """
         try:
             head = self._bucket.call("head_object", _key(digest), ChecksumMode="ENABLED")
         except NotThere:
             raise BlobFault(digest, "missing") from None
-        known = head.get("ChecksumSHA256")
-        self._checked.see(
-            digest,
-            _identity(head),
-            lambda: digest if known == _base64(bytes.fromhex(hex_of(digest))) else self._read_digest(digest),
-        )
+        told = not anew and head.get("ChecksumSHA256") == _base64(bytes.fromhex(hex_of(digest)))
+        self._checked.see(digest, _identity(head), lambda: digest if told else self._read_digest(digest), anew)
 
     def _read_digest(self, digest: str) -> str:
         found = hashlib.sha256()

@@ -28,21 +28,22 @@ class Checked:
         self._lock = threading.Lock()
         self._reading = [threading.Lock() for _ in range(_LOCKS)]
 
-    def see(self, digest: str, identity: Identity, found: Callable[[], str]) -> None:
+    def see(self, digest: str, identity: Identity, found: Callable[[], str], anew: bool = False) -> None:
         """See that a file is whole; of several callers at once, one reads it.
 
         Args:
             digest: what it should be.
             identity: which file it is.
             found: reads the file and returns its digest.
+            anew: have it read although it is known.
 
         Raises:
             BlobFault: it is not.
         """
-        if self._knows(digest, identity):
+        if not anew and self._knows(digest, identity):
             return
         with self._reading[hash(digest) % _LOCKS]:
-            if self._knows(digest, identity):
+            if not anew and self._knows(digest, identity):
                 return
             if found() != digest:
                 raise BlobFault(digest, "damaged", identity)

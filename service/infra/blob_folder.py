@@ -113,15 +113,15 @@ class FolderStore:
                 left -= len(block)
                 yield block
 
-    def verify(self, digest: str) -> None:
-        """See that a blob is there and whole; it is read once, as long as it is the same file."""
+    def verify(self, digest: str, anew: bool = False) -> None:
+        """See that a blob is there and whole; it is read once, as long as it is the same file, unless `anew`."""
         try:
             file = open(self.path(digest), "rb")  # noqa: SIM115 - closed below; only opening it may find nothing
         except FileNotFoundError:
             raise BlobFault(digest, "missing") from None
         with file:
             identity = identity_of(os.fstat(file.fileno()))
-            self._checked.see(digest, identity, partial(_digest, file, digest, identity))
+            self._checked.see(digest, identity, partial(_digest, file, digest, identity), anew)
 
     def set_aside(self, fault: BlobFault) -> bool:
         """Move a damaged blob into the quarantine, unless another file has taken its place meanwhile."""

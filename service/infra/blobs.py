@@ -74,8 +74,11 @@ class BlobStore(Protocol):
         """
         ...
 
-    def verify(self, digest: str) -> None:
+    def verify(self, digest: str, anew: bool = False) -> None:
         """See that a blob is there and whole. It is read once, as long as it is the same file; others wait meanwhile.
+
+        Args:
+            anew: read it in any case.
 
         Raises:
             BlobFault: it is not.

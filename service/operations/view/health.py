@@ -9,7 +9,7 @@ from service.infra.blobs import BlobStore
 from service.infra.scratch import Scratch
 from service.operations.store.workers import unserved
 from service.operations.view import liveness
-from service.persistence.engine import Database
+from service.persistence.engine import Database, is_damaged
 
 Checks = dict[str, tuple[bool, str]]
 
@@ -32,7 +32,7 @@ def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Set
                     missing = f"{count} jobs wait, and no worker serves it; start one with POTSTILL_QUEUES={queue}"
                     found[f"queue {queue}"] = (False, missing)
     except SQLAlchemyError as error:
-        found["database"] = (False, type(error).__name__)
+        found["database"] = (False, "damaged; restore a backup" if is_damaged(error) else type(error).__name__)
     try:
         found["blobs"] = (True, blobs.check())
     except DomainError as error:

@@ -1,14 +1,16 @@
 """Documents of provenance by what people call them."""
 
 import json
+from collections.abc import Iterator
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import not_found
+from service.domain.states import LIVE
 from service.operations.progress import jobs, reading
 from service.operations.store import models, provenance
-from service.persistence.tables import FederationRow, JobRow, ProvenanceRow, RoundRow
+from service.persistence.tables import DatasetRow, FederationRow, JobRow, ModelRow, ProvenanceRow, RoundRow
 
 
 def find(session: Session, reference: str) -> ProvenanceRow:
@@ -71,3 +73,14 @@ def damaged(session: Session) -> tuple[int, list[str]]:
         if provenance.digest_of(text) != digest:
             wrong.append(id_)
     return count, wrong
+
+
+def dangling(session: Session) -> Iterator[tuple[str, str, str]]:
+    """Yield (where, what, id) of what open rounds and live federations name and that is not there."""
+    models, sets = set(session.scalars(select(ModelRow.id))), set(session.scalars(select(DatasetRow.id)))
+    for row in session.scalars(select(RoundRow).where(RoundRow.state.in_(("collecting", "aggregating", "failed")))):
+        for id_ in sorted({*row.base_models.values(), *row.models.values()} - models):
+            yield f"round {row.id}", "model", id_
+    for federation in session.scalars(select(FederationRow).where(FederationRow.state.in_(LIVE))):
+        for id_ in sorted({id_ for id_ in federation.config["datasets"].values() if id_ is not None} - sets):
+            yield f"federation {federation.name}", "data set", id_

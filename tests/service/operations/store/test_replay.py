@@ -358,3 +358,40 @@ def test_a_round_whose_updates_are_gone_has_no_bundle(plant: Plant) -> None:
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (410, "removed")
     assert answer.json()["detail"].startswith("4 of 7 inputs were removed")
     assert exported(plant)[0] == before, "what was refused left nobody"
+
+
+def test_a_damaged_input_is_no_equal_replay_and_leaves_in_no_bundle(
+    plant: Plant, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    """One flipped bit of an update that is kept: the replay was called equal, as the model had been made with it."""
+    world, fed, file = plant.world, plant.begin({"name": "fedavg"}, rounds={"total": 1}), tmp_path / "round.tar"
+    plant.go_on(fed)
+    source = next(each for each in plant.source.find(f"{fed.id}:1").document["inputs"] if each["kind"] == "update")
+    path = world.blobs.cache.path(source["digest"])
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    told = command("replay", f"{fed.id}:1", "--json")
+    assert told.exit_code == 4, told.output
+    (report,) = json.loads(told.stdout)
+    (result,) = report["results"]
+    assert (report["verdict"], result["verdict"], result["detail"]) == ("damaged", "damaged", source["digest"])
+    assert source["client"] in result["name"]
+    left = command("round", "export", f"{fed.id}:1", str(file))
+    assert (left.exit_code, "is damaged" in " ".join(left.stderr.split()), file.exists()) == (1, True, False)
+    answer = world.op("GET", f"/v1/rounds/{world.round(fed)['id']}/bundle")
+    assert (answer.status_code, answer.json()["client"]) == (503, source["client"])
+
+
+def test_a_damaged_result_is_told_from_one_that_differs(plant: Plant, command: Callable[..., Any]) -> None:
+    fed = plant.begin({"name": "fedavg"}, rounds={"total": 1})
+    plant.go_on(fed)
+    path = plant.world.blobs.cache.path(plant.source.find(f"{fed.id}:1").document["outputs"]["models"]["main"])
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    told = command("replay", f"{fed.id}:1", "--json")
+    assert told.exit_code == 4, told.output
+    (result,) = json.loads(told.stdout)[0]["results"]
+    assert (result["verdict"], result["detail"]) == (
+        "damaged",
+        "the stored file is; it was made again, as it was published",
+    )
