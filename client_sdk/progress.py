@@ -3,11 +3,46 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from tqdm import tqdm
 
 logger = logging.getLogger("client_sdk")
+
+
+class _Told:
+    """Stderr, where a letter that it cannot show, or a reader that went away, is no reason to stop training."""
+
+    def __init__(self, stream: TextIO | None):
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "ascii"
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                try:
+                    self._stream.write(text)
+                except UnicodeEncodeError:
+                    self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush it."""
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        return self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return its file descriptor, which tells tqdm how wide it is."""
+        if self._stream is None:
+            raise OSError("there is no stderr")
+        return self._stream.fileno()
 
 
 class Progress:
@@ -25,13 +60,17 @@ class Progress:
         logger.info(line)
         if self.shown:
             with tqdm.external_write_mode():
-                print(line, file=sys.stderr, flush=True)
+                told = _Told(sys.stderr)
+                told.write(f"{line}\n")
+                told.flush()
 
     @contextmanager
     def bar(self, title: str, epochs: int) -> Iterator[Callable[[int, float], None]]:
         """Show a bar over epochs; yields the function to call after each epoch with its number and loss."""
         self._last = ""
-        with tqdm(total=epochs, desc=title, unit="epoch", disable=not self.shown, dynamic_ncols=True) as bar:
+        with tqdm(
+            total=epochs, desc=title, unit="epoch", disable=not self.shown, dynamic_ncols=True, file=_Told(sys.stderr)
+        ) as bar:
 
             def done(epoch: int, loss: float) -> None:
                 bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
@@ -49,6 +88,7 @@ class Progress:
         def sent(done: int, of: int) -> None:
             if not bars:
                 options = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "dynamic_ncols": True}
+                options["file"] = _Told(sys.stderr)
                 bars.append(tqdm(total=of, desc=title, initial=done, disable=not self.shown, **options))
             bar = bars[0]
             if done < bar.n:

@@ -6,9 +6,12 @@ upload is. All writes are atomic. Methods that keep
 something between rounds have `memory.*` (`client_sdk.memory`); DP-SGD has `privacy.json`.
 """
 
+import errno
 import json
+import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,6 +26,8 @@ from client_sdk.errors import StateError
 from client_sdk.memory import Memory, sync_names
 from client_sdk.privacy import Spent
 
+logger = logging.getLogger("client_sdk")
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 Kept = TypeVar("Kept", bound=BaseModel)
 
 
@@ -76,14 +81,42 @@ def default_folder(url: str, federation: str, name: str | None) -> Path:
     """Return ``~/.local/state/potstill/<host>/<federation>``, with ``devices/<name>`` below it if one was given.
 
     The name is a part of the path so that several devices on one machine do not meet.
+
+    Raises:
+        StateError: nobody knows where this user's home is.
     """
-    root = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    root = os.environ.get("XDG_STATE_HOME") or str(_home() / ".local" / "state")
     folder = Path(root) / "potstill" / _safe(httpx.URL(url).netloc.decode() or "unknown") / _safe(federation)
     return folder / "devices" / _safe(name) if name else folder
 
 
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:  # neither HOME nor an entry of the user
+        raise StateError("state_dir: no home folder is known; pass state_dir=, or set XDG_STATE_HOME") from error
+
+
 def _safe(text: str) -> str:
     return re.sub(r"[^\w.-]", "_", text).lstrip(".") or "_"
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file for this process.
+
+    Raises:
+        OSError: another process has it (`_HELD`), or the file system has no locks: some network file systems.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        return
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class StateFolder:
@@ -99,30 +132,39 @@ class StateFolder:
         """Make the folder and hold it.
 
         Raises:
-            StateError: another process holds it, or it cannot be written.
+            StateError: another process holds it, or it cannot be read or written, now or in the block.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StateError(f"state_dir: {self.path} cannot be written: {error}") from error
+            raise StateError(
+                f"state_dir: {self.path} cannot be written: {error.strerror}: {error.filename}; pass another "
+                "state_dir, or give the folder to this user"
+            ) from error
         try:
             self._lock(handle)
             yield
+        except OSError as error:
+            if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(self.path):
+                raise
+            raise StateError(f"state_dir: {os.fsdecode(error.filename)}: {error.strerror}") from error
         finally:
             os.close(handle)
 
     def _lock(self, handle: int) -> None:
         try:
-            import fcntl
-        except ImportError:  # Windows: two runs in one folder are then up to the user
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as error:
-            raise StateError(
-                f"state_dir: {self.path} is in use by another process; give each device its own name or state_dir"
-            ) from error
+            if error.errno in _HELD:
+                raise StateError(
+                    f"state_dir: {self.path} is in use by another process; give each device its own name or state_dir"
+                ) from error
+            logger.warning(
+                "state_dir: %s is on a file system without locks (%s); see that no two devices use it at once",
+                self.path,
+                error.strerror,
+            )
 
     def identity(self) -> Identity | None:
         """Return who this device is, if it is known."""

@@ -22,6 +22,8 @@ def python(*arguments: str) -> list[str]:
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment for `python`, by default this process's, in which our packages are found, and first.
 
+    What such a program says and writes is UTF-8, whatever the terminal is.
+
     A folder that is on every path anyway goes first only where something would shadow it: it holds more than ours.
     """
     given = dict(os.environ if base is None else base)
@@ -32,7 +34,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         given["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path))
     else:
         given.pop("PYTHONPATH", None)
-    return given | {"PYTHONSAFEPATH": "1"}
+    return given | {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 def shadowed(folder: Path) -> bool:

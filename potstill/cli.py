@@ -7,70 +7,16 @@ from typing import Annotated
 import typer
 
 import contract
-from potstill.commands import (
-    audit,
-    catalogue,
-    client,
-    config,
-    dataset,
-    demo,
-    federation,
-    job,
-    keeping,
-    model,
-    replay,
-    simulate,
-    spec,
-    status,
-    steer,
-    storage,
-    token,
-)
-from potstill.commands import round as rounds
-from potstill.console import CliError, Group
+from potstill.console import CliError, speak_plainly
+from potstill.lazy import Lazy
 
 app = typer.Typer(
     name="potstill",
-    cls=Group,
+    cls=Lazy,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Distil many devices' models into one. `potstill demo` shows it, `potstill up` starts it.",
 )
-for verb in (
-    steer.start,
-    steer.pause,
-    steer.resume,
-    steer.cancel,
-    steer.rollback,
-    keeping.retention,
-    keeping.delete,
-    spec.spec,
-):
-    federation.app.command()(verb)
-client.app.command()(keeping.forget)
-rounds.app.command()(replay.export)
-app.add_typer(federation.app, name="federation")
-app.add_typer(rounds.app, name="round")
-app.add_typer(model.app, name="model")
-app.add_typer(job.app, name="job")
-app.add_typer(job.worker_app, name="worker")
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(catalogue.recipe_app, name="recipe")
-app.add_typer(catalogue.architecture_app, name="architecture")
-app.add_typer(client.app, name="client")
-app.add_typer(token.app, name="token")
-app.add_typer(audit.app, name="audit")
-app.command("status")(status.status)
-app.command("replay")(replay.replay)
-app.command("gc")(storage.gc)
-app.command("verify")(storage.verify)
-app.command("backup")(storage.backup)
-app.command("restore")(storage.restore)
-app.command("config")(config.config)
-app.command("migrate")(config.migrate)
-app.command("worker-health")(config.worker_health)
-app.command("demo")(demo.demo)
-app.command("simulate")(simulate.simulate)
 
 
 def _version(asked: bool) -> None:
@@ -142,4 +88,5 @@ def up(
 
 def main() -> None:
     """Run the command line."""
+    speak_plainly()
     app()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from potstill import exits
 from potstill.console import CliError
 from potstill.home import DEFAULT_URL, Home
 
@@ -35,6 +36,7 @@ def operator(url: str | None = None, token: str | None = None) -> "OperatorClien
     secret = token or os.environ.get("POTSTILL_TOKEN") or home.read(home.token_file)
     if not secret:
         raise CliError(
-            f"no token: set POTSTILL_TOKEN, or run this where the service's folder is ({home.token_file} is not there)"
+            f"no token: set POTSTILL_TOKEN, or run this where the service's folder is ({home.token_file} is not there)",
+            exits.TOKEN,
         )
     return OperatorClient(find_url(url), secret, retries=2)

@@ -1,25 +1,40 @@
 """What commands share: tables for people, JSON for programs, errors as one line with a remedy."""
 
+import codecs
+import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
+
+from potstill import exits
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Item = TypeVar("Item")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 class CliError(Exception):
-    """Something the user can mend; the message says how."""
+    """Something the user can mend; the message says how.
+
+    Args:
+        code: of `exits`.
+    """
+
+    def __init__(self, message: str, code: int = exits.HERE):
+        super().__init__(message)
+        self.code = code
 
 
 def out() -> Console:
@@ -46,6 +61,23 @@ def _is_damaged(error: Exception) -> bool:
     return engine is not None and bool(engine.is_damaged(error))
 
 
+_PLAIN = {"–": "-", "—": "-", "…": "...", "→": "->", "×": "x", "±": "+-", "█": "#", "\N{REPLACEMENT CHARACTER}": "?"}
+
+
+def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+def speak_plainly() -> None:
+    """Let stdout and stderr write what they can and replace the rest: a terminal need not know UTF-8."""
+    codecs.register_error("potstill", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="potstill")
+
+
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
     from service.domain.errors import SchemaError
@@ -54,6 +86,8 @@ def _message(error: Exception) -> str | None:
         return str(error)
     if _is_damaged(error):
         return DAMAGED
+    if isinstance(error, OSError):
+        return None if error.filename is None else _of_file(error)
     from client_sdk.errors import PotstillError, TransportError, UntrustedCertificate
 
     if isinstance(error, TransportError) and not isinstance(error, UntrustedCertificate):
@@ -61,27 +95,91 @@ def _message(error: Exception) -> str | None:
     return str(error) if isinstance(error, PotstillError) else None
 
 
+def _of_file(error: OSError) -> str:
+    remedy = "; run this as the user whose it is, or name another one" if isinstance(error, PermissionError) else ""
+    return f"{os.fsdecode(error.filename)}: {error.strerror}{remedy}"
+
+
 class Group(TyperGroup):
-    """A command group in which an expected error is one line and exit code 1, never a traceback."""
+    """A command group in which an expected error is one line, or JSON with `--json`, and an exit code of `exits`."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        words = [*ctx._protected_args, *ctx.args]
+        as_json = "--json" in words
         try:
+            self._check_repeats(ctx, words)
             return super().invoke(ctx)
         except Exception as error:
+            if as_json and hasattr(error, "format_message"):  # usage, as typer tells it to people
+                _tell(error, error.format_message(), exits.USAGE, as_json)
+                raise typer.Exit(exits.USAGE) from error
             message = _message(error)
             if message is None:
                 raise
-            print_error(message)
-            raise typer.Exit(1) from error
+            code = exits.of(error)
+            _tell(error, message, code, as_json)
+            raise typer.Exit(code) from error
+
+    def _check_repeats(self, ctx: Any, words: list[str]) -> None:
+        """Refuse an option that is given twice and takes one value: the last one would win without a word.
+
+        Raises:
+            typer.BadParameter: naming it.
+        """
+        if not words or words[0].startswith("-"):
+            return
+        command, rest = self.get_command(ctx, words[0]), words[1:]
+        if command is None or isinstance(command, TyperGroup):  # a group looks at its own commands
+            return
+        inner = command.context_class(command, info_name=words[0], parent=ctx, resilient_parsing=True)
+        try:
+            _, _, order = command.make_parser(inner).parse_args(list(rest))
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            return  # told better when it is parsed in earnest
+        seen: set[str | None] = set()
+        for parameter in order:
+            if parameter.param_type_name == "option" and not parameter.multiple and not getattr(parameter, "count", 0):
+                if parameter.name in seen:
+                    raise typer.BadParameter(f"{parameter.opts[0]} is given twice; it takes one value", ctx=inner)
+                seen.add(parameter.name)
+
+
+def _tell(error: Exception, message: str, code: int, as_json: bool) -> None:
+    """Say on stderr what went wrong."""
+    if as_json:
+        print(json.dumps(exits.document(error, message, code), indent=2, default=str), file=sys.stderr)
+    else:
+        print_error(message)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone, unless `yes`.
+
+    Raises:
+        CliError: there is nobody to ask.
+        typer.Abort: the answer was no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CliError(f"{question} There is no terminal to ask at: say --yes", exits.USAGE)
+    typer.confirm(question, abort=True, err=True)
+
+
+def _is_body(value: Any) -> "TypeGuard[BaseModel]":
+    """Whether a value is a body of the contract, without a need for pydantic where there is none."""
+    return hasattr(value, "model_dump_json")
 
 
 def print_json(value: Any) -> None:
     """Print a body, or a list of bodies, as JSON."""
-    if isinstance(value, BaseModel):
+    if _is_body(value):
         text = value.model_dump_json(indent=2)
     elif isinstance(value, list):
-        text = json.dumps([i.model_dump(mode="json") if isinstance(i, BaseModel) else i for i in value], indent=2)
+        text = json.dumps([i.model_dump(mode="json") if _is_body(i) else i for i in value], indent=2)
     else:
         text = json.dumps(value, indent=2, default=str)
     print(text)

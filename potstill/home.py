@@ -1,6 +1,6 @@
 """The folder that holds everything of an embedded installation, as far as the command line knows it."""
 
-import fcntl
+import errno
 import os
 from pathlib import Path
 from typing import IO
@@ -14,6 +14,14 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 def default_path() -> Path:
     """Return POTSTILL_HOME, or `.potstill` here."""
     return Path(os.environ.get("POTSTILL_HOME") or ".potstill").absolute()
+
+
+def _owned(folder: Path) -> str:
+    """Return whose folder it is, as a clause of a message, if that can be told."""
+    try:
+        return f"the folder is {folder.owner()}'s; "
+    except (OSError, KeyError, NotImplementedError):
+        return ""
 
 
 class Home:
@@ -36,15 +44,28 @@ class Home:
         """Refuse a second `potstill up` on this folder; the lock ends with the process.
 
         Raises:
-            CliError: another process holds it.
+            CliError: another process holds it, or it is another user's, or on a file system without locks.
         """
-        self._lock = open(self.path / "up.lock", "a")  # noqa: SIM115  # held open until the process ends
+        import fcntl  # Windows has none; `up` has said so before
+
+        try:
+            self._lock = open(self.path / "up.lock", "a", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+        except OSError as error:
+            raise CliError(
+                f"{error.filename}: {error.strerror}; {_owned(self.path)}choose another folder with --home, or give "
+                "this one to the user who runs potstill (chown -R)"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except OSError as error:
             self.unlock()
+            if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise CliError(
+                    f"a potstill is already running on {self.path}; stop it first or choose another folder with --home"
+                ) from error
             raise CliError(
-                f"a potstill is already running on {self.path}; stop it first or choose another folder with --home"
+                f"{self.path} is on a file system without locks ({error.strerror}), on which a database does not hold; "
+                "choose a folder on a local disk with --home"
             ) from error
 
     def unlock(self) -> None:
@@ -56,7 +77,7 @@ class Home:
     def write(self, file: Path, text: str) -> None:
         """Write a small file whole or not at all, for its owner only."""
         fresh = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
             out.write(text + "\n")
             out.flush()
             os.fsync(out.fileno())
@@ -66,6 +87,11 @@ class Home:
     def read(self, file: Path) -> str | None:
         """Return the file's text, or None when it is not there."""
         try:
-            return file.read_text().strip() or None
+            return file.read_text(encoding="utf-8").strip() or None
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CliError(
+                f"{file} cannot be read by this user ({getattr(error, 'strerror', None) or 'it is no text'}): run the "
+                "command as its owner, or set POTSTILL_URL and POTSTILL_TOKEN"
+            ) from error

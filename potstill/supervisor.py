@@ -57,7 +57,7 @@ class Printer:
             try:
                 print(prefix, text, file=self._stream, flush=True)
             except (BrokenPipeError, ValueError):
-                self._stream = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+                self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the rest of the process
 
 
 class Child:
@@ -88,7 +88,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             pass_fds=tuple(self.spec.pass_fds),
             process_group=0,

@@ -4,6 +4,7 @@ import errno
 import ipaddress
 import os
 import socket
+import sys
 import threading
 import time
 import webbrowser
@@ -76,6 +77,19 @@ def _free(host: str, near: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     return near + 1
+
+
+def check_system() -> None:
+    """Refuse a system on which the service does not run.
+
+    Raises:
+        CliError: on Windows.
+    """
+    if sys.platform == "win32" or find_spec("fcntl") is None:
+        raise CliError(
+            "the service runs on Linux and macOS; on Windows take WSL or a container (docs/deploy.md). Devices and all "
+            "other commands run here"
+        )
 
 
 def check_private(settings: Any, host: str) -> None:
@@ -208,6 +222,7 @@ def run(options: UpOptions) -> int:
     Raises:
         CliError: port or folder taken, or the service's packages are not installed.
     """
+    check_system()
     for package in ("pydantic_settings", "sqlalchemy", "celery", "torch"):
         if find_spec(package) is None:
             raise CliError(f"{package} is not installed; {install('worker')}")

@@ -39,7 +39,7 @@ class _Files(PydanticBaseSettingsSource):
         if name in os.environ:
             raise ValueError(f"{name} and {name}_FILE are both set; unset one")
         try:
-            return Path(path).read_text().rstrip("\r\n"), field_name, False
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False
         except OSError as error:
             raise ValueError(f"{name}_FILE: {error}") from error
 

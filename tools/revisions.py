@@ -152,7 +152,7 @@ def write(rows: Rows, path: Path) -> None:
         f'"{name}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in found) + "\n]"
         for name, found in sorted(rows.items())
     ]
-    path.write_text("{\n" + ",\n".join(tables) + "\n}\n")
+    path.write_text("{\n" + ",\n".join(tables) + "\n}\n", encoding="utf-8")
 
 
 def main() -> int:

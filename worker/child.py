@@ -86,7 +86,7 @@ def reset_peak_memory(device: str) -> None:
 
         torch.cuda.reset_peak_memory_stats(device)
     with contextlib.suppress(OSError):  # Linux only, and not in every sandbox
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def peak_memory_bytes(device: str) -> int:
@@ -99,7 +99,7 @@ def peak_memory_bytes(device: str) -> int:
 
         return int(torch.cuda.max_memory_allocated(device))
     with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -105,7 +105,7 @@ def limit_memory(limit: int) -> None:
 def die_first() -> None:
     """Ask Linux to end this process before others when memory runs out: its job is tried again, a database is not."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("800")
+        Path("/proc/self/oom_score_adj").write_text("800", encoding="utf-8")
 
 
 def oom_kills() -> int:
@@ -115,7 +115,7 @@ def oom_kills() -> int:
 
 def _own_group() -> list[tuple[Path, str]]:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, group = line.split(":", 2)
             if controllers == "" and group != "/":
                 return [(Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.events", "oom_kill")]
@@ -124,7 +124,7 @@ def _own_group() -> list[tuple[Path, str]]:
 
 def _count(path: Path, name: str) -> int:
     with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(" ")
             if key == name:
                 return int(value)

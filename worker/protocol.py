@@ -114,7 +114,7 @@ def start(terms: Terms, stderr: int | IO[str]) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         env=environment(terms.environment()),
     )

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import struct
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +22,37 @@ from contract.tensors.header import (
 )
 from contract.tensors.pulse import pulse
 
+_turn = threading.Lock()
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
+def _open(path: Path) -> int:
+    """Open a file for reading; Windows has to be told that it is no text."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+
+def _read_into(fd: int, view: memoryview, position: int) -> int:
+    """Fill a view with a file's bytes from a position on; return how many there were, fewer only at its end.
+
+    Where a system cannot read at a position (Windows), threads take turns at the file's own.
+    """
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [view], position)
+    with _turn:
+        os.lseek(fd, position, os.SEEK_SET)
+        data = os.read(fd, len(view))
+    view[: len(data)] = data
+    return len(data)
+
+
+def _read(fd: int, count: int) -> bytes:
+    """Return a file's first bytes."""
+    data = bytearray(count)
+    return bytes(data[: _read_into(fd, memoryview(data), 0)])
+
+
 class TensorFile:
-    """An open safetensors file. Reads tensors or blocks of them with `pread`; nothing is mapped, so a file that is cut
+    """An open safetensors file. Reads tensors or blocks of them by position; nothing is mapped, so a file that is cut
     under us is an error and not a crash.
 
     Raises:
@@ -35,12 +62,12 @@ class TensorFile:
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        self._fd = os.open(self.path, os.O_RDONLY)
+        self._fd = _open(self.path)
         try:
             self._size = os.fstat(self._fd).st_size
             self._resting = False
-            first = os.pread(self._fd, 9, 0)
-            self.header = parse_header(os.pread(self._fd, 8 + header_length(first), 0), self._size)
+            first = _read(self._fd, 9)
+            self.header = parse_header(_read(self._fd, 8 + header_length(first)), self._size)
         except BaseException:
             os.close(self._fd)
             raise
@@ -67,7 +94,7 @@ class TensorFile:
             self._resting = True
 
     def _wake(self) -> None:
-        self._fd = os.open(self.path, os.O_RDONLY)
+        self._fd = _open(self.path)
         self._resting = False
         if os.fstat(self._fd).st_size != self._size:
             raise TensorError("container", "the file is not the one that was opened: its length changed")
@@ -106,7 +133,7 @@ class TensorFile:
         done = 0
         while done < len(view):
             pulse()
-            got = os.preadv(self._fd, [view[done:]], position + done)
+            got = _read_into(self._fd, view[done:], position + done)
             if got == 0:
                 raise TensorError("container", f"the file ended inside tensor {name!r}", tensor=name)
             done += got

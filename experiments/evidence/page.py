@@ -74,7 +74,7 @@ def read(page: Path) -> dict[str, str]:
     """Return the page's sections, heading -> text; none where there is no page."""
     if not page.exists():
         return {}
-    pieces = _SECTION.split(page.read_text())
+    pieces = _SECTION.split(page.read_text(encoding="utf-8"))
     return {title: text.strip() + "\n" for title, text in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
@@ -91,7 +91,7 @@ def write(page: Path, changes: dict[str, str]) -> None:
     texts += [f"## {title}\n\n{text}" for title, text in kept.items()]
     texts.append(f"## {CLAIMS}\n\n{NOT_CLAIMED}")
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join(texts))
+    page.write_text("\n".join(texts), encoding="utf-8")
 
 
 def _summary(sections: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from contract.wire.catalogue import RecipeInfo
+from potstill import exits
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Group, Json, out, print_table, show_list, show_one
 
@@ -27,7 +28,7 @@ def show_recipe(name: str, url: Url = None, token: Token = None, as_json: Json =
     with operator(url, token) as client:
         known = {recipe.name: recipe for recipe in client.recipes()}
     if name not in known:
-        raise CliError(f"no recipe is called {name!r}; there are {', '.join(sorted(known))}")
+        raise CliError(f"no recipe is called {name!r}; there are {', '.join(sorted(known))}", exits.MISSING)
     show_one(known[name], as_json, _tell)
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contract.installation import install
+from potstill import exits
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import CliError, Group, Json, out, parse_options, percent, print_json, show_list, show_one
 
 if TYPE_CHECKING:
-    from client_sdk import OperatorClient, RunReport
+    from client_sdk import Connection, OperatorClient, RunReport
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Be a device on this machine; for operators: the devices of a federation."
@@ -44,7 +45,7 @@ Capability = Annotated[
 
 @app.command()
 def run(
-    federation: Annotated[str, typer.Option(help="Id of the federation.")],
+    federation: Annotated[str, typer.Option(help="Id or name of the federation.")],
     data: Annotated[Path, typer.Option(help=".npz or .safetensors with 'inputs' and 'labels'.")],
     name: Annotated[str | None, typer.Option(help="This device's name; default: the host's name.")] = None,
     join_token: JoinToken = None,
@@ -74,10 +75,11 @@ def run(
         raise CliError(f"a device needs PyTorch: {install('client')}") from error
     from client_sdk import Connection, train_and_push
 
+    connection = Connection(address, token, ca_file=ca_file, insecure_http=insecure_http or None, direct=direct)
     report = train_and_push(
-        Connection(address, token, ca_file=ca_file, insecure_http=insecure_http or None, direct=direct),
+        connection,
         data,
-        federation=federation,
+        federation=_federation_id(connection, federation, join_token),
         join_token=join_token,
         name=name,
         rounds=rounds,
@@ -93,6 +95,24 @@ def run(
         print_json(asdict(report))
     else:
         out().print(summary(report), soft_wrap=True)
+
+
+def _federation_id(connection: "Connection", ref: str, join_token: str | None) -> str:
+    """Return the id of the federation that is meant by an id or a name; a device's token or join token knows it.
+
+    Raises:
+        CliError: a name, and no token.
+    """
+    from client_sdk import Client
+
+    if ref.startswith("fed_"):
+        return ref
+    if connection.token is None and join_token is None:
+        raise CliError(
+            f"--federation {ref}: a name is looked up with --join-token or --token; or give the id, fed_…", exits.TOKEN
+        )
+    with Client(connection) as client:
+        return client.card(ref, join_token=connection.token or join_token).federation_id
 
 
 def _counts(text: str | None) -> list[int] | None:
@@ -135,7 +155,7 @@ def _client_id(client: "OperatorClient", federation_id: str, ref: str) -> str:
     for item in client.each(client.clients, federation_id):
         if item.name == ref and item.revoked_at is None:
             return item.id
-    raise CliError(f"no device named {ref!r} is enrolled; potstill client list shows them")
+    raise CliError(f"no device named {ref!r} is enrolled; potstill client list shows them", exits.MISSING)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from contract.recipes.recipe import merge
 from contract.wire.events import Event
 from contract.wire.federations import TERMINAL_STATES, DatasetRefs, Federation, FederationCreate, FederationCreated
 from contract.wire.rounds import Job
+from potstill import exits
 from potstill.commands.token import seconds
 from potstill.connection import Token, Url, find_url, operator
 from potstill.console import (
@@ -66,7 +67,7 @@ def resolve(client: "OperatorClient", ref: str) -> str:
     names = {item.name: item.id for item in client.each(client.federations)}
     if ref not in names:
         known = ", ".join(sorted(names)[:10]) or "none yet"
-        raise CliError(f"there is no federation named {ref!r}; there are: {known}")
+        raise CliError(f"there is no federation named {ref!r}; there are: {known}", exits.MISSING)
     return names[ref]
 
 
@@ -106,7 +107,7 @@ def _drop_empty(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        spec = json.loads(file.read_text())
+        spec = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise CliError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:

@@ -7,10 +7,11 @@ import typer
 
 from contract.wire.erasure import Forgotten
 from contract.wire.retention import Retention
+from potstill import exits
 from potstill.commands.client import DeviceRef
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Json, out, print_json, print_table, show_one
+from potstill.console import CliError, Json, confirm, out, print_json, print_table, show_one
 
 
 def _count(text: str | None, option: str) -> int | str | None:
@@ -56,8 +57,7 @@ def delete(
     """Delete a federation that has ended, with its clients' data, rounds and models."""
     with operator(url, token) as client:
         id_ = resolve(client, federation)
-        if not yes:
-            typer.confirm(f"delete {federation} with all its models for good?", abort=True)
+        confirm(f"delete {federation} with all its models for good?", yes)
         client.delete_federation(id_)
     out().print(f"deleted {federation}")
 
@@ -74,7 +74,9 @@ def forget(
         id_ = resolve(service, federation)
         ids = {each.id for each in service.each(service.clients, id_) if device in (each.id, each.name)}
         if not ids:
-            raise CliError(f"there is no device {device!r} in {federation}; potstill client list shows them")
+            raise CliError(
+                f"there is no device {device!r} in {federation}; potstill client list shows them", exits.MISSING
+            )
         told = [service.forget_client(id_, each) for each in sorted(ids)]
     show_one(told, as_json, _tell)
 

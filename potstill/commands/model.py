@@ -1,14 +1,18 @@
 """`potstill model`: list models, import weights, choose what devices get."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from contract.wire.rounds import Model
+from potstill import exits
 from potstill.commands.federation import resolve
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Group, Json, out, percent, show_list, show_one, size
+
+if TYPE_CHECKING:
+    from client_sdk import OperatorClient
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="List models, import weights, choose what devices get.")
 
@@ -53,6 +57,42 @@ def import_(
 def _tell_imported(model: Model) -> None:
     out().print(f"imported {model.id}  ({size(model.size)}, {model.digest})")
     out().print(f"start from it: potstill federation create --initial-model {model.id}")
+
+
+@app.command()
+def download(
+    model: Annotated[str, typer.Argument(help="A model's id, or a federation's id or name for its current model.")],
+    file: Annotated[Path | None, typer.Argument(help="Where to write it; default: MODEL.safetensors here.")] = None,
+    prototype: Annotated[str | None, typer.Option(help="Of a federation with several: whose model.")] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Download a model's weights; goes on where it broke off, and checks the digest."""
+    target = file or Path(f"{model}.safetensors")
+    with operator(url, token) as client:
+        found = client.model(model if model.startswith("mdl_") else _current(client, model, prototype))
+        client.download(found, target)
+    show_one(
+        found,
+        as_json,
+        lambda m: out().print(f"{target}: {m.id} ({size(m.size)}, {m.digest})"),
+    )
+
+
+def _current(client: "OperatorClient", ref: str, prototype: str | None) -> str:
+    """Return the id of a federation's current model.
+
+    Raises:
+        CliError: it has none yet, or several and none was named.
+    """
+    models = client.federation(resolve(client, ref)).models
+    if prototype is None and len(models) == 1:
+        return next(iter(models.values())).id
+    if prototype in models:
+        return models[prototype].id
+    known = ", ".join(models) or "none yet"
+    raise CliError(f"{ref}: name a model by --prototype; there are: {known}", exits.MISSING)
 
 
 @app.command()

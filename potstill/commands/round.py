@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contract.wire.rounds import Participant, RoundDetail
+from potstill import exits
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Group, Json, out, percent, print_table, show_list, show_one
@@ -30,14 +31,21 @@ def _id(client: "OperatorClient", ref: str) -> str:
     for item in client.each(client.rounds, resolve(client, federation)):
         if str(item.index) == number:
             return item.id
-    raise CliError(f"{federation} has no round {number}; see: potstill round list {federation}")
+    raise CliError(f"{federation} has no round {number}; see: potstill round list {federation}", exits.MISSING)
 
 
 def _progress(person: Participant) -> str | None:
-    told = person.progress or {}
+    told = {} if person.seconds is not None else person.progress or {}  # what it said last before it answered
     if "step" in told and "of" in told:
         return f"step {told['step']} of {told['of']}"
     return f"epoch {told['epoch']}" if "epoch" in told else None
+
+
+def _digits(value: float | None, places: int = 4) -> str | None:
+    """Return a number as people read it; what is smaller than its last place keeps three digits."""
+    if value is None or value == 0 or abs(value) >= 10**-places:
+        return None if value is None else f"{value:.{places}f}"
+    return f"{value:.2e}"
 
 
 def _tell(found: RoundDetail) -> None:
@@ -46,7 +54,17 @@ def _tell(found: RoundDetail) -> None:
     print_table(
         ["client", "state", "seconds", "bytes", "samples", "weight", "teacher", "last heard", "progress"],
         [
-            [p.name, p.state, p.seconds, p.size, p.num_samples, p.weight, p.teacher_weight, p.heard_at, _progress(p)]
+            [
+                p.name,
+                p.state,
+                _digits(p.seconds, 1),
+                p.size,
+                p.num_samples,
+                _digits(p.weight),
+                _digits(p.teacher_weight),
+                p.heard_at,
+                _progress(p),
+            ]
             for p in found.participants
         ],
     )

@@ -90,7 +90,7 @@ def _read(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        tree = json.loads(path.read_text())
+        tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CliError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(tree, dict):

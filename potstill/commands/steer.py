@@ -7,7 +7,7 @@ import typer
 from contract.wire.federations import Federation
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Json, out, show_one
+from potstill.console import CliError, Json, confirm, out, show_one
 
 
 def _tell(found: Federation) -> None:
@@ -32,10 +32,18 @@ def resume(federation: Ref, url: Url = None, token: Token = None, as_json: Json 
         show_one(client.resume_federation(resolve(client, federation)), as_json, _tell)
 
 
-def cancel(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Cancel a federation; its devices are told that it is over."""
+def cancel(
+    federation: Ref,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel a federation for good; its devices are told that it is over."""
     with operator(url, token) as client:
-        show_one(client.cancel_federation(resolve(client, federation)), as_json, _tell)
+        id_ = resolve(client, federation)
+        confirm(f"cancel {federation}? It does not go on from there, and its devices stop", yes)
+        show_one(client.cancel_federation(id_), as_json, _tell)
 
 
 def rollback(

@@ -65,7 +65,7 @@ def main() -> None:
     """Read the configuration and take part; a failure is logged with its traceback and ends with exit code 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True)
-    config = DeviceConfig.model_validate_json(parser.parse_args().config.read_text())
+    config = DeviceConfig.model_validate_json(parser.parse_args().config.read_text(encoding="utf-8"))
     config.log.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
         filename=config.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -54,7 +54,7 @@ class Devices:
 
     def _start(self, config: DeviceConfig) -> None:
         file = self._folder / f"{config.name}.json"
-        file.write_text(config.model_dump_json(indent=2))
+        file.write_text(config.model_dump_json(indent=2), encoding="utf-8")
         config.log.parent.mkdir(parents=True, exist_ok=True)
         device = python("-m", "potstill.demo.device", "--config", str(file))
         with config.log.open("ab") as log:

@@ -59,7 +59,9 @@ def write(outcomes: Sequence[Outcome], folder: Path, title: str, facts: dict[str
     """Write accuracy.png, table.md, accuracy.csv and results.json."""
     folder.mkdir(parents=True, exist_ok=True)
     plot(outcomes, folder / "accuracy.png", title)
-    (folder / "table.md").write_text(f"# {title}\n\nTest accuracy in percent after each round.\n\n{markdown(outcomes)}")
+    (folder / "table.md").write_text(
+        f"# {title}\n\nTest accuracy in percent after each round.\n\n{markdown(outcomes)}", encoding="utf-8"
+    )
     with (folder / "accuracy.csv").open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["method", "seed", "round", "accuracy"])
@@ -67,4 +69,4 @@ def write(outcomes: Sequence[Outcome], folder: Path, title: str, facts: dict[str
             for index, accuracy in enumerate(outcome.accuracies, 1):
                 writer.writerow([outcome.method, outcome.seed, index, f"{accuracy:.6f}"])
     results = {**facts, "outcomes": [outcome.as_dict() for outcome in outcomes]}
-    (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

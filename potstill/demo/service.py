@@ -21,7 +21,7 @@ from potstill.supervisor import LAUNCH
 def tail(log: Path, lines: int = 15) -> str:
     """Return the last lines of a log."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
         return "(no log)"
 

@@ -53,7 +53,7 @@ class Computers:
 class _Computer:
     def __init__(self, terms: Terms):
         self.is_spent = True  # unless a job has come to its end
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed with the process
         self._process = start(terms, self._log)
 
     def ask(self, spec: dict[str, Any], part: str | None, report: OnProgress) -> dict[str, Any]:

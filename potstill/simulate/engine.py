@@ -240,14 +240,14 @@ class Simulation:
         mark = {"simulation": self._fingerprint()}
         path = self._folder / "simulation.json"
         if path.exists():
-            if json.loads(path.read_text()) != mark:
+            if json.loads(path.read_text(encoding="utf-8")) != mark:
                 raise SimulationError(
                     f"{self._folder}: holds a simulation with other data or settings; choose another folder"
                 )
             return
         if (self._folder / "initialize").exists():
             raise SimulationError(f"{self._folder}: is no simulation's folder; choose another")
-        path.write_text(json.dumps(mark))
+        path.write_text(json.dumps(mark), encoding="utf-8")
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(_canonical(self.config, self.seed).encode())

@@ -126,7 +126,7 @@ def claim(experiment: Experiment, out: Path, resume: bool) -> None:
         if not note.exists():
             raise SimulationError(f"{out} holds no experiment; choose another with --out")
     out.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(experiment.model_dump(mode="json"), indent=2) + "\n")
+    note.write_text(json.dumps(experiment.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
 
 
 def check(experiment: Experiment, loaded: Loaded) -> None:

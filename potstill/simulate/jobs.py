@@ -70,7 +70,7 @@ class Jobs:
     def done(self, name: str) -> Done | None:
         """Return a job's result if it is done."""
         try:
-            tree = json.loads((self._root / name / "result.json").read_text())
+            tree = json.loads((self._root / name / "result.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         result = tree["result"]

@@ -36,7 +36,7 @@ def row(run: Run, record: RoundRecord) -> list[Any]:
 
 def write_csv(runs: Sequence[Run], path: Path) -> None:
     """Write a line a round, the first models as round 0."""
-    with path.open("w", newline="") as out:
+    with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(COLUMNS)
         for run in runs:
@@ -145,4 +145,6 @@ def write(runs: Sequence[Run], folder: Path, title: str) -> None:
     write_csv(runs, folder / "metrics.csv")
     if by_recipe(runs):
         plot_accuracies(runs, folder / "accuracy.png", title)
-        (folder / "table.md").write_text(f"# {title}\n\nTest accuracy in percent.\n\n{markdown(runs)}")
+        (folder / "table.md").write_text(
+            f"# {title}\n\nTest accuracy in percent.\n\n{markdown(runs)}", encoding="utf-8"
+        )

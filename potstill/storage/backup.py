@@ -68,7 +68,7 @@ def _check_folder(target: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    with open(target / ".lock", "w") as lock:
+    with open(target / ".lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -44,7 +44,9 @@ def put(target: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
+    """Put the names in a folder on the disk; Windows does so by itself."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

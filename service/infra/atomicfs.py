@@ -37,7 +37,7 @@ class Channel(filesystem.Channel):
             return
         name = f"{time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
         hidden = self._folder / f".{name}"
-        hidden.write_text(dumps(payload))
+        hidden.write_text(dumps(payload), encoding="utf-8")
         os.replace(hidden, self._folder / name)
 
     def _get(self, queue: str, timeout: Any = None) -> Any:
@@ -48,7 +48,7 @@ class Channel(filesystem.Channel):
             except FileNotFoundError:
                 continue  # another consumer was faster
             try:
-                return loads(taken.read_text())
+                return loads(taken.read_text(encoding="utf-8"))
             finally:
                 taken.unlink(missing_ok=True)
         raise Empty
@@ -56,13 +56,13 @@ class Channel(filesystem.Channel):
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         table = Path(self._exchange_file(exchange))  # type: ignore[no-untyped-call]
         table.parent.mkdir(parents=True, exist_ok=True)
-        with open(table.with_suffix(".lock"), "w") as lock:
+        with open(table.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            rows = loads(table.read_text()) if table.exists() else []
+            rows = loads(table.read_text(encoding="utf-8")) if table.exists() else []
             row = [routing_key or "", pattern or "", queue or ""]
             if row not in rows:
                 fresh = table.with_suffix(".new")
-                fresh.write_text(dumps([row, *rows]))
+                fresh.write_text(dumps([row, *rows]), encoding="utf-8")
                 os.replace(fresh, table)
 
 

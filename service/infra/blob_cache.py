@@ -44,7 +44,7 @@ class DiskCache:
         Raises:
             BlockingIOError: somebody else has it, and `wait` is False.
         """
-        with open(self._locks / name[:2], "w") as lock:
+        with open(self._locks / name[:2], "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
 

@@ -35,7 +35,7 @@ def _alone(settings: Settings, connection: Connection) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
             connection.commit()
         return
-    with open(settings.home / "migrate.lock", "w") as lock:
+    with open(settings.home / "migrate.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from client_sdk import Connection, RoundReport, RunReport
 from contract.wire.federations import FederationCreate
-from potstill import connection
+from potstill import connection, exits
 from potstill.cli import app
 from potstill.commands.client import summary
 from potstill.console import CliError, nest, parse_options, size
@@ -29,7 +29,7 @@ COMMANDS = """
     dataset: add list remove
     federation: cancel create delete join-token list pause resume retention rollback show spec start watch
     job: cancel list retry show
-    model: import list promote
+    model: download import list promote
     recipe: list show
     round: close export list show
     token: create list revoke rotate
@@ -101,7 +101,7 @@ def test_show_by_name_has_a_row_for_each_round(service: Service) -> None:
 def test_unknown_name_is_one_line_with_the_known_ones(service: Service) -> None:
     service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
     result = call("federation", "show", "letters")
-    assert result.exit_code == 1
+    assert result.exit_code == exits.MISSING
     assert "no federation named 'letters'; there are: digits" in result.stderr
     assert "Traceback" not in result.output
 
@@ -185,7 +185,7 @@ def test_a_problem_is_one_line_with_its_detail(service: Service) -> None:
     }
     service.on("POST", "/v1/federations/fed_1/start", problem, 409)
     result = call("federation", "start", "fed_1")
-    assert result.exit_code == 1
+    assert result.exit_code == exits.REFUSED
     assert "the federation is finished; create a new one" in result.stderr
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.output
@@ -249,7 +249,7 @@ def test_config_names_the_wrong_variable(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_token_says_where_it_is_looked_for() -> None:
     result = call("federation", "list")
-    assert result.exit_code == 1
+    assert result.exit_code == exits.TOKEN
     assert "POTSTILL_TOKEN" in result.stderr and "operator.token" in result.stderr
 
 
@@ -268,7 +268,7 @@ def test_nobody_there_says_how_to_start(service: Service) -> None:
 
     service.answers["GET", "/v1/federations"] = refuse
     result = call("federation", "list")
-    assert result.exit_code == 1
+    assert result.exit_code == exits.UNREACHABLE
     assert "potstill up" in result.stderr
 
 
@@ -422,7 +422,7 @@ def test_recipes_and_architectures_are_listed(service: Service) -> None:
     assert shown["distil.schedule.optimizer.betas"] == ["0.9,", "0.999"]
     assert shown["epochs"] == ["30"]
     unknown = call("recipe", "show", "nix")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == exits.MISSING
     assert "no recipe is called 'nix'; there are " in unknown.output and "fedgo" in unknown.output
     service.on("GET", "/v1/architectures", [item.model_dump(mode="json") for item in list_architectures()])
     lines = {line.split()[0]: line for line in call("architecture", "list").output.splitlines()}

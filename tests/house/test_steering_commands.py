@@ -60,7 +60,7 @@ def test_a_round_is_found_by_its_federation_and_number(service: Service) -> None
     assert "ward-7" in call("round", "show", "fed_1:2").output
     assert call("round", "close", "fed_1:2").exit_code == 0
     missing = call("round", "show", "fed_1:3")
-    assert missing.exit_code == 1 and "fed_1 has no round 3; see: potstill round list fed_1" in missing.stderr
+    assert missing.exit_code == 4 and "fed_1 has no round 3; see: potstill round list fed_1" in missing.stderr
 
 
 MODEL = {
@@ -171,7 +171,7 @@ def test_a_device_is_given_another_prototype(service: Service) -> None:
     )
     assert json.loads(service.asked[-1].content) == {"prototype": "large"}
     unknown = call("client", "assign", "digits", "ward-8", "large")
-    assert (unknown.exit_code, "no device named 'ward-8'" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "no device named 'ward-8'" in unknown.stderr) == (4, True)
 
 
 def answer_status(service: Service, ready: bool, queued: list[dict[str, Any]]) -> None:

@@ -34,6 +34,7 @@ from service.operations.view import federations, rounds
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
+FederationIdOrName = Annotated[str, Path(max_length=100, examples=["fed_01…", "digits"])]
 _DIGITS = {
     "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
     "prototypes": [{"architecture": "cnn-digits"}],
@@ -214,11 +215,15 @@ def rotate_join_token(
 
 
 @router.get("/{federation_id}/card", tags=["devices"], responses=_ONE | documented("join-token-spent"))
-def show_card(federation_id: FederationId, services: Services, caller: Candidate) -> FederationCard:
-    """Show what a device must know before it enrols: the task that its data must fit, the networks there are."""
-    caller.need_federation(federation_id)
+def show_card(federation_id: FederationIdOrName, services: Services, caller: Candidate) -> FederationCard:
+    """Show what a device must know before it enrols: the task that its data must fit, the networks there are.
+
+    A federation's name does in place of its id.
+    """
     with services.store.read() as session:
-        return clients.card(session, reading.get(session, federation_id).id, caller)
+        own = reading.get(session, caller.federation_id or federation_id)
+        caller.need_federation(own.id if federation_id == own.name else federation_id)  # of others nothing is told
+        return clients.card(session, own.id, caller)
 
 
 @router.post(

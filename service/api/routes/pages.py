@@ -73,4 +73,4 @@ async def dashboard() -> HTMLResponse:
 
 @cache
 def _dashboard() -> str:
-    return (files("service") / "static" / "dashboard" / "index.html").read_text()
+    return (files("service") / "static" / "dashboard" / "index.html").read_text(encoding="utf-8")
