@@ -45,7 +45,7 @@ _PLACES = {
     "migrate": ("config", "migrate"),
     "worker-health": ("config", "worker_health"),
 }
-_MORE = {
+_MORE: dict[str, dict[str, tuple[str, ...]]] = {
     "federation": {
         "steer": ("start", "pause", "resume", "cancel", "rollback"),
         "keeping": ("retention", "delete"),

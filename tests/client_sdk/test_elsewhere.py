@@ -135,7 +135,7 @@ def test_without_a_home_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Gone(io.StringIO):
-    encoding = "ascii"  # type: ignore[assignment]
+    encoding = "ascii"
 
     def write(self, text: str) -> int:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -154,7 +154,7 @@ def test_no_stderr_stops_the_training(stream: Any, monkeypatch: pytest.MonkeyPat
         sent(2, 2)
     if isinstance(stream, io.TextIOWrapper):
         stream.flush()
-        shown = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+        shown = stream.buffer.getvalue().decode("ascii")
         assert "Ger?t?S?d: waiting" in shown and "loss 0.2500" in shown
 
 
