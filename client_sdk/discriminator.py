@@ -7,8 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk.data import Samples
+from client_sdk.per_sample import Call, PrivateLoss
+from client_sdk.privacy import Spent, secret_seed
 from client_sdk.training import check_finite, seeded
-from contract.local import CLIP, DiscriminatorPlan, Link
+from contract.local import CLIP, DiscriminatorPlan, Link, Privacy
 from contract.nn.optim import make_optimizer
 from contract.nn.scaling import to_signed_unit
 
@@ -88,6 +90,58 @@ def train_discriminator(
             if on_epoch is not None:
                 on_epoch(epoch, loss)
     return loss
+
+
+def train_privately(
+    module: nn.Module,
+    samples: Samples,
+    fakes: Fakes,
+    plan: DiscriminatorPlan,
+    privacy: Privacy,
+    *,
+    link: Link,
+    input_range: tuple[float, float],
+    device: torch.device,
+    on_epoch: Callable[[int, float], None] | None = None,
+) -> tuple[float, Spent]:
+    """Train `module` in place as `train_discriminator` does, by DP-SGD; return the loss, and what that costs.
+
+    A sample's share in the gradient is that of its own loss and of the fake beside it, which goes when the sample does.
+
+    Args:
+        fakes: from a seed that nobody knows.
+
+    Raises:
+        TrainingError: a weight is not finite.
+        ModelMismatch: the module has BatchNorm, or no gradients sample by sample.
+        UsageError: Opacus is not installed.
+    """
+    module.to(device).train()
+    optimizer, mean = make_optimizer(plan.optimizer, list(module.parameters())), 0.0
+    sizes = {"batch_size": plan.batch_size, "epochs": plan.epochs}
+    private = PrivateLoss(privacy, module, optimizer, samples, device, **sizes, what="discriminator")
+
+    def loss(call: Call, real: Tensor, fake: Tensor) -> Tensor:
+        return adversarial_loss(call(real), call(fake), link)
+
+    try:
+        with seeded(secret_seed(), device):
+            for epoch in range(1, plan.epochs + 1):
+                lost, seen = torch.zeros((), device=device), 0
+                for inputs, _ in private.batches():
+                    real = to_signed_unit(inputs, input_range) if len(inputs) else inputs
+                    if plan.flip and len(real):
+                        real = _flipped(real, private.order)
+                    lost += private.take_gradient(loss, real, fakes(len(real)) if len(real) else real)
+                    seen += len(real)
+                    optimizer.step()
+                mean = float(lost) / max(seen, 1)
+                check_finite(module, mean, epoch, "lower the discriminators' plan.optimizer.lr")
+                if on_epoch is not None:
+                    on_epoch(epoch, mean)
+    finally:
+        private.close()
+    return mean, private.spent
 
 
 def _flipped(images: Tensor, order: torch.Generator) -> Tensor:

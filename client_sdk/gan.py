@@ -1,14 +1,18 @@
 """A client's part in the federated generator: WGAN-GP on local data (FedGO, G3, E.2; FedGAN)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from client_sdk.data import Samples
+from client_sdk.per_sample import PrivateLoss
+from client_sdk.privacy import Spent, secret_seed
 from client_sdk.training import check_finite, seeded
+from contract.local import Privacy
 from contract.nn.scaling import to_signed_unit
-from contract.nn.wgan import Training
+from contract.nn.wgan import Training, critic_loss
 from contract.recipes.parts import GeneratorFederated
 from contract.seeds import derive_seed
 
@@ -40,29 +44,96 @@ def train_gan(
         TrainingError: the loss or a weight is not finite.
         RuleError: bad_option, the critic has BatchNorm.
     """
-    both.to(device)
-    training = Training(
-        both["generator"],
-        both["critic"],
-        optimizer=plan.optimizer,
-        penalty=plan.penalty,
-        seed=derive_seed(seed, "noise"),
-        device=device,
-    )
-    size, waiting, loss = min(plan.batch_size, len(samples)), 0, 0.0
+    training = _begin(both, plan, derive_seed(seed, "noise"), device)
     with seeded(seed, device) as order:
-        for epoch in range(1, plan.epochs + 1):
-            lost = torch.zeros((), device=device)
-            for inputs, _ in samples.batches(plan.batch_size, order, device):
-                lost += training.critic_step(to_signed_unit(inputs, plan.input_range)) * len(inputs)
-                waiting += 1
-                if waiting == plan.critic_steps:
-                    training.generator_step(size)
-                    waiting = 0
-            loss = float(lost) / len(samples)
-            if epoch == plan.epochs and waiting:
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            return samples.batches(plan.batch_size, order, device)
+
+        def critic_step(inputs: Tensor) -> Tensor:
+            return training.critic_step(to_signed_unit(inputs, plan.input_range)) * len(inputs)
+
+        return _train(both, training, plan, len(samples), batches, critic_step, on_epoch)
+
+
+def train_gan_privately(
+    both: nn.ModuleDict,
+    samples: Samples,
+    plan: GeneratorFederated,
+    privacy: Privacy,
+    *,
+    seed: int,
+    device: torch.device,
+    on_epoch: Callable[[int, float], None] | None = None,
+) -> tuple[float, Spent]:
+    """Train both in place as `train_gan` does, the critic by DP-SGD; return its loss, and what that costs.
+
+    The generator learns from the critic alone, so what it has of the data is what noise has reached (Xie et al. 2018).
+    Each step makes as many fakes, however many samples were drawn; each sample then draws one of them, so that its
+    share in the gradient is that of its own three scores.
+
+    Args:
+        seed: of the generator's noise, which tells nothing of the data.
+
+    Raises:
+        TrainingError: a weight is not finite.
+        ModelMismatch: the critic has no gradients sample by sample.
+        RuleError: bad_option, the critic has BatchNorm.
+        UsageError: Opacus is not installed.
+    """
+    training, size = _begin(both, plan, derive_seed(seed, "noise"), device), min(plan.batch_size, len(samples))
+    sizes = {"batch_size": plan.batch_size, "epochs": plan.epochs}
+    critic, optimizer = training.critic, training.critic_optimizer
+    private = PrivateLoss(privacy, critic, optimizer, samples, device, **sizes, what="generator's critic")
+    loss = partial(critic_loss, penalty=plan.penalty)
+
+    def critic_step(inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            fakes = training.fakes(size)
+        real = to_signed_unit(inputs, plan.input_range) if len(inputs) else inputs
+        drawn = torch.randint(len(fakes), (len(real),), generator=private.order)
+        mix = torch.rand(len(real), generator=private.order).to(device)
+        lost = private.take_gradient(loss, real, fakes[drawn.to(device)], mix)
+        optimizer.step()
+        return lost
+
+    try:
+        with seeded(secret_seed(), device):
+            mean = _train(both, training, plan, len(samples), private.batches, critic_step, on_epoch)
+    finally:
+        private.close()
+    return mean, private.spent
+
+
+def _begin(both: nn.ModuleDict, plan: GeneratorFederated, seed: int, device: torch.device) -> Training:
+    both.to(device)
+    generator, critic = both["generator"], both["critic"]
+    return Training(generator, critic, optimizer=plan.optimizer, penalty=plan.penalty, seed=seed, device=device)
+
+
+def _train(
+    both: nn.ModuleDict,
+    training: Training,
+    plan: GeneratorFederated,
+    count: int,
+    batches: Callable[[], Iterator[tuple[Tensor, Tensor]]],
+    critic_step: Callable[[Tensor], Tensor],
+    on_epoch: Callable[[int, float], None] | None,
+) -> float:
+    """Train both on `count` samples; a critic's step returns its loss, summed over the batch."""
+    size, waiting, loss = min(plan.batch_size, count), 0, 0.0
+    for epoch in range(1, plan.epochs + 1):
+        lost = torch.zeros((), device=training.device)
+        for inputs, _ in batches():
+            lost += critic_step(inputs)
+            waiting += 1
+            if waiting == plan.critic_steps:
                 training.generator_step(size)
-            check_finite(both, loss, epoch, "lower the generator's optimizer.lr")
-            if on_epoch is not None:
-                on_epoch(epoch, loss)
+                waiting = 0
+        loss = float(lost) / count
+        if epoch == plan.epochs and waiting:
+            training.generator_step(size)
+        check_finite(both, loss, epoch, "lower the generator's optimizer.lr")
+        if on_epoch is not None:
+            on_epoch(epoch, loss)
     return loss

@@ -2,6 +2,11 @@
 
 Noise and the choice of samples come from the operating system's randomness and not from the federation's seed, which
 the operator knows: noise that can be drawn again can be taken off again. A private round therefore cannot be repeated.
+Whatever else is drawn in a private step (dropout, mirrored images, a generator's noise) does so too: drawn from a known
+seed, in the order of the samples of a batch, it would differ for all samples behind one that is left out.
+
+What is promised is about one sample: whether it holds what it holds or nothing (the zero-out adjacency of Kairouz et
+al. 2021). How many samples there are is told.
 """
 
 import importlib
@@ -39,48 +44,54 @@ def epsilon(spent: Sequence[Spent], delta: float) -> float:
     return float(accountant.get_epsilon(delta)) if accountant.history else 0.0
 
 
-class PrivateSteps:
-    """Turns the gradients of one round's training into private ones. Made with the module in training mode.
+def secret_seed() -> int:
+    """Return a seed that nobody knows."""
+    return secrets.randbits(63)
+
+
+class Mechanism:
+    """The subsampled Gaussian mechanism: draws each step's samples, clips and noises their gradients, and counts.
+
+    Attributes:
+        order: source of random numbers that nobody can draw again, on the CPU.
+        spent: what all of its steps cost.
 
     Raises:
         UsageError: Opacus is not installed.
-        ModelMismatch: the module mixes the samples of a batch, or has layers without per-sample gradients.
     """
 
     def __init__(
         self,
-        plan: LocalPlan,
-        module: nn.Module,
+        options: Privacy,
         optimizer: torch.optim.Optimizer,
         samples: Samples,
         device: torch.device,
+        *,
+        batch_size: int,
+        epochs: int,
     ):
-        opacus, options = _opacus(), plan.privacy or Privacy()
-        _silence_torch()
-        _check_module(opacus, module)
         self.samples, self.device = samples, device
-        self.rate = min(1.0, plan.batch_size / len(samples))
-        self.steps_per_epoch = -(-len(samples) // plan.batch_size)
+        self.rate = min(1.0, batch_size / len(samples))
+        self.steps_per_epoch = -(-len(samples) // batch_size)
         self.spent = Spent(
             noise_multiplier=options.noise_multiplier,
             sample_rate=self.rate,
-            steps=self.steps_per_epoch * plan.epochs,
+            steps=self.steps_per_epoch * epochs,
         )
-        self._order = torch.Generator().manual_seed(secrets.randbits(63))
-        self._hooks = opacus.GradSampleModule(module)
-        self._optimizer = opacus.optimizers.DPOptimizer(
+        self.order = torch.Generator().manual_seed(secret_seed())
+        self._optimizer = _opacus().optimizers.DPOptimizer(
             optimizer,
             noise_multiplier=options.noise_multiplier,
             max_grad_norm=options.max_grad_norm,
             expected_batch_size=self.rate * len(samples),
-            generator=torch.Generator(device=device).manual_seed(secrets.randbits(63)),
+            generator=torch.Generator(device=device).manual_seed(secret_seed()),
         )
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield one epoch of batches, each with every sample at the same chance; a batch can be empty."""
         count = len(self.samples)
         rows = [
-            torch.rand(count, generator=self._order).lt(self.rate).nonzero().flatten()
+            torch.rand(count, generator=self.order).lt(self.rate).nonzero().flatten()
             for _ in range(self.steps_per_epoch)
         ]
         drawn = self.samples.read([row for row in rows if len(row)], self.device)
@@ -98,9 +109,54 @@ class PrivateSteps:
                 parameter.grad_sample = parameter.new_zeros(batch, *parameter.shape)
         self._optimizer.pre_step()
 
+
+class PrivateSteps(Mechanism):
+    """Turns the gradients of one round's training into private ones. Made with the module in training mode.
+
+    Raises:
+        UsageError: Opacus is not installed.
+        ModelMismatch: the module mixes the samples of a batch, or has layers without per-sample gradients.
+    """
+
+    def __init__(
+        self,
+        plan: LocalPlan,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        samples: Samples,
+        device: torch.device,
+    ):
+        opacus = _opacus()
+        _silence_torch()
+        _check_module(opacus, module)
+        self._module = module
+        self._buffers = {name: value.clone() for name, value in _sent_buffers(module).items()}
+        self._hooks = opacus.GradSampleModule(module)
+        options = plan.privacy or Privacy()
+        super().__init__(options, optimizer, samples, device, batch_size=plan.batch_size, epochs=plan.epochs)
+
+    def check_buffers(self) -> None:
+        """Refuse a module that has changed its buffers: they are sent, and noise reaches gradients alone.
+
+        Raises:
+            ModelMismatch: naming the first such buffer.
+        """
+        for name, value in _sent_buffers(self._module).items():
+            if name not in self._buffers or not torch.equal(value, self._buffers[name]):
+                raise ModelMismatch(
+                    f"model: buffer {name!r} changed while the module was trained, and with local.privacy it would be "
+                    "sent without noise; let it stay as it is, or take it out of the state dict (persistent=False)",
+                    (name,),
+                )
+
     def close(self) -> None:
         """Take Opacus's hooks off the module."""
         self._hooks.cleanup()
+
+
+def _sent_buffers(module: nn.Module) -> dict[str, Tensor]:
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return {name: value for name, value in module.state_dict().items() if name not in parameters}
 
 
 def _silence_torch() -> None:
@@ -123,13 +179,22 @@ def _opacus() -> Any:
         ) from error
 
 
-def _check_module(opacus: Any, module: nn.Module) -> None:
+def check_apart(module: nn.Module, what: str = "model") -> None:
+    """Refuse BatchNorm.
+
+    Raises:
+        ModelMismatch: naming the layer.
+    """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             raise ModelMismatch(
-                f"model: layer {name!r} is BatchNorm, which mixes the samples of a batch, so no sample's share can be "
+                f"{what}: layer {name!r} is BatchNorm, which mixes the samples of a batch, so no sample's share can be "
                 "bounded. With local.privacy take GroupNorm: the architecture's option norm, or your own module"
             )
+
+
+def _check_module(opacus: Any, module: nn.Module) -> None:
+    check_apart(module)
     problems = [str(error) for error in opacus.validators.ModuleValidator.validate(module, strict=False)]
     if problems:
         raise ModelMismatch(f"model: Opacus has no per-sample gradients for it: {problems[0]}")

@@ -14,7 +14,8 @@ class RoundReport:
         steps: optimiser steps taken.
         seconds: local training, wall clock; 0 for an update that an earlier process had trained.
         uploaded: False when the service no longer wanted it; `reason` says why.
-        epsilon: differential privacy spent in all rounds so far, at the plan's delta; None without DP-SGD.
+        epsilon: differential privacy spent so far, at the plan's delta, on rounds, discriminator and generator; None
+            without DP-SGD.
     """
 
     index: int
@@ -38,6 +39,8 @@ class RunReport:
         accuracy: test accuracy of the final model as the service measured it; None without a test set.
         num_samples: size of the local data set.
         model_path: the final model (safetensors), when the federation finished with one.
+        epsilon_before: differential privacy that discriminator and generator have cost, with DP-SGD and where this run
+            has trained them.
     """
 
     state: str
@@ -48,6 +51,7 @@ class RunReport:
     rounds: list[RoundReport] = field(default_factory=list)
     accuracy: float | None = None
     model_path: Path | None = None
+    epsilon_before: float | None = None
 
     @property
     def rounds_trained(self) -> int:
@@ -56,8 +60,8 @@ class RunReport:
 
     @property
     def epsilon(self) -> float | None:
-        """Differential privacy spent up to the last round of this run; None without DP-SGD."""
-        return self.rounds[-1].epsilon if self.rounds else None
+        """Differential privacy spent in all, up to the last that this run has trained; None without DP-SGD."""
+        return self.rounds[-1].epsilon if self.rounds else self.epsilon_before
 
     @property
     def losses(self) -> list[float]:

@@ -135,6 +135,7 @@ class DeviceRun:
         self._sleep = sleep
         self._module: nn.Module | None = None
         self._network: tuple[str, str] | None = None
+        self._epsilon_before: float | None = None
         self._quick_waits = 0
         self._patience = 0.0  # the first question is answered at once, so that a person sees what is waited for
 
@@ -255,6 +256,7 @@ class DeviceRun:
             title = f"{assignment.client_name} generator {assignment.gan_round}/{plan.rounds}"
             with self.progress.bar(title, plan.epochs) as on_epoch:
                 pending = train_gan_round(assignment, self.resources, on_epoch=on_epoch)
+        self._epsilon_before = pending.epsilon
         self._deliver(pending, assignment.upload_url, f"the generator of round {assignment.gan_round}")
 
     def _train_discriminator(self, assignment: DiscriminatorAssignment) -> None:
@@ -263,6 +265,7 @@ class DeviceRun:
         if pending is None:
             with self.progress.bar(f"{assignment.client_name} discriminator", assignment.plan.epochs) as on_epoch:
                 pending = train_against(assignment, self.resources, on_epoch=on_epoch)
+        self._epsilon_before = pending.epsilon
         self._deliver(pending, assignment.upload_url, "the discriminator")
 
     def _pending(self, kind: Kind, purpose: str, base: str) -> Pending | None:
@@ -302,4 +305,5 @@ class DeviceRun:
             rounds=self.reports,
             accuracy=accuracy,
             model_path=path,
+            epsilon_before=self._epsilon_before,
         )

@@ -13,7 +13,7 @@ from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work
 from client_sdk.precision import Binary
-from client_sdk.privacy import PrivateSteps, Spent
+from client_sdk.privacy import PrivateSteps, Spent, secret_seed
 from contract import updates
 from contract.errors import RuleError
 from contract.layout import layout
@@ -91,7 +91,7 @@ def train_local(
     Args:
         module: maps [B, *input] to logits [B, C], with the weights as they were sent; on `device` afterwards.
         samples: checked against the task.
-        seed: of the order of samples and of torch's generators.
+        seed: of the order of samples and of torch's generators; not read where the plan is private.
         base: header of the model as it was sent; by default the module's own.
         extras: files that the objective reads, by what they are.
         memory: what earlier rounds of this device left (`LocalResult.memory`).
@@ -119,7 +119,7 @@ def train_local(
     if plan.precision is not None:
         work.binary = Binary(plan.precision, module, base, memory)
     try:
-        with seeded(seed, device) as order:
+        with seeded(seed if plan.privacy is None else secret_seed(), device) as order:
             method = methods.build(work)
             with _frozen(work, method.frozen()):
                 method.before(order)
@@ -201,6 +201,8 @@ def _train(
             check_finite(work.module, loss, epoch)
             if on_epoch is not None:
                 on_epoch(epoch, loss)
+        if private is not None:
+            private.check_buffers()
     finally:
         if private is not None:
             private.close()

@@ -68,6 +68,20 @@ class Carried:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What a choice has devices send of their data, beside the model's weights or instead of them.
+
+    Attributes:
+        what: in words.
+        exposed: with `local.privacy` it would leave without noise: what to take instead. Empty where noise reaches it
+            and its cost is counted, or where it is made of nothing but weights that noise has reached.
+    """
+
+    what: str
+    exposed: str = ""
+
+
+@dataclass(frozen=True)
 class Partner:
     """The choice of another slot that this one needs: its kind, and what is said where it is missing."""
 
@@ -85,6 +99,7 @@ class Declares:
         carries: what the worker keeps for the next round.
         reads: what devices read beside the model, by the names of `contract.updates`.
         partner: of a fuse rule the clients' objective that it goes with, and the other way round.
+        sends: what devices send for it of their data; a test asks it of all that read more than weights.
     """
 
     source: str = ""
@@ -92,6 +107,7 @@ class Declares:
     carries: tuple[Carried, ...] = ()
     reads: tuple[str, ...] = ()
     partner: Partner | None = None
+    sends: tuple[Sent, ...] = ()
 
 
 class Options(BaseModel):
@@ -135,6 +151,11 @@ class Choice(Options):
     def needs(self) -> frozenset[Need]:
         """What this choice cannot do without, as its options are."""
         return self.declares.needs
+
+    @property
+    def sends(self) -> tuple[Sent, ...]:
+        """What devices send for it of their data, as its options are."""
+        return self.declares.sends
 
 
 _REGISTERED: dict[tuple[str, str], type[Choice]] = {}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner
+from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
 from contract.rates import Variation, factor_of
 from contract.tensors import Header
 from contract.updates import (
@@ -115,6 +115,7 @@ class ScaffoldObjective(ClientObjective):
         partner=Partner(
             "scaffold", "the objective 'scaffold' needs a server that keeps the control variate: 'scaffold'"
         ),
+        sends=(Sent("control variates", "take the recipe fedavg or fedprox"),),
     )
 
     kind: Literal["scaffold"] = "scaffold"
@@ -125,7 +126,7 @@ class ScaffoldObjective(ClientObjective):
         return {CONTROL + name: ("F32", base.tensors[name].shape) for name in parameters(base)}
 
     def check(self, plan: "LocalPlan") -> None:
-        """Refuse what would hide the gradient, and noise that does not reach the control variates."""
+        """Refuse what would hide the gradient."""
         if self.option == 2:
             plain = isinstance(plan.optimizer, Sgd) and not plan.optimizer.momentum and not plan.optimizer.weight_decay
             if not plain or plan.clip_norm is not None:
@@ -133,8 +134,6 @@ class ScaffoldObjective(ClientObjective):
                     "objective: SCAFFOLD's option 2 reads the gradient off the steps, which plain SGD alone allows; "
                     "take optimizer sgd without momentum, weight decay and clip_norm, or option 1"
                 )
-        if plan.privacy is not None:
-            raise ValueError("privacy: control variates are sent without noise; do not combine them with DP-SGD")
 
 
 GLOBAL = Carried("global", follows="model", each_round=True)
@@ -193,6 +192,7 @@ class FedTgpObjective(ClientObjective):
         needs=frozenset({"features", "networks"}),
         carries=(TGP, SENT_PROTOTYPES),
         reads=(PROTOTYPES,),
+        sends=(Sent("class means of features, and the samples of each class,", "take the objective sgd or fedprox"),),
     )
 
     kind: Literal["fedtgp"] = "fedtgp"
@@ -201,11 +201,6 @@ class FedTgpObjective(ClientObjective):
     def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
         """The means of the device's features, and of how many samples."""
         return {CLASS_MEANS: ("F32", (num_classes, features_of(base))), CLASS_COUNTS: ("I64", (num_classes,))}
-
-    def check(self, plan: "LocalPlan") -> None:
-        """Refuse noise that does not reach the class means."""
-        if plan.privacy is not None:
-            raise ValueError("privacy: FedTGP's class means are sent without noise; do not combine them with DP-SGD")
 
 
 SENT_PUBLIC = Carried(PUBLIC, follows="round", sent=True)
@@ -226,6 +221,7 @@ class DsFlObjective(ClientObjective):
         partner=Partner(
             "predictions", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'"
         ),
+        sends=(Sent("predictions on the public set, which a network that noise has reached makes"),),
     )
 
     sends_weights = False
@@ -302,7 +298,10 @@ class BinaryPrecision(PrecisionChoice):
 
 
 class Privacy(Options):
-    """DP-SGD through Opacus: per-sample gradients clipped, noise added, the spent epsilon in the report."""
+    """DP-SGD of all that devices train: per-sample gradients clipped, noise added, the spent epsilon in the report.
+
+    A recipe that has devices send anything else of their data is refused.
+    """
 
     noise_multiplier: float = Field(1.0, gt=0, le=1000)
     max_grad_norm: float = Field(1.0, gt=0, le=1000)
@@ -326,6 +325,7 @@ class LocalPlan(Variation):
     @model_validator(mode="after")
     def _possible(self) -> "LocalPlan":
         self.objective.check(self)
+        check_exposed(self, self.objective)
         return self
 
     def laid(self, changes: "LocalChanges | None") -> "LocalPlan":
@@ -369,6 +369,20 @@ class LocalChanges(Variation):
     epochs: int | None = Field(None, ge=1, le=10_000)
     batch_size: int | None = Field(None, ge=1, le=65_536)
     clip_norm: float | None = Field(None, gt=0)
+
+
+def check_exposed(plan: LocalPlan, choice: Choice) -> None:
+    """Refuse what leaves devices without noise where a plan is private.
+
+    Raises:
+        ValueError: says what, and what to take instead.
+    """
+    for sent in choice.sends if plan.privacy is not None else ():
+        if sent.exposed:
+            raise ValueError(
+                f"privacy: {sent.what} would be sent without noise ({kind_of(type(choice))}); {sent.exposed}, or leave "
+                "local.privacy out"
+            )
 
 
 class DiscriminatorPlan(Options):

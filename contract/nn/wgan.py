@@ -1,9 +1,11 @@
 """WGAN-GP (Gulrajani et al. 2017), step by step: the worker trains with it (FedGO, G1), and so do clients (G3)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import grad
 
 from contract.errors import RuleError
 from contract.local import Adam
@@ -48,6 +50,21 @@ def check_critic(critic: nn.Module) -> None:
             )
 
 
+def critic_loss(call: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, mix: Tensor, *, penalty: float) -> Tensor:
+    """Return D(fake) - D(real) + penalty (||grad D(x^)||_2 - 1)^2 of one sample, with x^ = mix real + (1 - mix) fake.
+
+    Its mean over a batch is `Training.critic_step`'s loss; here it can be differentiated inside `torch.func`.
+
+    Args:
+        call: the critic, [...] -> its score.
+        real, fake: one of each [...].
+        mix: scalar in [0, 1).
+    """
+    norm = torch.linalg.vector_norm(grad(call)(mix * real + (1 - mix) * fake))
+    loss: Tensor = call(fake) - call(real) + penalty * (norm - 1) ** 2
+    return loss
+
+
 class Training:
     """Networks, fresh optimisers and one seeded source of noise; draws on the CPU so that the device does not matter.
 
@@ -75,7 +92,7 @@ class Training:
         generator.train()
         critic.train()
 
-    def _fakes(self, count: int) -> Tensor:
+    def fakes(self, count: int) -> Tensor:
         """Return fresh fakes [B, ...]: two where one is asked for, since BatchNorm has no statistics of one."""
         noise = torch.randn(max(count, 2), self.latent, generator=self.draw)
         fakes: Tensor = self.generator(noise.to(self.device))
@@ -88,7 +105,7 @@ class Training:
             real: [B, ...], scaled to [-1, 1].
         """
         with torch.no_grad():
-            fake = self._fakes(len(real))[: len(real)]
+            fake = self.fakes(len(real))[: len(real)]
         mix = torch.rand(len(real), generator=self.draw).to(self.device)
         loss: Tensor = self.critic(fake).mean() - self.critic(real).mean()
         loss = loss + self.penalty * gradient_penalty(self.critic, real, fake, mix)
@@ -102,7 +119,7 @@ class Training:
 
         The critic's gradients are not used.
         """
-        loss: Tensor = -self.critic(self._fakes(count)).mean()
+        loss: Tensor = -self.critic(self.fakes(count)).mean()
         self.generator_optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.generator_optimizer.step()

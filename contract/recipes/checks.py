@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.local import LocalPlan
+from contract.choices import walk
+from contract.local import LocalPlan, check_exposed
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
@@ -31,6 +32,11 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
         partner = choice.declares.partner
         if partner is not None and other.kind != partner.kind:
             raise RecipeError("fuse", partner.missing)
+    for part in walk(recipe):
+        try:
+            check_exposed(local, part)
+        except ValueError as error:
+            raise RecipeError("local.privacy", str(error).removeprefix("privacy: ")) from None
     try:
         fuse.check_local(local)
     except ValueError as error:

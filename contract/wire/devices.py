@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from contract.choices import ONE_OF
-from contract.local import DiscriminatorPlan, Link, LocalPlan
+from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
 from contract.recipes.parts import GeneratorFederated
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
@@ -154,12 +154,16 @@ class TrainAssignment(_Assignment):
     upload_url: str
 
 
+_PRIVATE = "train by DP-SGD, count its cost, and tell it: `epsilon` in the file's `metrics`; null for no noise"
+
+
 class TrainGanAssignment(_Assignment):
     """Train the generator and its critic on local data for one round and upload both (FedGO's G3; FedGAN)."""
 
     action: Literal["train_gan"] = "train_gan"
     model: ModelRef = Field(description="tensors generator.* and critic.*")
     plan: Annotated[GeneratorFederated, ONE_OF]
+    privacy: Privacy | None = Field(None, description=_PRIVATE)
     gan_round: int = Field(ge=1, description="of plan.rounds")
     deadline_at: Timestamp
     upload_url: str
@@ -171,6 +175,7 @@ class DiscriminatorAssignment(_Assignment):
     action: Literal["train_discriminator"] = "train_discriminator"
     generator: GeneratorRef
     plan: DiscriminatorPlan
+    privacy: Privacy | None = Field(None, description=_PRIVATE)
     link: Link
     upload_url: str
 

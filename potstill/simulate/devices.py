@@ -146,6 +146,7 @@ class Device:
                 **self._common("training_generator"),
                 model=reference(gan),
                 plan=plan,
+                privacy=self._config.local.privacy,
                 gan_round=gan_round,
                 deadline_at=_NEVER,
                 upload_url="simulation",
@@ -168,6 +169,7 @@ class Device:
                 input_range=input_range,
             ),
             plan=stage.plan,
+            privacy=self._config.local.privacy,
             link=discriminator_link(self._config.recipe),
             upload_url="simulation",
         )

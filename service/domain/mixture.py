@@ -9,7 +9,7 @@ from contract.federation import SERVER, FederationConfig
 from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
 from contract.recipes.errors import RecipeError
-from contract.recipes.parts import GeneratorTrained, GroupsRandom
+from contract.recipes.parts import GeneratorFederated, GeneratorTrained, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
@@ -33,6 +33,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_gate(rounds, sets)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
+    check_private_stage(recipe, config.local)
     _check_plans(config)
     _check_fusable(config)
 
@@ -131,6 +132,24 @@ def check_privacy(prototypes: list[Prototype], local: LocalPlan) -> None:
             architectures.find(prototype.architecture).check_private(prototype.options)
         except ValueError as error:
             raise invalid_field(f"prototypes.{number}.architecture", str(error)) from None
+
+
+def check_private_stage(recipe: Recipe, local: LocalPlan) -> None:
+    """Refuse discriminators and critics that devices cannot train with differential privacy."""
+    stage = recipe.discriminators
+    if local.privacy is None or stage is None:
+        return
+    field, trained = "recipe.discriminators", {}
+    if recipe.reads_scores:
+        trained[f"{field}.plan.architecture"] = (stage.plan.architecture, stage.plan.options)
+    if isinstance(stage.generator, GeneratorFederated):
+        critic = (stage.generator.critic_architecture, stage.generator.critic_options)
+        trained[f"{field}.generator.critic_architecture"] = critic
+    for name, (architecture, options) in trained.items():
+        try:
+            architectures.find(architecture).check_private(options)
+        except ValueError as error:
+            raise invalid_field(name, str(error)) from None
 
 
 def _check_discriminators(recipe: Recipe, task: Task) -> None:

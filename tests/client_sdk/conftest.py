@@ -194,6 +194,7 @@ class FakeService:
                 "action": "train_gan",
                 "model": self.ref(f"mdl_gan{self.gan_round}"),
                 "plan": self.gan_plan,
+                "privacy": self.plan.get("privacy"),
                 "gan_round": self.gan_round,
                 "deadline_at": NOW,
                 "upload_url": f"/v1/federations/{FED}/gan",
@@ -209,6 +210,7 @@ class FakeService:
                     "input_range": [-4.0, 4.0],
                 },
                 "plan": {"architecture": "disc-mlp", "options": {"hidden": [8]}, "epochs": 2},
+                "privacy": self.plan.get("privacy"),
                 "link": "double_sigmoid",
                 "upload_url": f"/v1/federations/{FED}/discriminator",
             }

@@ -11,6 +11,7 @@ from contract.tensors import TensorFile, check_file
 from potstill.simulate.config import SimulatedClient, SimulationError
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord, digest_of
+from tests.reference import accountant
 from worker.specs import JobFailure
 
 from .small import LOCAL, NAMES, body, config, samples
@@ -226,6 +227,20 @@ def test_a_federated_generator_needs_no_server_data(tmp_path: Path) -> None:
     again = Simulation(given).run()  # from the folder
     assert again.models == history.models
     assert not list((given.folder / "gan").glob("*/updates"))
+
+
+def test_simulated_devices_count_their_discriminators_and_generators(tmp_path: Path) -> None:
+    """12 samples of the first device. Generator: 2 rounds of 1 epoch of 2 steps; discriminator: 1; then the rounds."""
+    pytest.importorskip("opacus", reason="the extra 'privacy' is not installed")
+    asked = body(recipe={"name": "fedgo", "options": FEDGAN}, local=LOCAL | {"privacy": {"noise_multiplier": 2.0}})
+    history = Simulation(config(tmp_path, body_=asked, server={"test": samples(91, 40)})).run()
+    (file,) = (tmp_path / "devices" / "0000").rglob("privacy.json")
+    ledger = [(entry["sample_rate"], entry["steps"]) for entry in json.loads(file.read_text())["spent"]]
+    took_part = [record.index for record in history.rounds if "east" in {p.client for p in record.participants}]
+    assert ledger == [(8 / 12, 2), (8 / 12, 2), (1.0, 1)] + [(8 / 12, 2)] * len(took_part)
+    last = next(p for p in history.rounds[took_part[-1] - 1].participants if p.client == "east")
+    steps = [(2.0, rate, count) for rate, count in ledger]
+    assert last.epsilon == pytest.approx(accountant.epsilon(steps, 1e-5), rel=1e-3)
 
 
 def test_discriminators_that_no_weighting_reads_are_not_trained(tmp_path: Path) -> None:

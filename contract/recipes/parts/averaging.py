@@ -6,10 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from contract.chains import chain
-from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
 from contract.local import LocalPlan
 from contract.notes import Remark, Setting
 from contract.updates import CONTROL_EXTRA
+
+LABEL_COUNTS = "samples per class"
 
 
 # groups: who is averaged with whom
@@ -185,7 +187,11 @@ class FuseDisco(FuseChoice):
     Clients must share their label counts when they enrol.
     """
 
-    declares = Declares(source="Ye et al. 2023", needs=frozenset({"label_counts"}))
+    declares = Declares(
+        source="Ye et al. 2023",
+        needs=frozenset({"label_counts"}),
+        sends=(Sent(LABEL_COUNTS, "set fuse to 'weighted_mean'"),),
+    )
 
     kind: Literal["disco"] = "disco"
     a: float = Field(0.5, ge=0)
@@ -262,6 +268,11 @@ class FuseMatchedMean(FuseChoice):
     def needs(self) -> frozenset[Need]:
         """Label counts, where classes count by them."""
         return frozenset({"label_counts"} if self.by_class else ())
+
+    @property
+    def sends(self) -> tuple[Sent, ...]:
+        """The same."""
+        return (Sent(LABEL_COUNTS, "set fuse.by_class to false"),) if self.by_class else ()
 
     def check_local(self, local: LocalPlan) -> None:
         """Refuse weights that are sent as bits."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from contract.choices import ONE_OF, Choice, Declares, Options
+from contract.choices import ONE_OF, Choice, Declares, Options, Sent
 from contract.local import Adam, DiscriminatorPlan
 
 
@@ -71,7 +71,10 @@ class GeneratorFederated(GeneratorTrained):
 class GeneratorFedGan(GeneratorFederated):
     """G3: clients train generator and discriminator over some rounds, averaged by n_k."""
 
-    declares = Declares(source="FedGAN; FedGO E.2")
+    declares = Declares(
+        source="FedGAN; FedGO E.2",
+        sends=(Sent("a critic, trained by DP-SGD like the model, and a generator, which learns from it alone"),),
+    )
 
     kind: Literal["fedgan"] = "fedgan"
     architecture: str = "gen-mlp"

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from contract.choices import ONE_OF, Carried, Choice, Declares, Need
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Sent
 from contract.local import Link
 
 
@@ -152,10 +152,13 @@ class WeighEntropy(WeighFactor):
     tau: float = Field(1.0, gt=0, allow_inf_nan=False)
 
 
+DISCRIMINATOR = Sent("a discriminator, trained by DP-SGD like the model")
+
+
 class WeighDafkd(WeighFactor):
     """D_k / sum D with the single-sigmoid discriminator."""
 
-    declares = Declares(source="DaFKD", needs=frozenset({"scores"}))
+    declares = Declares(source="DaFKD", needs=frozenset({"scores"}), sends=(DISCRIMINATOR,))
 
     kind: Literal["dafkd"] = "dafkd"
 
@@ -163,7 +166,7 @@ class WeighDafkd(WeighFactor):
 class WeighOdds(WeighFactor):
     """n_k times the discriminator's odds D/(1-D), normalised over teachers."""
 
-    declares = Declares(source="FedGO eq. 9", needs=frozenset({"scores"}))
+    declares = Declares(source="FedGO eq. 9", needs=frozenset({"scores"}), sends=(DISCRIMINATOR,))
 
     kind: Literal["odds"] = "odds"
     link: Link = Field(

@@ -224,7 +224,8 @@ async def put_gan(
     caller: Device,
 ) -> GanReceipt:
     """Upload the generator and critic trained in a round of the federated generator (FedGO's G3): a safetensors body
-    like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`.
+    like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`; with
+    differential privacy also `metrics` with the `epsilon` spent so far.
     """
     ticket = await run_in_threadpool(_admit_gan, services, federation_id, caller)
     found: list[generators.Sent] = []
@@ -258,7 +259,7 @@ def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> 
     status_code=201,
     openapi_extra=BODY,
     responses=REFUSALS
-    | documented("invalid-transition", "already-delivered")
+    | documented("invalid-transition", "already-delivered", "invalid-field")
     | {200: {"model": DiscriminatorReceipt, "description": "the same bytes came before"}},
 )
 async def put_discriminator(
@@ -268,9 +269,16 @@ async def put_discriminator(
     services: Services,
     caller: Device,
 ) -> DiscriminatorReceipt:
-    """Upload this device's discriminator (FedGO), trained once on local data against the generator's images."""
+    """Upload this device's discriminator (FedGO), trained once on local data against the generator's images. Where the
+    assignment asks for differential privacy, `metrics` in its `__metadata__` has the `epsilon` spent so far.
+    """
     template = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
-    async with receive(source, lambda: _header(services, template)) as upload:
+
+    def read_header(header: Header) -> None:
+        with services.store.read() as session:
+            discriminators.read_metadata(session, federation_id, header.metadata)
+
+    async with receive(source, lambda: _header(services, template), read_header) as upload:
         receipt, fresh = await run_in_threadpool(_accept_discriminator, services, caller, upload)
     response.status_code = 201 if fresh else 200
     return receipt

@@ -86,6 +86,7 @@ def _gan(
         **common,
         model=models.reference(model),
         plan=plan,
+        privacy=config.local.privacy,
         gan_round=index,
         deadline_at=deadline,
         upload_url=f"/v1/federations/{federation.id}/gan",
@@ -105,6 +106,7 @@ def _discriminator(
             input_range=model.metrics["input_range"],
         ),
         plan=config.recipe.discriminators.plan,
+        privacy=config.local.privacy,
         link=discriminator_link(config.recipe),
         upload_url=f"/v1/federations/{federation.id}/discriminator",
     )

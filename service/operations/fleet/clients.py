@@ -122,6 +122,12 @@ def _check_label_counts(config: FederationConfig, request: wire.Enrolment) -> No
         if "label_counts" not in config.recipe.needs:
             return
         raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
+    if config.local.privacy is not None:
+        raise invalid_field(
+            "label_counts",
+            "devices of this federation train with differential privacy, and samples per class would be told without "
+            "noise; leave them out",
+        )
     if len(counts) != num_classes:
         raise invalid_field("label_counts", f"has {len(counts)} entries, the task {num_classes} classes")
     if sum(counts) != request.num_samples:

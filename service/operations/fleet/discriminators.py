@@ -7,7 +7,7 @@ from contract.ids import new_id
 from contract.wire.devices import DiscriminatorReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations.fleet import clients
+from service.operations.fleet import clients, updates
 from service.operations.ledger import locks
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading
@@ -32,6 +32,16 @@ def admit(session: Session, federation_id: str, principal: Principal) -> str:
     check_takes_discriminators(federation)
     template = reading.current_models(session, federation.id)[reading.DISCRIMINATOR]
     return session.get_one(ModelRow, template).digest
+
+
+def read_metadata(session: Session, federation_id: str, metadata: dict[str, str]) -> None:
+    """Check what the file says of itself: with differential privacy, what it cost.
+
+    Raises:
+        DomainError: invalid-field.
+    """
+    if reading.config_of(reading.get(session, federation_id)).local.privacy is not None:
+        updates.check_spent(metadata)
 
 
 def check_takes_discriminators(federation: FederationRow) -> None:

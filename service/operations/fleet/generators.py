@@ -25,6 +25,7 @@ class Ticket:
     client_id: str
     template: str
     max_samples: int
+    private: bool
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def admit(session: Session, federation_id: str, principal: Principal) -> Ticket:
         detail = f"a federation that is {federation.state} takes no generator"
         raise DomainError("invalid-transition", detail, state=federation.state)
     template = session.get_one(ModelRow, current).digest
-    return Ticket(federation.id, principal.id, template, config.rounds.max_samples_per_client)
+    private = config.local.privacy is not None
+    return Ticket(federation.id, principal.id, template, config.rounds.max_samples_per_client, private)
 
 
 def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) -> Sent:
@@ -69,6 +71,8 @@ def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) ->
         DomainError: invalid-field, naming the entry; stale-base-model; round-closed.
     """
     parsed = updates.parse_metadata(metadata, ticket.max_samples)
+    if ticket.private:
+        updates.check_spent(metadata)
     base = session.get(ModelRow, parsed.base_model)
     if base is None or base.federation_id != ticket.federation_id or base.role != reading.GAN:
         current = reading.current_models(session, ticket.federation_id)[reading.GAN]

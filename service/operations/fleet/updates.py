@@ -199,6 +199,21 @@ def parse_metadata(metadata: dict[str, str], max_samples: int) -> UpdateMetadata
     return parsed
 
 
+def check_spent(metadata: dict[str, str]) -> None:
+    """Refuse what was trained before the rounds without saying what that costs: an SDK that knows of no noise there.
+
+    Raises:
+        DomainError: invalid-field.
+    """
+    metrics = _metrics(metadata["metrics"]) if "metrics" in metadata else None
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("epsilon"), int | float):
+        raise invalid_field(
+            "metrics.epsilon",
+            "devices of this federation train with differential privacy, and this file does not say what was spent; "
+            "update potstill on the device, or put it into the file's __metadata__ under metrics",
+        )
+
+
 def _metrics(text: str) -> Any:
     try:
         return loads(text)

@@ -94,6 +94,25 @@ def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_i
 
 
 @pytest.mark.parametrize(
+    ("stage", "field"),
+    [
+        ({"plan": {"architecture": "disc-cnn-mlp"}}, "plan.architecture"),
+        ({"plan": {"architecture": "disc-cnn-mlp", "options": {"norm": "gn"}}}, None),
+        ({"generator": {"kind": "wgan_gp"}}, None),
+    ],
+)
+def test_a_discriminator_that_dp_sgd_cannot_train_is_refused(stage: dict[str, Any], field: str | None) -> None:
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": stage}))
+    mixture.check_private_stage(recipe, LocalPlan())
+    if field is None:
+        mixture.check_private_stage(recipe, LocalPlan(privacy=Privacy()))
+        return
+    with pytest.raises(DomainError, match="BatchNorm mixes") as caught:
+        mixture.check_private_stage(recipe, LocalPlan(privacy=Privacy()))
+    assert caught.value.members["field"] == f"recipe.discriminators.{field}"
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"generator": {"architecture": "mlp"}}, "unknown generator 'mlp'"),
