@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Output = Literal["score", "probability"]
 Width = Annotated[int, Field(ge=1, le=4096)]
@@ -22,6 +22,17 @@ class ClassifierOptions(Options):
         description="end in the head that all architectures of a federation can share (Fed-ET): an adapter to 128 "
         "features, then the tensors `head.*` of Linear(128, 128), ReLU, Linear(128, C)",
     )
+    projection: Width | None = Field(
+        None,
+        description="a projection head before the last layer, Linear(d, d), ReLU, Linear(d, so many), whose output are "
+        "the features (MOON: 256)",
+    )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> "ClassifierOptions":
+        if self.common_head and self.projection is not None:
+            raise ValueError("projection: the common head is shared as it is; take one of the two")
+        return self
 
 
 class DiscriminatorOptions(Options):

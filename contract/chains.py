@@ -221,6 +221,8 @@ def chain(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: 
     """
     entry = find(name, "classifier")
     checked = entry.options.model_validate(dict(options))
+    if getattr(checked, "projection", None) is not None:
+        raise _refusal(name, "a projection head is no layer of the chain", "leave out its option projection")
     build = CHAINS.get(name)
     if build is None:
         why = next((text for start, text in NO_CHAIN.items() if name.startswith(start)), NO_CHAIN["custom"])

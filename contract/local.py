@@ -197,6 +197,14 @@ class FedTgpObjective(ClientObjective):
 
     kind: Literal["fedtgp"] = "fedtgp"
     weight: float = Field(0.001, ge=0, le=100, description="lambda")
+    server_epochs: int = Field(
+        1000, ge=1, le=100_000, exclude_if=lambda value: value == 1000, description="of the prototypes, every round"
+    )
+    server_batch_size: int = Field(10, ge=1, le=65_536, exclude_if=lambda value: value == 10)
+    server_lr: LearningRate = Field(0.005, exclude_if=lambda value: value == 0.005, description="of SGD")
+    margin: float = Field(
+        100.0, gt=0, le=1e6, exclude_if=lambda value: value == 100.0, description="largest margin between classes, tau"
+    )
 
     def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
         """The means of the device's features, and of how many samples."""

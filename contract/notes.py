@@ -68,6 +68,7 @@ class Setting:
         gated: new models are measured before they are published.
         objective_reads: devices are sent something beside the model, which a round's end brings.
         normalises: whether a network has layers that normalise, by prototype; None where nobody knows.
+        projects: whether a network ends in a projection head, by prototype.
         asked: dotted paths of the options that were asked for by name; all that lies below one was.
     """
 
@@ -78,6 +79,7 @@ class Setting:
     gated: bool = False
     objective_reads: bool = False
     normalises: Mapping[str, bool | None] = field(default_factory=dict)
+    projects: Mapping[str, bool] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
 
     def was_asked(self, path: str) -> bool:

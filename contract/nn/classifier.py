@@ -37,6 +37,40 @@ class Classifier(nn.Module):
         return self.head(self.features(x))  # type: ignore[no-any-return]
 
 
+class Projected(nn.Module):
+    """A classifier with a projection head before its last layer, which is part of the model (MOON section 3.2).
+
+    Args:
+        plain: a classifier; its own last layer, which must be linear, is taken away.
+        width: of the projection.
+
+    Raises:
+        ValueError: the classifier ends in something else.
+    """
+
+    def __init__(self, plain: nn.Module, width: int):
+        super().__init__()
+        last = plain.head
+        if not isinstance(last, nn.Linear):
+            raise ValueError(f"projection: the network ends in {type(last).__name__}, not in a linear layer `head`")
+        if isinstance(plain, SequentialClassifier):
+            plain[-1] = nn.Identity()
+        else:
+            plain.head = nn.Identity()
+        inner = last.in_features
+        self.backbone = plain
+        self.projection = nn.Sequential(nn.Linear(inner, inner), nn.ReLU(), nn.Linear(inner, width))
+        self.head: nn.Module = nn.Linear(width, last.out_features)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the head reads: [B, width]."""
+        return self.projection(self.backbone(x))  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits [B, C]."""
+        return self.head(self.features(x))  # type: ignore[no-any-return]
+
+
 class SequentialClassifier(nn.Sequential):
     """Layers in a row of which the last one is the head: its tensors have numbers for names, as first published."""
 

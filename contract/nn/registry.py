@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from contract import architectures as catalogue
+from contract.nn.classifier import Projected
 from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
 
@@ -92,7 +93,8 @@ def _build(name: str, options: Mapping[str, Any], task: Task) -> nn.Module:
     built = builder(parsed, task)
     if not isinstance(built, nn.Module):
         raise ValueError(f"architecture {name!r}: builder {entry.builder!r} made a {type(built).__name__}, no Module")
-    return built
+    projection = getattr(parsed, "projection", None)
+    return built if projection is None else Projected(built, projection)
 
 
 def initialise(name: str, options: Mapping[str, Any], task: Task, seed: int) -> nn.Module:

@@ -60,11 +60,15 @@ def check_with_data(
     """
     _check_sets(recipe, has_validation, has_unlabeled)
     distil = recipe.distil
-    wants_server = distil is not None and distil.students.kind == "server"
-    if wants_server and not has_server_model:
-        raise RecipeError("distil.students", "'server' trains a model of the server; name server_model")
+    wants_server = distil is not None and distil.students.trains_server
+    if distil is not None and wants_server and not has_server_model:
+        kind = distil.students.kind
+        raise RecipeError("distil.students", f"{kind!r} trains a model of the server; name server_model")
     if has_server_model and not wants_server:
-        raise RecipeError("distil.students", "server_model is trained by students 'server' alone; leave it out")
+        raise RecipeError(
+            "distil.students",
+            "server_model is trained by students 'server' and 'prototypes_and_server' alone; leave it out",
+        )
     if distil is not None and not is_image and distil.data.augment != parts.Augment():
         raise RecipeError("distil.data.augment", "mirrors and crops images [C, H, W]; this task has other inputs")
 
@@ -79,7 +83,7 @@ def check_with_networks(recipe: Recipe, options: Mapping[str, Mapping[str, Any]]
     Raises:
         RecipeError: names the network and the remedy.
     """
-    if recipe.distil is None or recipe.distil.students.kind != "server":
+    if recipe.distil is None or not recipe.distil.students.shares_head:
         return
     without = [name for name, given in options.items() if not given.get("common_head")]
     if without:

@@ -182,8 +182,8 @@ def _check_predictions(recipe: Recipe) -> None:
         raise ValueError(f"{only}, and devices read the server set itself; leave out discriminators")
     if not distil.members.are_clients:
         raise ValueError(f"{only} to make other teachers of; set distil.members to 'clients'")
-    if distil.students.kind not in ("prototypes", "all"):
-        raise ValueError(f"{only} to average; set distil.students to 'prototypes' or 'all'")
+    if distil.students.kind not in ("prototypes", "prototypes_and_server", "all"):
+        raise ValueError(f"{only} to average; set distil.students to 'prototypes', 'prototypes_and_server' or 'all'")
     if isinstance(distil.students, parts.StudentsAll) and distil.students.warmup_rounds:
         raise ValueError(f"{only}, so nothing changes without distillation; set students.warmup_rounds to 0")
 

@@ -189,12 +189,13 @@ def _local(experiment: Experiment, entry: RecipeEntry) -> LocalPlan:
 
 def _trains_server(entry: RecipeEntry) -> bool:
     recipe = _preset(entry)
-    return recipe is not None and recipe.distil is not None and recipe.distil.students.kind == "server"
+    return recipe is not None and recipe.distil is not None and recipe.distil.students.trains_server
 
 
 def _common_head(experiment: Experiment) -> bool:
     """Whether a recipe of the comparison needs networks with Fed-ET's head; then all have it, and the same start."""
-    return any(_trains_server(entry) for entry in experiment.recipes)
+    recipes = [recipe for entry in experiment.recipes if (recipe := _preset(entry)) is not None]
+    return any(recipe.distil is not None and recipe.distil.students.shares_head for recipe in recipes)
 
 
 def _prototypes(experiment: Experiment, task: Task) -> list[Prototype]:
@@ -206,7 +207,8 @@ def _prototypes(experiment: Experiment, task: Task) -> list[Prototype]:
 def _server_model(experiment: Experiment, entry: RecipeEntry, task: Task) -> Prototype | None:
     if not _trains_server(entry):
         return None
-    return _with_head(experiment.server_model or Prototype(architecture=suited(task).larger))
+    server = experiment.server_model or Prototype(architecture=suited(task).larger)
+    return _with_head(server) if _common_head(experiment) else server
 
 
 def _with_head(prototype: Prototype) -> Prototype:

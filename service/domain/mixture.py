@@ -49,7 +49,11 @@ def _check_plans(config: FederationConfig) -> None:
 
 
 def _check_fusable(config: FederationConfig) -> None:
-    """Refuse networks that the recipe's rule cannot fuse."""
+    """Refuse networks and numbers of classes that the recipe's rule cannot fuse."""
+    try:
+        config.recipe.fuse.check_classes(config.task.num_classes)
+    except ValueError as error:
+        raise invalid_field("recipe.fuse", str(error)) from None
     for number, prototype in enumerate(config.prototypes):
         shape, classes = config.task.input.shape, config.task.num_classes
         try:

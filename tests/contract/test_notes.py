@@ -67,8 +67,8 @@ def test_named_options_are_paths_however_they_are_written() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_among_all_that_it_reads_stays_what_it_is(name: str) -> None:
-    setting = Setting(inputs="images", sets=frozenset({"unlabeled", "validation", "test"}), rounds=1)
-    preset = PRESETS[name]
+    preset, sets = PRESETS[name], frozenset({"unlabeled", "validation", "test"})
+    setting = Setting(inputs="images", sets=sets, rounds=1, selection=preset.recipe.selection)
     settled, notes = settle(preset.recipe, setting, "recipe", preset.remarks(preset.recipe, setting))
     assert settled == preset.recipe
     assert notes == []

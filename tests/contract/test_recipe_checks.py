@@ -57,8 +57,8 @@ PROB = {"kind": "odds", "link": "prob"}
         ("ds-fl", {"drop_worst": {}}, "leave out groups and drop_worst"),
         ("fedgo", {"fuse": PREDICTIONS}, "leave out discriminators"),
         ("ds-fl", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
-        ("ds-fl", {"students": {"kind": "none"}}, "set distil.students to 'prototypes' or 'all'"),
-        ("ds-fl", {"students": {"kind": "server"}}, "set distil.students to 'prototypes' or 'all'"),
+        ("ds-fl", {"students": {"kind": "none"}}, "set distil.students to 'prototypes', "),
+        ("ds-fl", {"students": {"kind": "server"}}, "set distil.students to 'prototypes', "),
         ("ds-fl", {"students": {"kind": "all", "warmup_rounds": 1}}, "set students.warmup_rounds to 0"),
     ],
 )

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from contract.choices import Choice, carried, choices_of, kind_of, slots
-from contract.local import SENT_PUBLIC, SENT_TARGETS, ClientObjective, LocalPlan
+from contract.local import SENT_PUBLIC, SENT_TARGETS, ClientObjective, FedTgpObjective, LocalPlan
 from contract.recipes import parts, presets
-from worker.pipeline import tgp
 from worker.registry import implements
 
 SHORT = {"schedule": {"epochs": 2, "batch_size": 8, "optimizer": {"kind": "adam"}}}
@@ -20,6 +19,7 @@ HEADS: dict[str, Any] = {"hidden": [6], "common_head": True}
 
 for asked in ("fusing", "extras", "teachers", "labels", "students", "data", "distil", "generators"):
     importlib.import_module(f"worker.pipeline.{asked}")  # what a round asks, and nothing beside it
+FEW: dict[type[ClientObjective], dict[str, Any]] = {FedTgpObjective: {"server_epochs": 20}}
 ELSEWHERE = {"optimizer", "local.precision", "local.rate_over_rounds"}
 HERE = {slot: found for slot, found in slots().items() if slot not in ELSEWHERE}
 """Slots that the worker asks; the others' choices are carried out by `contract` and by devices alone."""
@@ -81,6 +81,7 @@ SPECIAL: dict[type, dict[str, Any]] = {
     parts.StudentsPrototypes: feddf(students={"kind": "prototypes", "batch_norm": "recalibrate"}),
     parts.StudentsMain: feddf(**GROUPED, students={"kind": "main"}),
     parts.StudentsServer: FEDET,
+    parts.StudentsPrototypesAndServer: feddf(students={"kind": "prototypes_and_server"}) | {"server": True},
     parts.StudentsAll: feddf(**GROUPED, students={"kind": "all"}),
     parts.DataUnlabeled: feddf(data={"kind": "unlabeled", "augment": {"flip": True, "pad": 1}}),
     parts.DataGenerated: fedgo(data={"kind": "generated", "count": 21}),
@@ -110,7 +111,8 @@ def test_a_round_of_every_choice_is_finite_and_repeats_itself_in_any_order(
     recipe = presets.build(case["recipe"], case["options"])
     plan = presets.PRESETS[case["recipe"]].local
     heads = {"architecture": "mlp", "options": HEADS} if case.get("heads") else None
-    world = federation(tmp_path, recipe, plan, {"main": heads} if heads else None, heads)
+    server = heads or ({"architecture": "mlp", "options": {"hidden": [9]}} if case.get("server") else None)
+    world = federation(tmp_path, recipe, plan, {"main": heads} if heads else None, server)
     used = str(recipe.model_dump(mode="json"))
     assert f"'{kind_of(choice)}'" in used
     result = repeatable(world)
@@ -123,13 +125,13 @@ def test_a_round_of_every_objective(
     tmp_path: Path,
     federation: Any,
     repeatable: Callable[[Any], Any],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tgp, "EPOCHS", 20)
     partner = objective.declares.partner
     rows = {row.recipe.fuse.kind: name for name, row in presets.PRESETS.items()}
     name = rows[partner.kind] if partner else "fedavg"
     recipe = presets.build(name, SHORT if name == "ds-fl" else {})
-    result = repeatable(federation(tmp_path, recipe, LocalPlan(objective=objective.model_validate({}))))
+    result = repeatable(
+        federation(tmp_path, recipe, LocalPlan(objective=objective.model_validate(FEW.get(objective, {}))))
+    )
     sent = {carried(key)[0] for key in result.state or {}}
     assert {each.name for each in sent if each is not None and each.sent} == set(objective.declares.reads)

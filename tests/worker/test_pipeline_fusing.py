@@ -195,6 +195,17 @@ def test_feddisco_counts_clients_by_their_labels(tmp_path: Path, federation: Any
             np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-6)
 
 
+def test_feddisco_aims_at_a_target(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    target = (0.7, 0.2, 0.1)
+    world = federation(tmp_path, presets.build("feddisco", {"target": target, "a": 1.0}))
+    labels = [each.label_counts for each in world.updates()]
+    wanted = disco.weights(counts(world).tolist(), labels, a=1.0, target=target).weights
+    uniform = disco.weights(counts(world).tolist(), labels, a=1.0).weights
+    found = world.round(**PLAIN).metrics["weights"]
+    assert found == pytest.approx(dict(zip(world.names, wanted, strict=True)))
+    assert found != pytest.approx(dict(zip(world.names, uniform, strict=True)))
+
+
 def test_feddisco_without_label_counts_names_the_client(tmp_path: Path, federation: Any) -> None:
     world = federation(tmp_path, presets.build("feddisco"))
     silent = [each.model_copy(update={"label_counts": None}) for each in world.updates()]

@@ -436,3 +436,43 @@ def test_all_students_learn_even_those_that_nobody_trained(tmp_path: Path, feder
     world = federation(tmp_path, recipe, prototypes={"a": MLP, "b": CNN})
     only_a = [update for update in world.updates() if update.prototype == "a"]
     assert set(world.round(only_a).models) == {"a", "b"}
+
+
+def test_a_student_from_previous_starts_where_the_round_began(tmp_path: Path, federation: Any, tensors: Any) -> None:
+    """FedDF Table 5: with a rate of almost nothing the student is what it started as."""
+    still = {"schedule": {"steps": 1, "batch_size": 8, "optimizer": {"kind": "sgd", "lr": 1e-12}, "clip_norm": None}}
+    for start in ("average", "previous"):
+        (tmp_path / start).mkdir()
+        recipe = presets.build("feddf", still | {"students": {"start": start}})
+        world = federation(tmp_path / start, recipe, prototypes={"main": MLP})
+        began, updates = tensors(world.models["main"]), world.updates()
+        sent = [tensors(update.weights) for update in updates]
+        weights = np.array([update.num_samples for update in updates], np.float64)
+        made = tensors(world.round(updates).models["main"])
+        for name, values in made.items():
+            mean = np.tensordot(weights / weights.sum(), np.stack([state[name] for state in sent]), 1)
+            np.testing.assert_allclose(values, mean if start == "average" else began[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["feddf", "ds-fl"])
+def test_a_servers_own_model_learns_beside_the_prototypes_and_shares_nothing(
+    name: str, tmp_path: Path, federation: Any, tensors: Any
+) -> None:
+    """It starts where it was and takes the step of the same labels; the prototypes' models are as without it."""
+    one = {"schedule": {"steps": 1, "batch_size": 21, "optimizer": {"kind": "sgd", "lr": 0.5}, "lr": "constant"}}
+    larger = {"architecture": "mlp", "options": {"hidden": [9]}}
+    made = {}
+    for kind, server in (("prototypes", None), ("prototypes_and_server", larger)):
+        (tmp_path / kind).mkdir()
+        recipe = presets.build(name, one | {"students": {"kind": kind}})
+        world = federation(tmp_path / kind, recipe, presets.PRESETS[name].local, {"main": MLP}, server)
+        before = {each: tensors(path) for each, path in world.models.items()}
+        result = world.round()
+        made[kind] = tensors(result.models["main"])
+    assert {each: values.tolist() for each, values in made["prototypes"].items()} == {
+        each: values.tolist() for each, values in made["prototypes_and_server"].items()
+    }
+    server_now = tensors(result.models["server"])
+    assert {each: v.shape for each, v in server_now.items()} == {each: v.shape for each, v in before["server"].items()}
+    assert any(np.abs(values - before["server"][each]).max() > 1e-4 for each, values in server_now.items())
+    assert set(result.metrics["distil"]) == {"main", "server"}

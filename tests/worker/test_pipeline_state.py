@@ -118,6 +118,24 @@ def test_fedtgp_trains_prototypes_near_their_classes_and_goes_on_from_round_to_r
     assert set(tensors(world.models["main"])) == {"1.weight", "1.bias", "3.weight", "3.bias"}
 
 
+def test_fedtgps_constants_are_options(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    """With one epoch and one batch the prototypes move by one step: lr times the gradient."""
+    made = {}
+    for lr in (1e-6, 0.01, 0.02):
+        few = {"server_epochs": 1, "server_batch_size": 64, "server_lr": lr, "margin": 2.5}
+        plan = LocalPlan(objective=FedTgpObjective(**few))
+        (tmp_path / str(lr)).mkdir()
+        world = federation(tmp_path / str(lr), presets.build("fedtgp"), plan, {"main": MLP})
+        figures = world.round(classes(world, tensors), **PLAIN).metrics["prototypes"]
+        assert figures["margin"] == 2.5
+        made[lr] = tensors(world.state["tgp"])
+    for name, start in made[1e-6].items():
+        once, twice = made[0.01][name] - start, made[0.02][name] - start
+        np.testing.assert_allclose(twice, 2 * once, rtol=0.02, atol=1e-6)
+    assert any(np.abs(made[0.01][name] - start).max() > 1e-4 for name, start in made[1e-6].items())
+    assert "server_lr" not in FedTgpObjective().model_dump(), "devices of before take the paper's plan"
+
+
 def test_fedtgp_with_one_class_or_features_of_two_sizes(tmp_path: Path, federation: Any, tensors: Read) -> None:
     world = federation(tmp_path, presets.build("fedtgp"), FEDTGP, {"main": MLP})
     result = world.round(classes(world, tensors, prototypes=1), **PLAIN)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from contract.choices import kind_of, slots
+from contract.local import FedTgpObjective
 from contract.recipes.checks import check_with_data, check_with_local
 from contract.recipes.presets import PRESETS, build, parse
 from contract.tensors import TensorFile, write_file
-from worker.pipeline import tgp
 
 HEAD: dict[str, Any] = {"architecture": "mlp", "options": {"hidden": [4], "common_head": True}}
 AVERAGING = {
@@ -57,11 +57,10 @@ def test_the_page_shows_every_preset_and_every_choice() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_two_rounds_of_every_preset(
-    name: str, tmp_path: Path, federation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tgp, "EPOCHS", 20)
+def test_two_rounds_of_every_preset(name: str, tmp_path: Path, federation: Any) -> None:
     recipe, local = short(name), PRESETS[name].local
+    if isinstance(local.objective, FedTgpObjective):
+        local = local.model_copy(update={"objective": FedTgpObjective(server_epochs=20)})
     networks = ({"main": HEAD}, HEAD) if name == "fedet" else (None, None)
     world = federation(tmp_path, recipe, local, *networks)
     results = [world.round(), world.round()]

@@ -45,7 +45,7 @@ def _class_prototypes(job: Round, objective: local.FedTgpObjective) -> None:
     from worker.pipeline.tgp import train_prototypes
 
     with job.phases.phase("prototypes"):
-        job.state |= train_prototypes(job)
+        job.state |= train_prototypes(job, objective)
 
 
 def send_targets(job: Round, targets: NDArray[np.float32]) -> None:

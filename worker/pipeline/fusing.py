@@ -92,7 +92,7 @@ def _disco(job: Round, prototype: str, choice: parts.FuseDisco, target: Path) ->
     updates = job.updates[prototype]
     counts = [_counts(each) for each in updates]
     num_samples = [each.num_samples for each in updates]
-    found = disco.weights(num_samples, counts, metric=choice.metric, a=choice.a, b=choice.b)
+    found = disco.weights(num_samples, counts, metric=choice.metric, a=choice.a, b=choice.b, target=choice.target)
     discrepancies = job.metrics.setdefault("discrepancy", {})
     discrepancies |= {each.client: float(d) for each, d in zip(updates, found.discrepancy, strict=True)}
     weights = {each.client: float(weight) for each, weight in zip(updates, found.weights, strict=True)}

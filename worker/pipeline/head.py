@@ -7,7 +7,7 @@ from contract.tensors import Array, Header, TensorFile, TensorInfo, TensorWriter
 from worker.parts.blocks import Source
 from worker.parts.fuse import average_files
 from worker.pipeline.job import SERVER, Round, header_of
-from worker.specs import JobFailure, NetworkRef
+from worker.specs import JobFailure, NetworkRef, PrototypeSpec
 
 HEAD = "head."
 """Prefix of the tensors that all architectures share."""
@@ -50,15 +50,26 @@ def _mean_head(job: Round) -> dict[str, Array]:
     return mean
 
 
+def server_of(job: Round) -> PrototypeSpec:
+    """Return the server's model.
+
+    Raises:
+        JobFailure: bad_option, where there is none.
+    """
+    server = job.spec.server_model
+    if server is None or server.network.weights is None:
+        raise JobFailure("bad_option", "the recipe's student is the server's model, and there is none: server_model")
+    return server
+
+
 def with_mean_head(job: Round) -> NetworkRef:
     """Return the server's network with the participants' mean head.
 
     Raises:
         JobFailure: bad_option (no server model), schema_mismatch (heads differ).
     """
-    server = job.spec.server_model
-    if server is None or server.network.weights is None:
-        raise JobFailure("bad_option", "the recipe's student is the server's model, and there is none: server_model")
+    server = server_of(job)
+    assert server.network.weights is not None
     _require_shared(job, server.network.weights)
     target = job.file("average", SERVER)
     _replace(server.network.weights, _mean_head(job), target)

@@ -97,7 +97,7 @@ def _distil(job: Round) -> None:
         send_targets(job, ensemble.targets.logits.double().softmax(dim=1).float().numpy())
     if ensemble is not None and inputs is not None and students:
         teach_all(job, students, inputs, ensemble)
-    if isinstance(distil.students, parts.StudentsServer):
+    if distil.students.shares_head:
         push_back(job)
 
 

@@ -44,8 +44,16 @@ def _own(job: Round, name: str) -> Student:
 
 
 @implements(parts.StudentsPrototypes)
-def _prototypes(job: Round, _: parts.StudentsPrototypes) -> list[Student]:
+def _prototypes(job: Round, choice: parts.StudentsPrototypes) -> list[Student]:
+    if choice.start == "previous":
+        return [Student(each.name, job.network(each.name, job.base(each.name))) for each in job.present]
     return [_own(job, each.name) for each in job.present]
+
+
+@implements(parts.StudentsPrototypesAndServer)
+def _prototypes_and_server(job: Round, _: parts.StudentsPrototypesAndServer) -> list[Student]:
+    """Every average, and the server's model as the round before left it (DS-FL)."""
+    return [*(_own(job, each.name) for each in job.present), Student(SERVER, head.server_of(job).network)]
 
 
 @implements(parts.StudentsMain)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contract.local import SENT_PROTOTYPES, TGP
+from contract.local import SENT_PROTOTYPES, TGP, FedTgpObjective
 from contract.nn.codec import load_state, save_state
 from contract.nn.seeding import global_seed
 from contract.seeds import derive_seed
@@ -17,9 +17,6 @@ from contract.updates import CLASS_COUNTS, CLASS_MEANS, PROTOTYPES
 from worker.parts.fedtgp import Prototypes, contrast, margin
 from worker.pipeline.job import Round
 from worker.specs import JobFailure
-
-EPOCHS, BATCH, RATE, LARGEST_MARGIN = 1000, 10, 0.005, 100.0
-"""The authors' code: SGD without momentum."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,10 @@ def read_means(job: Round) -> Means:
     return Means(values, np.asarray([label for label, _ in rows], np.int64), by_client)
 
 
-def train_prototypes(job: Round) -> dict[str, Path]:
-    """Train the embedding net a thousand epochs further and return the state: the net, and what it gives, [C, d].
+def train_prototypes(job: Round, plan: FedTgpObjective) -> dict[str, Path]:
+    """Train the embedding net some epochs further and return the state: the net, and what it gives, [C, d].
+
+    By SGD without momentum, as the authors' code.
 
     With class means of fewer than two classes there is no margin: nothing changes.
 
@@ -76,8 +75,8 @@ def train_prototypes(job: Round) -> dict[str, Path]:
         net = Prototypes(spec.task.num_classes, means.values.shape[1])
     if TGP.named() in job.state:
         load_state(net, job.state[TGP.named()])
-    delta = margin(means.by_client, spec.task.num_classes, LARGEST_MARGIN).margin
-    loss = _train(net, torch.from_numpy(means.values), torch.from_numpy(means.labels), delta, seed)
+    delta = margin(means.by_client, spec.task.num_classes, plan.margin).margin
+    loss = _train(net, torch.from_numpy(means.values), torch.from_numpy(means.labels), delta, plan, seed)
     with torch.no_grad():
         made = net().numpy().astype(np.float32)
     if not np.isfinite(made).all():
@@ -89,15 +88,15 @@ def train_prototypes(job: Round) -> dict[str, Path]:
     return {TGP.named(): net_file, SENT_PROTOTYPES.named(): sent}
 
 
-def _train(net: Prototypes, means: Tensor, labels: Tensor, delta: float, seed: int) -> float:
+def _train(net: Prototypes, means: Tensor, labels: Tensor, delta: float, plan: FedTgpObjective, seed: int) -> float:
     """Return the mean loss of the last epoch."""
     draw = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    optimizer = torch.optim.SGD(net.parameters(), lr=plan.server_lr)
     last: list[Tensor] = []
-    for _ in range(EPOCHS):
+    for _ in range(plan.server_epochs):
         order, last = torch.randperm(len(labels), generator=draw), []
-        for start in range(0, len(labels), BATCH):
-            batch = order[start : start + BATCH]
+        for start in range(0, len(labels), plan.server_batch_size):
+            batch = order[start : start + plan.server_batch_size]
             loss = contrast(net(), means[batch], labels[batch], delta)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
@@ -83,6 +83,13 @@ class FuseChoice(Choice):
 
     def check_local(self, local: LocalPlan) -> None:
         """Refuse what devices run where this rule cannot use it.
+
+        Raises:
+            ValueError: says why, and what to do.
+        """
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse options that are for another number of classes.
 
         Raises:
             ValueError: says why, and what to do.
@@ -182,7 +189,7 @@ class FuseScaffold(FuseChoice):
 
 
 class FuseDisco(FuseChoice):
-    """FedDisco: weights relu(n_k / n - a d_k + b), d_k how far the client's labels are from uniform.
+    """FedDisco: weights relu(n_k / n - a d_k + b), d_k how far the client's labels are from a target.
 
     Clients must share their label counts when they enrol.
     """
@@ -197,6 +204,28 @@ class FuseDisco(FuseChoice):
     a: float = Field(0.5, ge=0)
     b: float = Field(0.1, ge=0)
     metric: Literal["kl", "l1", "l2", "cosine"] = "kl"
+    target: tuple[Annotated[float, Field(ge=0, le=1e15)], ...] | None = Field(
+        None,
+        min_length=2,
+        max_length=100_000,
+        description="shares of the classes that are aimed at, or counts, in the order of the classes; null: uniform",
+    )
+
+    @model_validator(mode="after")
+    def _reachable(self) -> "FuseDisco":
+        if self.target is not None:
+            if not sum(self.target):
+                raise ValueError("target: all shares are 0; give a distribution, or leave it out for uniform")
+            if self.metric == "kl" and not all(self.target):
+                raise ValueError(
+                    "target: a class has no share, so its KL is infinite; give it a little, or metric 'l1'"
+                )
+        return self
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse a target for another number of classes."""
+        if self.target is not None and len(self.target) != classes:
+            raise ValueError(f"target: {len(self.target)} shares for {classes} classes")
 
 
 class FuseMedian(FuseChoice):

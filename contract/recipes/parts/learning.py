@@ -41,7 +41,14 @@ class ObjectiveFedEt(ObjectiveChoice):
     declares = Declares(source="Fed-ET eq. 9")
 
     kind: Literal["fedet"] = "fedet"
-    diversity: float = Field(0.05, ge=0, le=10, description="lambda; 0.05 for images, 0.5 for text (Table 4)")
+    diversity: float = Field(
+        0.05, ge=0, le=10, description="lambda; 0.05 for images, 0.5 for text (Table 4), which it is there by default"
+    )
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """The paper's lambda for text is another one."""
+        if setting.inputs == "tokens" and self.diversity == ObjectiveFedEt().diversity:
+            yield Remark("diversity", "0.5", "the task is text, where Fed-ET took it (Table 4)", becomes=0.5)
 
 
 DistilObjective = Annotated[ObjectiveChoice, ONE_OF]
@@ -54,6 +61,10 @@ class StudentsChoice(Choice):
     slot = "distil.students"
     learns: ClassVar[bool] = True
     """Whether anybody does."""
+    trains_server: ClassVar[bool] = False
+    """Whether the server's own model does."""
+    shares_head: ClassVar[bool] = False
+    """Whether the server's model and all prototypes end in one head."""
 
 
 class StudentsLearning(StudentsChoice):
@@ -70,6 +81,23 @@ class StudentsPrototypes(StudentsLearning):
     """The average of every prototype that had participants (FedDF Alg. 3); with one prototype, the average."""
 
     kind: Literal["prototypes"] = "prototypes"
+    start: Literal["average", "previous"] = Field(
+        "average",
+        description="what a student starts as: this round's average, or the global model that the round began with, "
+        "which costs FedDF 6 to 10 points (Table 5)",
+    )
+
+
+class StudentsPrototypesAndServer(StudentsLearning):
+    """The average of every prototype that had participants, and a model of the server's own; each learns the labels.
+
+    The server's model goes on from where it was. It may be larger than any device could train, and no head is shared.
+    """
+
+    declares = Declares(source="DS-FL Alg. 1 line 16")
+
+    trains_server = True
+    kind: Literal["prototypes_and_server"] = "prototypes_and_server"
 
 
 class StudentsMain(StudentsLearning):
@@ -85,6 +113,8 @@ class StudentsServer(StudentsLearning):
 
     declares = Declares(source="Fed-ET")
 
+    trains_server = True
+    shares_head = True
     kind: Literal["server"] = "server"
 
 

@@ -43,6 +43,25 @@ _FEDSDD_CHOICES = (
 _KL4 = parts.ObjectiveKl(temperature=4.0)
 
 
+def _drops_worst(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
+    """FedDF leaves out models at chance where networks do not normalise: its VGG-9 collapses without (Table 3)."""
+    bare = sorted(name for name, normalises in setting.normalises.items() if normalises is False)
+    if recipe.drop_worst is None and bare and "validation" in setting.sets:
+        yield Remark(
+            "drop_worst",
+            "on: models that are no better than chance on datasets.validation are left out",
+            f"{bare[0]!r} has no layers that normalise, and FedDF needs it there (Table 3); drop_worst=null for off",
+            becomes=parts.DropWorst(),
+        )
+
+
+def _weighs_by_samples(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
+    """Fed-ET's plain means stand for means by samples, because clients are drawn by samples."""
+    if setting.selection == "uniform" and isinstance(recipe.fuse, parts.FuseUniformMean):
+        why = "clients are drawn alike, not in proportion to their samples, which the paper's plain means count on"
+        yield Remark("fuse", "weighted_mean: clients count by their samples", why, becomes=parts.FuseWeightedMean())
+
+
 def _one_shot(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
     if setting.rounds > 1:
         yield Remark(
@@ -56,7 +75,12 @@ ROWS = (
         LocalPlan(optimizer=Sgd(lr=0.1), epochs=40, batch_size=64),
         "Lin et al. 2020 (FedDF), section 4.1, Algorithms 1 and 3, App. C.2",
         "The average learns from the mean of the clients' logits on unlabelled server data.",
-        _FEDDF_CHOICES,
+        (
+            *_FEDDF_CHOICES,
+            "Models at chance are left out (drop_worst) where a network has no layers that normalise and there is a "
+            "validation set.",
+        ),
+        _drops_worst,
     ),
     Preset(
         Recipe(
@@ -122,10 +146,12 @@ ROWS = (
         "Small models teach a larger one on the server and get its head back.",
         (
             "Optimisers, epochs and batch sizes are ours: the paper does not say.",
-            "Clients are drawn in proportion to their samples, one after another, so averages are unweighted.",
+            "Clients are drawn in proportion to their samples, one after another, so averages are unweighted; drawn "
+            "alike they count by their samples.",
             "All networks end in the same head behind an adapter of their own: give them common_head.",
             "The divergence to the diversity target is not renormalised, as eq. 8 reads.",
         ),
+        _weighs_by_samples,
     ),
     Preset(
         Recipe(
@@ -240,6 +266,8 @@ ROWS = (
             "A device imitates a round's target when it is next asked, before it trains on its own labels.",
             "A device starts from the global model of its first round and then goes on from its own.",
             "Optimiser, epochs and batch sizes, of clients and server alike, are ours.",
+            "The server's own model, which the paper trains too, takes a server_model and students "
+            "prototypes_and_server.",
         ),
     ),
     Preset(

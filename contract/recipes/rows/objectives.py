@@ -1,5 +1,7 @@
 """Presets that are FedAvg on the server and something else on the device: FedGKD, MOON, FedUV, FedTGP."""
 
+from collections.abc import Iterator
+
 from contract.local import (
     Adam,
     FedGkdObjective,
@@ -9,11 +11,21 @@ from contract.local import (
     MoonObjective,
     Sgd,
 )
+from contract.notes import Remark, Setting
 from contract.recipes.recipe import Recipe
 from contract.recipes.rows.row import Preset
 
 FEDGKD_LOCAL = LocalPlan(objective=FedGkdObjective(), optimizer=Adam(lr=1e-3), epochs=30, batch_size=64)
 RING = "The mean of the last 5 published models, buffers too, goes to the devices; there is none in the first round."
+
+
+def _projects(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
+    """The paper compares what a projection head makes of the features."""
+    bare = sorted(name for name, projects in setting.projects.items() if not projects)
+    if bare:
+        why = f"{bare[0]!r} has none; give its architecture the option projection=256 for the paper's"
+        yield Remark("", "features are compared without a projection head", why)
+
 
 ROWS = (
     Preset(
@@ -33,8 +45,10 @@ ROWS = (
         (
             "mu 1; the paper took 5 for CIFAR-10.",
             "The previous local model stays on the device; in its first round a device has the global one instead.",
-            "Features are those of the architecture; no projection head is added.",
+            "Features are those that the last layer reads; the paper's projection head is an option of the networks, "
+            "projection=256.",
         ),
+        _projects,
     ),
     Preset(
         Recipe(name="feduv"),
@@ -49,7 +63,7 @@ ROWS = (
         "Zhang et al. 2024 (FedTGP)",
         "The server trains prototypes of the classes with a margin; clients draw their features to them.",
         (
-            "lambda 0.001 (the public code: 1); server: 1000 epochs, batch 10, SGD 0.005, margin up to 100.",
+            "lambda 0.001 (the public code: 1); server: 1000 epochs, batch 10, SGD 0.005, margin up to 100; options.",
             "The model is averaged as well, within each architecture.",
             "Optimiser and epochs are those of FedGO's comparison.",
         ),

@@ -263,3 +263,24 @@ def test_a_wrong_input_names_the_field(name: str, shape: list[int], dtype: str, 
     task = Task.model_validate({"num_classes": 5, "input": {"shape": shape, "dtype": dtype}})
     with pytest.raises(ValueError, match=message):
         registry.build(name, {}, task=task)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_projection_head_is_between_features_and_the_last_layer(name: str) -> None:
+    """MOON section 3.2: encoder, projection head, output layer; without the option, nothing is otherwise."""
+    task = task_for(name)
+    plain: Any = registry.initialise(name, {}, task, 3)
+    assert {k: v.shape for k, v in registry.initialise(name, {"projection": None}, task, 3).state_dict().items()} == {
+        k: v.shape for k, v in plain.state_dict().items()
+    }
+    module: Any = registry.initialise(name, {"projection": 7}, task, 3).eval()
+    batch = sample(name, module, task)
+    inner = plain.eval().features(batch).shape[1]
+    assert [tuple(each.weight.shape) for each in (*module.projection[::2], module.head)] == [
+        (inner, inner), (7, inner), (task.num_classes, 7),
+    ]  # fmt: skip
+    assert module.features(batch).shape == (2, 7)
+    assert torch.equal(module(batch), module.head(module.features(batch)))
+    assert list(module.state_dict())[-2:] == ["head.weight", "head.bias"]
+    with pytest.raises(ValueError, match="take one of the two"):
+        registry.build(name, {"projection": 7, "common_head": True}, task=task)

@@ -8,6 +8,7 @@ from contract.federation import FederationConfig
 from contract.local import LocalPlan, Privacy
 from contract.recipes.checks import check_with_data
 from contract.recipes.errors import RecipeError
+from contract.recipes.parts import ObjectiveFedEt
 from contract.recipes.presets import PRESETS, build
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import DatasetRefs, FederationCreate, RecipeChoice
@@ -293,3 +294,74 @@ def test_a_network_that_cannot_be_matched_is_refused_with_the_reason(prototype: 
         mixture.check_mixture(config, set())
     assert caught.value.members["field"] == "prototypes.1.architecture"
     mixture.check_mixture(config.model_copy(update={"prototypes": config.prototypes[:1]}), set())
+
+
+TOKENS = {"num_classes": 3, "input": {"shape": [8], "dtype": "int64"}}
+IMAGES = {"num_classes": 3, "input": {"shape": [3, 32, 32]}}
+VGG = {"name": "v", "architecture": "vgg-9"}
+
+
+def test_fed_ets_lambda_for_text_is_the_papers() -> None:
+    lstm = {"architecture": "lstm", "options": {"common_head": True}}
+    asked: dict[str, Any] = {"task": TOKENS, "prototypes": [lstm], "server_model": lstm, "recipe": {"name": "fedet"}}
+    found = resolved({"unlabeled"}, **asked)
+    assert found.recipe.distil is not None
+    assert found.recipe.distil.objective == ObjectiveFedEt(diversity=0.5)
+    assert [note.path for note in found.notes] == ["recipe.distil.objective.diversity"]
+    for options, wanted in (({"diversity": 0.05}, 0.05), ({"objective": {"diversity": 0.2}}, 0.2)):
+        named = resolved({"unlabeled"}, **asked | {"recipe": {"name": "fedet", "options": options}})
+        assert named.recipe.distil is not None
+        assert named.recipe.distil.objective == ObjectiveFedEt(diversity=wanted)
+        assert named.notes == []
+
+
+def test_fed_et_counts_samples_where_clients_are_drawn_alike() -> None:
+    uniform = resolved({"unlabeled"}, recipe={"name": "fedet", "options": {"selection": "uniform"}})
+    assert uniform.recipe.fuse.kind == "weighted_mean"
+    assert [note.path for note in uniform.notes] == ["recipe.fuse"]
+    both = {"selection": "uniform", "fuse": {"kind": "uniform_mean"}}
+    named = resolved({"unlabeled"}, recipe={"name": "fedet", "options": both})
+    assert (named.recipe.fuse.kind, named.notes) == ("uniform_mean", [])
+    assert resolved({"unlabeled"}, recipe={"name": "fedet"}).recipe.fuse.kind == "uniform_mean"
+
+
+@pytest.mark.parametrize(
+    ("prototypes", "sets", "options", "on"),
+    [
+        ([VGG], {"validation"}, {}, True),
+        ([VGG, {"architecture": "resnet-8"}], {"validation"}, {}, True),
+        ([VGG], set(), {}, False),
+        ([VGG | {"options": {"norm": "bn"}}], {"validation"}, {}, False),
+        ([{"architecture": "custom", "initial_model": "m"}], {"validation"}, {}, False),
+        ([VGG], {"validation"}, {"drop_worst": None}, False),
+    ],
+)
+def test_feddf_drops_models_at_chance_where_the_paper_needs_it(
+    prototypes: list[Any], sets: set[str], options: dict[str, Any], on: bool
+) -> None:
+    asked = {"name": "feddf", "options": options}
+    found = resolved(sets | {"unlabeled"}, task=IMAGES, prototypes=prototypes, recipe=asked)
+    assert (found.recipe.drop_worst is not None) is on
+    assert ("recipe.drop_worst" in [note.path for note in found.notes]) is on
+
+
+def test_moon_without_a_projection_head_says_so() -> None:
+    bare = resolved(set(), recipe={"name": "moon"})
+    assert [note.path for note in bare.notes] == ["recipe"]
+    assert "projection=256" in bare.notes[0].why
+    projected = {"architecture": "mlp", "options": {"projection": 256}}
+    assert resolved(set(), recipe={"name": "moon"}, prototypes=[projected]).notes == []
+
+
+def test_a_target_of_feddisco_fits_the_classes() -> None:
+    for target, said in (([0.5, 0.5], "2 shares for 3 classes"), ([1, 1, 2], "")):
+        config = resolved(set(), recipe={"name": "feddisco", "options": {"target": target}})
+        if not said:
+            mixture.check_mixture(config, set())
+            continue
+        with pytest.raises(DomainError, match=said) as caught:
+            mixture.check_mixture(config, set())
+        assert caught.value.members["field"] == "recipe.fuse"
+    for target, said in (([0, 0, 0], "all shares are 0"), ([1, 0, 1], "KL is infinite")):
+        with pytest.raises(DomainError, match=said):
+            resolved(set(), recipe={"name": "feddisco", "options": {"target": target}})
