@@ -145,9 +145,10 @@ def _with_token(identity: Identity, folder: StateFolder, url: str, token: str | 
 def _with_renewal(identity: Identity, expires_at: datetime | None) -> Identity:
     """Return the identity with the moment at which its token is to be replaced: after two thirds of its life."""
     if expires_at is None:
-        return identity.model_copy(update={"token_renew_at": None})
+        return identity.model_copy(update={"token_renew_at": None, "token_given_at": None})
     now = datetime.now(UTC)
-    return identity.model_copy(update={"token_renew_at": now + max(2 * (expires_at - now) / 3, _AT_MOST_EVERY)})
+    renew_at = now + max(2 * (expires_at - now) / 3, _AT_MOST_EVERY)
+    return identity.model_copy(update={"token_renew_at": renew_at, "token_given_at": now})
 
 
 def renew(client: Client, folder: StateFolder) -> bool:
@@ -155,7 +156,11 @@ def renew(client: Client, folder: StateFolder) -> bool:
     before works until then, so that a crash at any point costs nothing.
     """
     known = folder.identity()
-    if known is None or known.token_renew_at is None or datetime.now(UTC) < known.token_renew_at:
+    if known is None or known.token_renew_at is None:
+        return False
+    now = datetime.now(UTC)
+    went_back = known.token_given_at is not None and now < known.token_given_at - _AT_MOST_EVERY
+    if now < known.token_renew_at and not went_back:  # where the clock went back nobody knows how old the token is
         return False
     try:
         fresh = client.rotate_token()

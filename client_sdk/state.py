@@ -36,7 +36,7 @@ class Identity(BaseModel):
 
     `updates` counts those that the service took from this folder. `given` is the digest of a token that was passed
     once: passed again, it does not replace the one that took its place. `classes` are those that were told when it
-    enrolled: enrolling again must say the same.
+    enrolled: enrolling again must say the same. `token_given_at` and `token_renew_at` are by this device's clock.
     """
 
     url: str
@@ -46,6 +46,7 @@ class Identity(BaseModel):
     client_id: str | None = None
     token: str | None = None
     token_renew_at: datetime | None = None
+    token_given_at: datetime | None = None
     given: str | None = None
     classes: list[str] | None = None
     updates: int = 0

@@ -96,19 +96,28 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def retry_after(response: httpx.Response, now: datetime | None = None) -> float | None:
-    """Return the seconds that the response's ``Retry-After`` asks for (number or date), or None."""
+def retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds that the response's ``Retry-After`` asks for, or None.
+
+    A date counts from the response's own: this device's clock may be wrong.
+    """
     value = response.headers.get("Retry-After", "").strip()
     if not value:
         return None
     if value.isdecimal():
         return min(float(value), RETRY_AFTER_CAP)
+    when, said = _date(value), _date(response.headers.get("Date", ""))
+    if when is None:
+        return None
+    return min(max((when - (said or datetime.now(UTC))).total_seconds(), 0.0), RETRY_AFTER_CAP)
+
+
+def _date(text: str) -> datetime | None:
     try:
-        when = parsedate_to_datetime(value)
+        found = parsedate_to_datetime(text)
     except ValueError:
         return None
-    seconds = (when.replace(tzinfo=when.tzinfo or UTC) - (now or datetime.now(UTC))).total_seconds()
-    return min(max(seconds, 0.0), RETRY_AFTER_CAP)
+    return found.replace(tzinfo=found.tzinfo or UTC)
 
 
 class Transport:

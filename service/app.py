@@ -198,7 +198,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     ending = asyncio.Event()
     settings, store = services.settings, services.store
     chores = asyncio.gather(
-        _repeat("sweep", SWEEP_SECONDS, lambda: sweep(store), ending),
+        _repeat("sweep", SWEEP_SECONDS, lambda: sweep(store, settings.lease_seconds), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, services.blobs, settings), ending),
         _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )

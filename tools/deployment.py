@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0, why: str = "") -> A
 
 
 JOBS = "service.operations.progress.jobs"
-QUICK: dict[str, float] = {"service.app.SWEEP_SECONDS": 0.3, "worker.checkpoints.EVERY_SECONDS": 0.2}
+QUICK: dict[str, float | str] = {"service.app.SWEEP_SECONDS": 0.3, "worker.checkpoints.EVERY_SECONDS": 0.2}
 _NOT_FOR = {"uvicorn": "worker.", "celery": "service.app."}
 
 
@@ -54,12 +54,13 @@ class Deployment:
     Args:
         home: the folder.
         port: of the API; 0 for any free one.
-        constants: other values of the code's constants, by their dotted names, on top of `QUICK`.
+        constants: other values of the code's constants, by their dotted names, on top of `QUICK`; `clock` is
+            the file by which its programs' clock is moved (`tools.paced`).
         env: settings.
     """
 
-    def __init__(self, home: Path, port: int = 0, constants: dict[str, float] | None = None, **env: str):
-        self.home, self._constants = home, QUICK | (constants or {})
+    def __init__(self, home: Path, port: int = 0, constants: Mapping[str, float | str] | None = None, **env: str):
+        self.home, self._constants = home, {**QUICK, **(constants or {})}
         home.mkdir(parents=True, exist_ok=True)
         self.env = (
             os.environ

@@ -13,7 +13,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ from typing import IO, Any
 from contract.tensors import Header
 from contract.tensors.header import header_length, parse_header
 from service.config import Settings
+from service.infra import clock
 from service.infra.blob_cache import DiskCache
 from service.infra.blob_checks import Checked
 from service.infra.blobs import (
@@ -185,7 +186,7 @@ class BucketStore:
     def _bound_quarantine(self) -> int:
         """Remove what has been set aside for long, and the oldest of too many; return how many."""
         kept = sorted(self._bucket.listing(_QUARANTINE), key=lambda item: item["LastModified"], reverse=True)
-        newest = datetime.now(UTC) - timedelta(seconds=QUARANTINE_SECONDS)
+        newest = clock.patient(clock.now(), clock.A_DAY) - timedelta(seconds=QUARANTINE_SECONDS)
         gone = [item for number, item in enumerate(kept) if number >= QUARANTINE_FILES or item["LastModified"] < newest]
         for item in gone:
             self._bucket.call("delete_object", self._bucket.inner(item["Key"]))
@@ -215,7 +216,7 @@ class BucketStore:
     def batches(self, older_than_seconds: float, size: int) -> Iterator[set[str]]:
         """Yield the digests of all blobs of some age, in batches."""
         batch: set[str] = set()
-        newest = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+        newest = clock.patient(clock.now(), clock.A_DAY) - timedelta(seconds=older_than_seconds)
         for item in self._bucket.listing("blobs/"):
             name = item["Key"].rpartition("/")[2]
             if item["LastModified"] <= newest and len(name) == 64:
@@ -229,7 +230,7 @@ class BucketStore:
     def sweep(self, older_than_seconds: float) -> int:
         """Remove what was begun in the bucket and not finished; return how many."""
         removed = self._bound_quarantine()
-        newest = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+        newest = clock.patient(clock.now(), clock.A_DAY) - timedelta(seconds=older_than_seconds)
         for item in self._bucket.listing("staging/"):
             if item["LastModified"] <= newest:
                 self._bucket.call("delete_object", self._bucket.inner(item["Key"]))

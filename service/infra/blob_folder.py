@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from io import BufferedReader
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from contract.tensors import Header, TensorFile
 from service.domain.errors import DomainError
+from service.infra import clock
 from service.infra.blob_checks import Checked, identity_of
 from service.infra.blobs import (
     BLOCK,
@@ -139,9 +139,9 @@ class FolderStore:
 
     def _bound_quarantine(self) -> int:
         """Remove what has been set aside for long, and the oldest of too many; return how many."""
-        kept = [(path.stat().st_mtime, path) for path in self.quarantine.glob("*")]
-        old = [path for at, path in kept if at < time.time() - QUARANTINE_SECONDS]
-        many = [path for _, path in sorted(kept, reverse=True)[QUARANTINE_FILES:]]
+        kept = [(clock.age(path), path) for path in self.quarantine.glob("*")]
+        old = [path for age, path in kept if age > QUARANTINE_SECONDS]
+        many = [path for _, path in sorted(kept)[QUARANTINE_FILES:]]
         for path in {*old, *many}:
             path.unlink(missing_ok=True)
         return len({*old, *many})
@@ -168,7 +168,7 @@ class FolderStore:
         for folder in self.root.glob("[0-9a-f][0-9a-f]"):
             for path in folder.iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime >= older_than_seconds:
+                    if clock.age(path) >= older_than_seconds:
                         batch.add(f"sha256-{path.name}")
                 if len(batch) >= size:
                     yield batch

@@ -8,9 +8,10 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
+from service.infra import clock
 from service.infra.bucket import Bucket, NotThere
 from service.infra.parts import PartsLost
 from service.infra.scratch import Scratch
@@ -105,7 +106,7 @@ class BucketParts:
 
     def ids(self, older_than_seconds: float) -> Iterator[str]:
         """Yield the uploads that have bytes here and got none for some time."""
-        newest = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+        newest = clock.patient(clock.now(), clock.A_DAY) - timedelta(seconds=older_than_seconds)
         seen: dict[str, bool] = {}
         for item in self._bucket.listing("uploads/"):
             upload = self._bucket.inner(item["Key"]).split("/")[1]

@@ -5,10 +5,11 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from service.domain.errors import DomainError
+from service.infra import clock
 from service.infra.blobs import STATES
 from service.infra.bucket import Bucket
 
@@ -92,7 +93,7 @@ class BucketStates:
 
     def sweep(self, older_than_seconds: float, working: set[str]) -> int:
         """Remove states of jobs that are over and that were left behind; return how many."""
-        removed, older = 0, datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+        removed, older = 0, clock.patient(clock.now(), clock.A_DAY) - timedelta(seconds=older_than_seconds)
         for item in list(self._bucket.listing("checkpoints/")):
             key = self._bucket.inner(item["Key"])
             if item["LastModified"] <= older and f"{STATES}{key.split('/')[1]}" not in working:

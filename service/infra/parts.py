@@ -10,10 +10,11 @@ import fcntl
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+
+from service.infra import clock
 
 _ID = re.compile(r"upl_[0-9a-z]{23}")
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -145,7 +146,7 @@ class LocalParts:
         """Yield the uploads that have bytes here and got none for some time."""
         for path in self.root.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if _ID.fullmatch(path.name) and time.time() - path.stat().st_mtime >= older_than_seconds:
+                if _ID.fullmatch(path.name) and clock.age(path) >= older_than_seconds:
                     yield path.name
 
 

@@ -19,6 +19,7 @@ from limits.storage import MemoryStorage, Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter, SlidingWindowCounterRateLimiter
 
 from service.config import Settings
+from service.infra import clock
 
 log = logging.getLogger("service.rates")
 _ALONE_SECONDS = 5.0
@@ -51,7 +52,7 @@ class Rates:
     """
 
     def __init__(self, settings: Settings, on_alone: Callable[[], None] = lambda: None):
-        self._memory = MemoryStorage()
+        self._memory, self._backward = MemoryStorage(), clock.STEPS.backward()
         self._shared: Storage | None = None
         if (settings.broker_url or "").startswith(("redis://", "rediss://", "redis+unix://")):
             patience = {"socket_timeout": 0.25, "socket_connect_timeout": 0.25}
@@ -73,6 +74,8 @@ class Rates:
                 self._alone_until = time.monotonic() + _ALONE_SECONDS
                 log.warning("Redis does not answer; this process counts rates alone for a while: %s", error)
                 self._on_alone()
+        if clock.STEPS.backward() != self._backward:  # windows would be open for as long as the clock went back
+            self._backward, self._memory = clock.STEPS.backward(), MemoryStorage()
         return act(self._memory)
 
     def take(self, item: RateLimitItem, key: str) -> Budget:
@@ -82,7 +85,7 @@ class Rates:
             limiter = SlidingWindowCounterRateLimiter(storage)
             allowed = limiter.hit(item, key)
             ends, left = limiter.get_window_stats(item, key)
-            seconds = max(1, round(ends - time.time()))
+            seconds = _until(ends, item)
             return Budget(allowed, item.amount, max(0, left), seconds, item.get_expiry())
 
         return self._counted(act)
@@ -100,9 +103,14 @@ class Rates:
 
         def act(storage: Storage) -> tuple[int, int]:
             ends, left = FixedWindowRateLimiter(storage).get_window_stats(item, key)
-            return max(0, left), max(1, round(ends - time.time()))
+            return max(0, left), _until(ends, item)
 
         return self._counted(act)
+
+
+def _until(ends: float, item: RateLimitItem) -> int:
+    """Return the seconds until a moment by the clock, no more than a window has."""
+    return min(max(1, round(ends - clock.wall())), item.get_expiry())
 
 
 class RecentTokens:

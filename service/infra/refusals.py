@@ -2,7 +2,9 @@
 
 import threading
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+
+from service.infra import clock
 
 _SHOWN, _KEPT = 20, 1000
 OTHERS = "others"
@@ -29,7 +31,7 @@ class Refusals:
 
     def note(self, address: str, reason: str, actor: str = "unknown") -> None:
         """Count one refusal; beyond a thousand addresses they are counted together."""
-        moment = datetime.now(UTC)
+        moment = clock.now()
         key = (address, actor, reason)
         with self._lock:
             if key not in self._found and len(self._found) >= _KEPT:

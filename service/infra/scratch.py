@@ -2,9 +2,10 @@
 
 import contextlib
 import shutil
-import time
 import uuid
 from pathlib import Path
+
+from service.infra import clock
 
 
 class Scratch:
@@ -54,7 +55,7 @@ class Scratch:
         removed = 0
         for entry in self.root.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if time.time() - entry.stat().st_mtime < older_than_seconds:
+                if clock.age(entry) < older_than_seconds:
                     continue
                 if entry.is_dir():
                     if entry.name.removeprefix("job-") in working:

@@ -115,6 +115,18 @@ def test_a_clock_that_is_years_ahead_does_not_replace_tokens_in_a_loop(folder: S
         assert [identity.renew(client, folder) for _ in range(3)] == [True, False, False]
 
 
+def test_where_the_clock_went_back_a_token_is_replaced_once(folder: StateFolder) -> None:
+    """Nobody knows how old it is: it might end long before this clock says so."""
+    service, ahead = Tokens(), datetime.now(UTC) + timedelta(days=1)
+    remember(folder, ahead + timedelta(days=60))
+    known = folder.identity()
+    assert known is not None
+    folder.remember(known.model_copy(update={"token_given_at": ahead}))
+    with service.client() as client:
+        client.use_token("pst_dev_0")
+        assert [identity.renew(client, folder) for _ in range(3)] == [True, False, False]
+
+
 def test_a_token_that_was_passed_once_does_not_come_back_after_it_was_replaced(folder: StateFolder) -> None:
     service = Tokens()
     with service.client("pst_dev_0") as client:

@@ -1,6 +1,6 @@
 """Direct uploads: a device puts its file into the bucket, and then delivers it by name."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from fastapi import APIRouter
 
@@ -9,6 +9,7 @@ from service.api import guard
 from service.api.deps import Device, Services
 from service.api.problems import documented
 from service.domain.errors import DomainError
+from service.operations.ledger.clock import now
 
 router = APIRouter(prefix="/v1/staging", tags=["devices"])
 
@@ -34,4 +35,4 @@ def stage_file(body: StagingRequest, services: Services, caller: Device) -> Stag
     guard.check_bytes(services, caller.id, body.size)
     services.rates.spend(services.rates.bytes, caller.id, body.size)  # the service does not see them come
     name, url, headers, seconds = staging.open(caller.id, body.digest, body.size)
-    return StagedFile(name=name, url=url, headers=headers, expires_at=datetime.now(UTC) + timedelta(seconds=seconds))
+    return StagedFile(name=name, url=url, headers=headers, expires_at=now() + timedelta(seconds=seconds))

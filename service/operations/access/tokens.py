@@ -14,7 +14,7 @@ from service.domain.errors import not_found as absent
 from service.domain.principal import Principal
 from service.infra import tokens
 from service.operations.ledger import audit
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import is_due, now
 from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.persistence.engine import Database
@@ -96,7 +96,7 @@ def _principal(row: Row, candidates: list[str]) -> Principal:
         return Principal(
             "device", row.id, row.name, row.federation_id, nonce=nonce, expires_at=ends, unsettled=unsettled
         )
-    unsettled = unsettled or row.last_used_at is None or now() - row.last_used_at > USED_EVERY
+    unsettled = unsettled or is_due(row.last_used_at, USED_EVERY, now())
     role: Any = row.role
     return Principal(role, row.id, row.name, nonce=nonce, expires_at=ends, unsettled=unsettled)
 

@@ -17,7 +17,7 @@ from service.infra import tokens
 from service.operations.access import joining
 from service.operations.access.tokens import Keys, after, secret_of, state_of
 from service.operations.ledger import after_commit, audit
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import is_due, now
 from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.operations.progress import lifecycle, reading
@@ -203,7 +203,7 @@ def revoke(session: Session, federation_id: str, client_id: str) -> None:
 def is_unseen(session: Session, client_id: str) -> bool:
     """Whether the moment a client was last seen is worth writing again."""
     row = session.get_one(ClientRow, client_id)
-    return row.last_seen_at is None or now() - row.last_seen_at > SEEN_EVERY
+    return is_due(row.last_seen_at, SEEN_EVERY, now())
 
 
 def still_enrolled(session: Session, client_id: str) -> ClientRow:

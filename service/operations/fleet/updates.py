@@ -22,7 +22,7 @@ from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
 from service.operations.fleet import clients
 from service.operations.ledger import locks
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import now, patient
 from service.operations.progress import lifecycle, participants, reading
 from service.persistence.tables import (
     ClientRow,
@@ -142,7 +142,7 @@ def is_late(federation: FederationRow, round_: RoundRow, participant: Participan
     """Whether the deadline has passed for a participant; it counts from when all models of the round are there."""
     if round_.waits_for is not None:
         return False
-    return now() >= (round_.deadline_at if participant is None else closes_at(federation, round_, participant))
+    return patient(now()) >= (round_.deadline_at if participant is None else closes_at(federation, round_, participant))
 
 
 def closes_at(federation: FederationRow, round_: RoundRow, participant: ParticipantRow) -> datetime:

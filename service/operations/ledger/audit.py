@@ -19,7 +19,7 @@ from contract.wire import audit as wire
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.infra.refusals import Refusal
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, now, patient
 from service.persistence.engine import Database
 from service.persistence.tables import AuditRow
 
@@ -169,9 +169,13 @@ def listing(session: Session, filters: wire.AuditFilter) -> wire.AuditPage:
 
 
 def forget(session: Session, days: int) -> int:
-    """Remove rows older than so many days (30 at least: the database refuses more); the newest always stays."""
-    newest = select(func.max(AuditRow.seq)).scalar_subquery()
-    old = delete(AuditRow).where(AuditRow.at < now() - timedelta(days=max(days, 31)), AuditRow.seq < newest)
+    """Remove rows older than so many days (30 at least: the database refuses more); the newest always stays.
+
+    None goes before one that is younger, or a clock that was wrong for a while would leave a gap in the chain.
+    """
+    newest, since = select(func.max(AuditRow.seq)).scalar_subquery(), patient(now(), A_DAY)
+    kept = session.scalar(select(func.min(AuditRow.seq)).where(AuditRow.at >= since - timedelta(days=max(days, 31))))
+    old = delete(AuditRow).where(AuditRow.seq < (newest if kept is None else kept), AuditRow.seq < newest)
     return int(getattr(session.execute(old.execution_options(synchronize_session=False)), "rowcount", 0))
 
 

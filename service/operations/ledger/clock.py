@@ -1,8 +1,31 @@
-"""The one place that reads the clock, so that tests can move it."""
+"""The clock, as operations see it; `service.infra.clock` has it for all."""
 
-from datetime import UTC, datetime
+from service.infra.clock import (
+    A_DAY,
+    PATIENCE,
+    SLACK,
+    STEPS,
+    Step,
+    is_due,
+    is_impossible,
+    is_recent,
+    now,
+    patient,
+    recent,
+    went_back,
+)
 
-
-def now() -> datetime:
-    """Return the present moment, aware, in UTC."""
-    return datetime.now(UTC)
+__all__ = [
+    "A_DAY",
+    "PATIENCE",
+    "SLACK",
+    "STEPS",
+    "Step",
+    "is_due",
+    "is_impossible",
+    "is_recent",
+    "now",
+    "patient",
+    "recent",
+    "went_back",
+]

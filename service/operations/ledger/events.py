@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from contract.wire.events import Event, EventPage
 from service.operations.ledger import row_events
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, now, patient
 from service.persistence.tables import ClientRow, EventRow, RoundRow
 
 KEPT, KEPT_DAYS = 100_000, 90.0
@@ -129,11 +129,12 @@ def missed(session: Session, after: int) -> bool:
 
 
 def forget(session: Session, most: int = KEPT, days: float = KEPT_DAYS) -> None:
-    """Drop events that are too old, and the oldest ones of too many; the newest one stays and keeps the count."""
-    newest = head(session)
-    old = select(func.max(EventRow.sequence)).where(EventRow.at < now() - timedelta(days=days)).scalar_subquery()
-    session.execute(
-        delete(EventRow).where(
-            (EventRow.sequence <= newest - most) | (EventRow.sequence <= old), EventRow.sequence < newest
-        )
-    )
+    """Drop events that are too old, and the oldest ones of too many; the newest one stays and keeps the count.
+
+    Too old is what is older than the first one that is not: an event that a wrong clock put long ago takes no other
+    ones with it.
+    """
+    newest, since = head(session), patient(now(), A_DAY) - timedelta(days=days)
+    kept = session.scalar(select(func.min(EventRow.sequence)).where(EventRow.at >= since))
+    first = max(newest - most + 1, newest if kept is None else kept)
+    session.execute(delete(EventRow).where(EventRow.sequence < first, EventRow.sequence < newest))

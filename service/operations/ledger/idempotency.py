@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
 from service.operations.ledger import locks
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, now, patient
 from service.persistence.tables import IdempotencyRow
 
 KEPT = timedelta(days=7)
@@ -55,4 +55,4 @@ def once(
 
 def forget(session: Session) -> None:
     """Drop answers that are older than a week."""
-    session.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at < now() - KEPT))
+    session.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at < patient(now(), A_DAY) - KEPT))

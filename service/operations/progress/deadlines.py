@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import now, patient
 from service.operations.progress import lifecycle, reading
 from service.persistence.tables import (
     FederationRow,
@@ -14,7 +14,7 @@ from service.persistence.tables import (
 
 def due(session: Session) -> list[str]:
     """Return the federations for which a deadline has passed or a device has gone silent, in a fixed order."""
-    moment = now()
+    moment = patient(now())
     rounds = (
         select(FederationRow.id)
         .join(RoundRow, RoundRow.federation_id == FederationRow.id)

@@ -18,7 +18,7 @@ from service.domain.errors import not_found
 from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import SLACK, now, patient
 from service.persistence.tables import FederationRow, JobRow
 
 MAX_ATTEMPTS = 5
@@ -72,7 +72,7 @@ def _due(moment: datetime) -> Any:
 
 def any_due(session: Session, queues: Sequence[str] = QUEUES) -> bool:
     """Whether a job of some queues waits for a worker; a look that takes no write lock."""
-    query = select(JobRow.id).where(_due(now()), JobRow.queue.in_(queues)).limit(1)
+    query = select(JobRow.id).where(_due(patient(now())), JobRow.queue.in_(queues)).limit(1)
     return session.scalars(query).first() is not None
 
 
@@ -84,11 +84,11 @@ def claim(
     The one with the fewest attempts goes first, then the oldest: one that fails again and again holds nobody up.
     """
     moment = now()
-    due = select(JobRow.id).where(_due(moment), JobRow.queue.in_(queues)).order_by(JobRow.attempt, JobRow.id)
+    due = select(JobRow.id).where(_due(patient(moment)), JobRow.queue.in_(queues)).order_by(JobRow.attempt, JobRow.id)
     oldest = due.limit(1).with_for_update(skip_locked=True).scalar_subquery()
     job = session.scalars(
         update(JobRow)
-        .where(JobRow.id == oldest, _due(moment))
+        .where(JobRow.id == oldest, _due(patient(moment)))
         .values(
             state=advance(JOB, "queued", "claim", "job"),
             worker_id=worker_id,
@@ -229,10 +229,8 @@ def requeue(session: Session, job: JobRow) -> None:
 
 def unheard(session: Session, moment: datetime) -> list[JobRow]:
     """Return jobs that are due although a wake-up should have reached a worker by now."""
-    patience, again = moment - timedelta(seconds=2), moment - timedelta(seconds=10)
-    rows = session.scalars(
-        select(JobRow).where(
-            _due(moment), JobRow.created_at < patience, or_(JobRow.hinted_at.is_(None), JobRow.hinted_at < again)
-        )
-    )
+    patience, again, due = moment - timedelta(seconds=2), moment - timedelta(seconds=10), _due(patient(moment))
+    waited = ~JobRow.created_at.between(patience, moment + SLACK)  # or it was made before the clock went back
+    told = and_(JobRow.hinted_at.is_not(None), JobRow.hinted_at >= again)
+    rows = session.scalars(select(JobRow).where(due, waited, ~told))
     return list(rows)

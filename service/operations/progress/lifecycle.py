@@ -11,7 +11,7 @@ from service.domain import rounds as rules
 from service.domain import selection
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations.ledger import after_commit, garbage
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import now, patient
 from service.operations.progress import jobs, participants
 from service.operations.progress.reading import (
     config_of,
@@ -47,7 +47,7 @@ def _collected(session: Session, federation: FederationRow) -> bool:
     if here < config_of(federation).rounds.quorum:
         return False
     deadline = federation.collect_deadline_at
-    return (deadline is not None and now() >= deadline) or here == live_count(session, federation.id)
+    return (deadline is not None and patient(now()) >= deadline) or here == live_count(session, federation.id)
 
 
 def _busy(session: Session, federation: FederationRow, kind: str) -> bool:
@@ -247,7 +247,7 @@ def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> No
     """Find out who has gone silent, and ask others in their place where the plan says so."""
     participants.mark_lost(session, round_)
     config = config_of(federation)
-    if config.rounds.replace_lost and (round_.waits_for is not None or now() < round_.deadline_at):
+    if config.rounds.replace_lost and (round_.waits_for is not None or patient(now()) < round_.deadline_at):
         lost = participants.lost_without_substitute(session, round_)
         if lost and participants.substitute(
             session, federation, round_, lost, eligible_clients(session, federation), config
@@ -258,7 +258,7 @@ def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> No
 def settle(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
     plan = config_of(federation).rounds
-    decision = rules.decide(participants.round_view(session, round_), now(), plan)
+    decision = rules.decide(participants.round_view(session, round_), patient(now()), plan)
     if decision.action == "aggregate":
         close(session, federation, round_)
     elif decision.action == "extend":

@@ -10,7 +10,7 @@ from contract.groups import original
 from contract.wire.devices import Heartbeat
 from service.domain import rounds as rules
 from service.domain import selection
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import is_due, now, patient
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
 
 
@@ -36,7 +36,7 @@ def note_fetched(session: Session, round_id: str, client_id: str) -> None:
 def is_worth_writing(row: ParticipantRow, config: FederationConfig) -> bool:
     """Whether a heartbeat says more than the one before: devices that send too many cost no writes."""
     gap = timedelta(seconds=config.rounds.heartbeat_seconds / 2)
-    return row.heard_at is None or row.lost_at is not None or now() - row.heard_at >= gap
+    return row.lost_at is not None or is_due(row.heard_at, gap, now())
 
 
 def hear(session: Session, row: ParticipantRow, beat: Heartbeat, config: FederationConfig) -> None:
@@ -59,7 +59,7 @@ def mark_lost(session: Session, round_: RoundRow) -> None:
     moment = now()
     silent = select(ParticipantRow).where(
         ParticipantRow.round_id == round_.id,
-        ParticipantRow.silent_at <= moment,
+        ParticipantRow.silent_at <= patient(moment),
         ParticipantRow.lost_at.is_(None),
     )
     for row in session.scalars(silent):  # row by row, so that each becomes an event

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from datetime import timedelta
 
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, aliased
@@ -11,7 +12,8 @@ from contract.wire.retention import Retention
 from service.domain.errors import not_found
 from service.domain.states import LIVE
 from service.operations.ledger import audit, garbage
-from service.operations.progress import jobs, reading
+from service.operations.ledger.clock import A_DAY, now, patient
+from service.operations.progress import reading
 from service.operations.store import provenance
 from service.persistence.tables import (
     CurrentModelRow,
@@ -67,7 +69,7 @@ def apply(session: Session, federation: FederationRow, default: Retention) -> in
 def _is_expired(federation: FederationRow, plan: Retention) -> bool:
     if plan.days is None or federation.state not in TERMINAL_STATES or federation.finished_at is None:
         return False
-    return jobs.later(-86_400 * plan.days) >= federation.finished_at
+    return patient(now(), A_DAY) - timedelta(days=plan.days) >= federation.finished_at
 
 
 def _published(session: Session, federation: FederationRow, plan: Retention) -> list[RoundRow]:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from service.config import Settings
 from service.domain.errors import DomainError
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, now, patient
 from service.persistence.tables import UploadRow
 
 EXPIRY = timedelta(days=1)
@@ -25,7 +25,7 @@ SHARE = 4
 
 def open_ones() -> tuple[Any, ...]:
     """Return the conditions of uploads that may go on."""
-    return (UploadRow.target.is_(None), UploadRow.expires_at > now())
+    return (UploadRow.target.is_(None), UploadRow.expires_at > patient(now(), A_DAY))
 
 
 def _late() -> datetime:

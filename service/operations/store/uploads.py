@@ -13,7 +13,7 @@ from contract.ids import new_id
 from service.config import Settings
 from service.domain.errors import DomainError, not_found
 from service.operations.ledger import after_commit, locks
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, now, patient
 from service.operations.store import reservations
 from service.persistence.tables import UploadRow
 
@@ -117,14 +117,14 @@ def find(session: Session, owner: str, upload_id: str) -> UploadRow:
         DomainError: not-found, also for those of others, and for one that has expired or has counted.
     """
     row = None if "\0" in upload_id else session.get(UploadRow, upload_id)  # which PostgreSQL would refuse to look for
-    if row is None or row.owner != owner or row.target is not None or row.expires_at <= now():
+    if row is None or row.owner != owner or row.target is not None or row.expires_at <= patient(now(), A_DAY):
         raise not_found("upload", upload_id)
     return row
 
 
 def is_held(row: UploadRow) -> bool:
     """Whether somebody writes to it at this moment."""
-    return row.holder is not None and row.lease_until is not None and row.lease_until > now()
+    return row.holder is not None and row.lease_until is not None and row.lease_until > patient(now())
 
 
 def take(session: Session, owner: str, upload_id: str, offset: int | None = None) -> Held:
@@ -135,7 +135,7 @@ def take(session: Session, owner: str, upload_id: str, offset: int | None = None
     """
     row = find(session, owner, upload_id)
     holder = uuid.uuid4().hex
-    free = or_(UploadRow.holder.is_(None), UploadRow.lease_until.is_(None), UploadRow.lease_until <= now())
+    free = or_(UploadRow.holder.is_(None), UploadRow.lease_until.is_(None), UploadRow.lease_until <= patient(now()))
     taken = session.execute(
         update(UploadRow)
         .where(UploadRow.id == upload_id, free)
@@ -289,8 +289,8 @@ def answered(session: Session, owner: str, upload_id: str, target: str) -> dict[
 
 
 def _expired() -> tuple[Any, ...]:
-    free = or_(UploadRow.lease_until.is_(None), UploadRow.lease_until <= now())
-    return (UploadRow.expires_at <= now(), free)
+    free = or_(UploadRow.lease_until.is_(None), UploadRow.lease_until <= patient(now()))
+    return (UploadRow.expires_at <= patient(now(), A_DAY), free)
 
 
 def any_expired(session: Session) -> bool:

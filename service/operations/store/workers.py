@@ -1,6 +1,5 @@
 """Jobs and workers as they are shown; what workers say of themselves."""
 
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,7 @@ from sqlalchemy.orm import Session
 from contract.queue import QUEUES
 from contract.wire import rounds as wire
 from service.operations.ledger import row_events
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import A_DAY, is_recent, now, patient, recent
 from service.operations.ledger.paging import page
 from service.persistence.tables import JobRow, RoundRow, WorkerRow
 
@@ -43,7 +42,7 @@ def unserved(session: Session, federation_id: str | None = None) -> dict[str, in
         waiting[queue] = count
     if not waiting:
         return {}
-    alive = session.scalars(select(WorkerRow.queues).where(WorkerRow.last_seen_at >= now() - SILENT))
+    alive = session.scalars(select(WorkerRow.queues).where(WorkerRow.last_seen_at.between(*recent(SILENT, now()))))
     served = {queue for queues in alive for queue in queues.split(",")}
     return {queue: count for queue, count in sorted(waiting.items()) if queue not in served}
 
@@ -68,12 +67,12 @@ def miss(session: Session) -> None:
 
 
 def _silent() -> tuple[Any, ...]:
-    return WorkerRow.last_seen_at < now() - SILENT, WorkerRow.lost_at.is_(None)
+    return WorkerRow.last_seen_at < patient(now()) - SILENT, WorkerRow.lost_at.is_(None)
 
 
 def forget_silent(session: Session) -> None:
     """Forget workers that have been silent for a day."""
-    session.execute(delete(WorkerRow).where(WorkerRow.last_seen_at < now() - FORGOTTEN))
+    session.execute(delete(WorkerRow).where(WorkerRow.last_seen_at < patient(now(), A_DAY) - FORGOTTEN))
 
 
 def listing(session: Session) -> list[wire.Worker]:
@@ -89,21 +88,19 @@ def _describe_worker(row: WorkerRow) -> wire.Worker:
         pid=row.pid,
         device=row.device,
         queues=row.queues.split(","),
-        alive=now() - row.last_seen_at < SILENT,
+        alive=is_recent(row.last_seen_at, SILENT, now()),
         last_seen_at=row.last_seen_at,
         job_id=row.job_id,
     )
 
 
 def _progress(row: JobRow) -> wire.JobProgress | None:
-    """Return the progress with rate and time left, which follow from when the phase began."""
+    """Return the progress with rate and time left, which follow from the seconds that its phase took."""
     if row.progress is None or row.state != "running":
         return None
     seen: dict[str, Any] = dict(row.progress)
-    began, step, of = seen.pop("phase_began", None), seen.get("step", 0), seen.get("of", 0)
-    seen.pop("round", None)
-    spent = time.time() - began if began else 0.0
-    rate = step / spent if spent > 0 and step else None
+    spent, step, of = seen.pop("phase_seconds", None), seen.get("step", 0), seen.get("of", 0)
+    rate = step / spent if spent and step else None
     eta = (of - step) / rate if rate and of >= step else None
     return wire.JobProgress(phase=seen.get("phase", ""), step=step, of=of, rate=rate, eta=eta)
 

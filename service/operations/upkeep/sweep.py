@@ -5,6 +5,7 @@ One transaction a federation or job, so that one that cannot go on holds up no o
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 from sqlalchemy import or_, select
@@ -13,12 +14,13 @@ from sqlalchemy.orm import Session
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.operations.ledger import after_commit, audit, events, idempotency
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import STEPS, now, patient
 from service.operations.ledger.garbage import collect
 from service.operations.ledger.unit import Store
 from service.operations.progress import deadlines, jobs, reading
 from service.operations.steer import publishing, retention
 from service.operations.store import uploads, workers
+from service.operations.upkeep import stamps
 from service.persistence.tables import JobRow
 
 log = logging.getLogger("service.sweep")
@@ -26,8 +28,9 @@ _ABANDONED_SECONDS = 600.0  # a living upload writes far more often
 _UNNAMED_SECONDS = 3600.0
 
 
-def sweep(store: Store) -> None:
+def sweep(store: Store, lease_seconds: float = 30.0) -> None:
     """Do what is due; running it twice, or in two processes, does no harm. Writes only when it has to."""
+    put_right(store, lease_seconds)
     with store.read() as session:
         worn, due, unheard = _worn_out(session), deadlines.due(session), bool(jobs.unheard(session, now()))
         expired = uploads.any_expired(session)
@@ -43,6 +46,25 @@ def sweep(store: Store) -> None:
         _alone(store, "uploads", uploads.sweep)
     if silent:
         _alone(store, "workers", workers.miss)
+
+
+def put_right(store: Store, lease_seconds: float, all_of_it: bool = False) -> None:
+    """Put right what is stored of moments, after a step of the clock, and where one lies further ahead than it can."""
+    moment, steps = now(), STEPS.unsettled()
+    moved = timedelta(seconds=sum(step.seconds for step in steps))
+    judged = stamps.table(timedelta(seconds=lease_seconds))
+    with store.read() as session:
+        wrong = [
+            each for each in judged
+            if steps or ((all_of_it or each.often) and stamps.is_wrong(session, each, moment))
+        ]  # fmt: skip
+    far: list[timedelta] = []
+    for each in wrong:
+        act = partial(stamps.put_right, stamp=each, moment=moment, moved=moved)
+        _alone(store, f"clock and {each.column}", lambda session, act=act: far.append(act(session)))  # type: ignore[misc]
+    STEPS.settle(steps)
+    if not steps and any(far):
+        STEPS.told(max(far).total_seconds())
 
 
 def _alone(store: Store, what: str, act: Callable[[Session], object]) -> None:
@@ -62,7 +84,7 @@ def _wake(session: Session) -> None:
 
 def _is_worn_out() -> tuple[object, ...]:
     worn = or_(JobRow.attempt >= JobRow.max_attempts, JobRow.cancel_requested)
-    return (JobRow.state == "running", JobRow.lease_until < now(), worn)
+    return (JobRow.state == "running", JobRow.lease_until < patient(now()), worn)
 
 
 def _worn_out(session: Session) -> list[str]:
@@ -73,7 +95,7 @@ def _worn_out(session: Session) -> list[str]:
 def _give_up(session: Session, job_id: str) -> None:
     reading.locked(session, session.get_one(JobRow, job_id).federation_id)
     job = jobs.fresh(session, session.get_one(JobRow, job_id))
-    if job.state != "running" or job.lease_until is None or job.lease_until >= now():
+    if job.state != "running" or job.lease_until is None or job.lease_until >= patient(now()):
         return
     if job.cancel_requested:
         publishing.cancelled(session, job)
@@ -88,6 +110,7 @@ def _give_up(session: Session, job_id: str) -> None:
 
 def tidy(store: Store, blobs: Blobs, settings: Settings) -> None:
     """Drop what only served for a while, what retention does not keep, and files that no row names."""
+    put_right(store, settings.lease_seconds, all_of_it=True)
     with store.read() as session:
         everyone = retention.everyone(session)
     for id_ in everyone:

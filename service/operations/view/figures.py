@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.infra.metrics import State
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import SLACK, now, recent
 from service.operations.ledger.events import head
 from service.operations.store.workers import SILENT
 from service.persistence.tables import (
@@ -31,7 +31,7 @@ def state(session: Session) -> State:
     """Return how many of everything there are."""
     moment = now()
     heard, waited = ages(session)
-    alive = select(func.count()).select_from(WorkerRow).where(WorkerRow.last_seen_at > moment - SILENT)
+    alive = select(func.count()).select_from(WorkerRow).where(WorkerRow.last_seen_at.between(*recent(SILENT, moment)))
     enrolled = select(func.count()).select_from(ClientRow).where(ClientRow.revoked_at.is_(None))
     return State(
         federations=_by_state(session, FederationRow),
@@ -52,7 +52,8 @@ def state(session: Session) -> State:
 
 def ages(session: Session) -> tuple[float | None, float]:
     """Return the seconds since a worker was last heard, and those that the oldest queued job has waited (0: none)."""
-    heard = session.scalar(select(func.max(WorkerRow.last_seen_at)))
+    possible = WorkerRow.last_seen_at <= now() + SLACK
+    heard = session.scalar(select(func.max(WorkerRow.last_seen_at)).where(possible))
     oldest = session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
     moment = now()
     return (

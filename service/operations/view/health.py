@@ -7,6 +7,7 @@ from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blobs import BlobStore
 from service.infra.scratch import Scratch
+from service.operations.ledger.clock import went_back
 from service.operations.store.workers import unserved
 from service.operations.view import liveness
 from service.persistence.engine import Database, is_damaged
@@ -21,6 +22,8 @@ def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Set
         with database.read() as session:
             session.execute(text("SELECT 1"))
             found["database"] = (True, "")
+            if back := went_back():
+                found["clock"] = (True, back)
             if worker:
                 workers = liveness.heard(session)
                 for name, verdict in (

@@ -13,7 +13,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from contract.queue import QUEUES
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import is_impossible, is_recent, now, patient, went_back
 from service.operations.store.workers import SILENT
 from service.persistence.tables import JobRow, WorkerRow
 
@@ -38,7 +38,7 @@ def waits_since(session: Session, queue: str) -> datetime | None:
         select(func.min(since)).where(JobRow.state == "queued", JobRow.queue == queue, since <= moment, due)
     )
     left = session.scalar(select(func.min(JobRow.lease_until)).where(JobRow.state == "running", JobRow.queue == queue))
-    found = [each for each in (queued, left) if each is not None and each < moment]
+    found = [each for each in (queued, left) if each is not None and each < patient(moment)]
     return min(found, default=None)
 
 
@@ -56,15 +56,23 @@ def beats(workers: Sequence[WorkerRow]) -> Verdict:
     """Judge by the age of the last heartbeat."""
     if not workers:
         return Verdict(False, "no worker has been heard; start one, or look at its log")
-    age = now() - workers[0].last_seen_at
+    moment, newest = now(), workers[0].last_seen_at
+    if is_impossible(newest, moment):
+        far = (newest - moment).total_seconds()
+        return Verdict(False, f"clock went back: the last heartbeat lies {far:.0f} s ahead; waiting for the next one")
+    age = max(timedelta(0), patient(moment) - newest)
     said = f"last heard {age.total_seconds():.0f} s ago"
-    return Verdict(age < SILENT, said if age < SILENT else f"{said}; restart it, its job goes on")
+    if age < SILENT:
+        return Verdict(True, said)
+    if back := went_back():
+        return Verdict(False, f"{back}, and no worker was heard since; restart it if it stays so")
+    return Verdict(False, f"{said}; restart it, its job goes on")
 
 
 def takes(session: Session, workers: Sequence[WorkerRow]) -> Verdict:
     """Judge by the age of the job that waits longest for one of these workers: it may, while all of them are busy."""
     moment = now()
-    alive = [each for each in workers if moment - each.last_seen_at < SILENT]
+    alive = [each for each in workers if is_recent(each.last_seen_at, SILENT, moment)]
     found = [_taken(session, queue, [each for each in alive if queue in each.queues.split(",")]) for queue in QUEUES]
     return min(found, key=lambda verdict: (verdict.ok, not verdict.detail))
 
@@ -73,7 +81,7 @@ def _taken(session: Session, queue: str, serving: Sequence[WorkerRow]) -> Verdic
     since = waits_since(session, queue)
     if since is None or not serving:  # a queue that nobody serves is `workers.unserved`
         return Verdict(True, "")
-    age = now() - since
+    age = patient(now()) - since
     said = f"oldest job waits {age.total_seconds():.0f} s"
     if all(each.job_id is not None for each in serving):
         return Verdict(True, f"{said}: all {len(serving)} workers are busy")

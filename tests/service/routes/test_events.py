@@ -139,7 +139,7 @@ def test_progress_passes_by_without_a_number(world: World) -> None:
     world.push(fed, "a")
     job = world.claim()
     stream = Stream(world, url(fed) + "?newest=0")
-    progress = {"phase": "teachers", "step": 5, "of": 20, "phase_began": time.time() - 10}
+    progress = {"phase": "teachers", "step": 5, "of": 20, "phase_seconds": 10.0}
     with world.store.write() as session:
         jobs.renew(session, job.id, job.fence, 30, progress)
     stream.until(lambda s: any("teachers" in m.data for m in s.said if m.event == "progress"))
