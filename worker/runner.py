@@ -19,6 +19,8 @@ from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpe
 log = logging.getLogger("worker.runner")
 STALL_SECONDS = 3600.0
 """A job that takes no step for so long is ended and tried again."""
+OUT_OF_TIME = "out_of_time"
+"""Code of a job that took longer than its federation's plan allows."""
 _IDLE_SECONDS = 300.0
 _PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
@@ -158,7 +160,7 @@ class Lease:
         self._done = threading.Event()
         self._progress: dict[str, Any] | None = None
         self._resumed: Resumed | None = None
-        self._moved = time.monotonic()
+        self._taken = self._began = self._moved = time.monotonic()
         self.verdict: str | None = None
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -169,12 +171,13 @@ class Lease:
             Interrupted: the job should stop; jobs without a child find out here.
         """
         self.check()
-        seen = self._progress
-        began = seen["phase_began"] if seen and seen["phase"] == progress.phase else time.time()
+        moment, seen = time.monotonic(), self._progress
+        if seen is None or seen["phase"] != progress.phase:
+            self._began = moment
         if progress.resumed:
             self._resumed = Resumed(phase=progress.phase, step=progress.step)
-        self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_began": began}
-        self._moved = time.monotonic()
+        self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_seconds": round(moment - self._began, 3)}
+        self._moved = moment
 
     def spoil(self) -> None:
         """End the job: a file that it reads is damaged, so that its result would be thrown away. From any thread."""
@@ -206,6 +209,9 @@ class Lease:
                 return
             if time.monotonic() - self._moved > STALL_SECONDS:
                 self._end("stalled")
+                return
+            if self._job.seconds is not None and time.monotonic() - self._taken > self._job.seconds:
+                self._end(OUT_OF_TIME)
                 return
             try:
                 if self._ledger.is_cancelled(self._job):
@@ -374,6 +380,13 @@ class Runner:
         elif verdict == "stalled":
             log.error("job %s: no step within %g s; stopped", job.id, STALL_SECONDS)
             self.ledger.fail(job, "stalled", f"no step within {STALL_SECONDS:g} s", final=False)
+        elif verdict == OUT_OF_TIME:
+            log.error("job %s: not done within %g s; stopped", job.id, job.seconds)
+            detail = (
+                f"the job was not done within rounds.job_seconds, {job.seconds:g} s: take fewer steps or smaller "
+                "networks, a faster device, or a larger job_seconds. A retry goes on where it was"
+            )
+            self.ledger.fail(job, OUT_OF_TIME, detail, final=True)
         else:
             raise LostLease(job.id) from error
 

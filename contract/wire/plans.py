@@ -77,6 +77,12 @@ class RoundsPlan(BaseModel):
     gate: Gate | None = Field(None, description="measure a new model before it is published")
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
+    job_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=30 * 86_400,
+        description="a job of the federation that a worker does for longer fails with 'out_of_time'; null for no limit",
+    )
     max_samples_per_client: int = Field(10_000_000, ge=1, le=2**40, description="largest num_samples that counts")
 
     @property

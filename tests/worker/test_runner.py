@@ -1,6 +1,7 @@
 """The runner: what becomes of a job when it is done, fails, is cancelled, lost, or its worker stops."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
@@ -23,7 +24,7 @@ from contract.wire.federations import Task
 from worker import runner as module
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, LostLease
 from worker.limits import LastWords
-from worker.runner import Child, ChildLost, Interrupted, Runner
+from worker.runner import Child, ChildLost, Interrupted, Lease, Runner
 from worker.specs import CheckpointSpec, InitializeSpec, JobFailure, JobResult, Progress, RoundSpec
 
 JOB = Claimed("job_1", "round", 1, 1, "fed_1", "rnd_1")
@@ -36,6 +37,7 @@ class FakeLedger:
         self.settings = SimpleNamespace(lease_seconds=0.15, device="cpu", torch_threads=1, job_memory_bytes=0)
         self.folder = folder
         self.said: list[Any] = []
+        self.details: list[str] = []
         self.renewed = threading.Event()
         self.wants_cancel = False
         self.lost = False
@@ -88,6 +90,7 @@ class FakeLedger:
 
     def fail(self, job: Claimed, code: str, detail: str, final: bool) -> None:
         self.said.append(("failed", code, final))
+        self.details.append(detail)
 
     def cancel(self, job: Claimed) -> None:
         self.said.append("cancelled")
@@ -218,7 +221,7 @@ def test_progress_is_told_when_it_changes(ledger: FakeLedger, monkeypatch: Any) 
     do(ledger, monkeypatch, slow)
     told = [each[1] for each in ledger.said if each[0] == "progress"]
     assert (told[0]["phase"], told[0]["step"], told[0]["of"]) == ("label", 1, 2)
-    assert told[0]["phase_began"] > 0
+    assert told[0]["phase_seconds"] >= 0
 
 
 def test_a_child_that_dies_is_named_and_another_one_starts(ledger: FakeLedger) -> None:
@@ -279,6 +282,34 @@ def test_a_job_that_takes_no_step_is_stopped(ledger: FakeLedger, monkeypatch: An
 
     do(ledger, monkeypatch, stuck)
     assert ledger.verdicts == [("failed", "stalled", False)]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_job_that_takes_longer_than_its_plan_allows_fails_for_good(
+    ledger: FakeLedger, monkeypatch: Any, tells: bool
+) -> None:
+    """It takes steps, so it is not stalled; or it only reads."""
+
+    def endless(report: Callable[[Progress], None]) -> JobResult:
+        for number in range(1000):
+            if tells:
+                report(Progress(phase="distil main", step=number, of=10**9))
+            pulse()
+            time.sleep(0.01)
+        raise AssertionError("nobody stopped the job")
+
+    ledger.jobs = [dataclasses.replace(JOB, seconds=0.2)]
+    do(ledger, monkeypatch, endless)
+    assert ledger.verdicts == [("failed", "out_of_time", True)]
+    assert "rounds.job_seconds, 0.2 s" in ledger.details[-1]
+
+
+def test_a_child_that_takes_too_long_is_killed(ledger: FakeLedger) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    job = dataclasses.replace(JOB, seconds=0.1)
+    with Lease(ledger, job, threading.Event(), child.kill) as lease:  # type: ignore[arg-type]
+        assert child.wait(20) == -9
+    assert lease.verdict == "out_of_time"
 
 
 def test_a_cancel_reaches_a_job_inside_a_long_read(ledger: FakeLedger, monkeypatch: Any, tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ from service.infra.queue import Sender
 from service.operations.ledger import locks
 from service.operations.ledger.garbage import forget_copies
 from service.operations.ledger.unit import Store
-from service.operations.progress import jobs
+from service.operations.progress import jobs, reading
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import overlap, publishing
 from service.operations.store import faults, workers
 from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
-from service.persistence.tables import ModelRow, RoundRow
+from service.persistence.tables import FederationRow, ModelRow, RoundRow
 from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
 from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed
@@ -71,7 +71,9 @@ class Ledger:
             job = jobs.claim(session, self.worker_id, settings.device, settings.lease_seconds, settings.queue_list)
             if job is None:
                 return None
-            return Claimed(job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id)
+            federation = session.get_one(FederationRow, job.federation_id)
+            limit = reading.config_of(federation).rounds.job_seconds
+            return Claimed(job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id, limit)
 
     def is_cancelled(self, job: Claimed) -> bool:
         """Whether somebody wants the job to end; a look that takes no write lock.

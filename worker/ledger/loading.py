@@ -38,7 +38,7 @@ from worker.specs import (
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job that this worker holds, as long as `fence` is the newest."""
+    """A job that this worker holds, as long as `fence` is the newest; `seconds` is how long it may take, if limited."""
 
     id: str
     kind: str
@@ -46,6 +46,7 @@ class Claimed:
     attempt: int
     federation_id: str
     round_id: str | None
+    seconds: float | None = None
 
 
 class Loader:

@@ -12,6 +12,7 @@ const OVER = ["finished", "cancelled", "failed"];
 const REMEDY = {
   too_few_updates: "Look at the clients below: are they there, and do their uploads pass? A longer deadline_seconds or a smaller min_updates helps.",
   worker_lost: "A worker died or was stopped. Look at its log; retry the job once a worker is back.",
+  out_of_time: "The job took longer than the plan's job_seconds: fewer steps or a faster worker; a retry goes on where it was.",
   out_of_memory: "The job needs more memory than the worker has: a smaller batch size or a larger machine, then retry the job.",
   non_finite: "A network gave numbers that are not finite. Look at the clients' losses; retry the job without the one that is named.",
   schema_mismatch: "Weights do not fit the prototype's network: the imported model is another one.",

@@ -21,6 +21,8 @@ from service.operations.upkeep import sweep
 from service.operations.view import federations, health
 from service.persistence.tables import FederationRow, JobRow, ModelRow
 from tests.service.conftest import Both, Move
+from tests.service.world import World
+from worker.ledger import Ledger
 
 DIGEST = "sha256-" + "0" * 64
 
@@ -38,6 +40,18 @@ def fed(both: Both) -> str:
     with both.store.write() as session:
         row = creation.create(session, b"k" * 16, FederationCreate.model_validate(BODY))
         return control.start(session, row.id).id
+
+
+def test_how_long_a_job_may_take_is_its_federations_plan(world: World) -> None:
+    for seconds in (None, 7200):
+        fed = world.create(rounds={"total": 1} | ({} if seconds is None else {"job_seconds": seconds}))
+        world.enrol(fed, "a")
+        world.ok("POST", f"/v1/federations/{fed.id}/start")
+        ledger = Ledger(world.settings)
+        claimed = ledger.claim()
+        ledger.leave()
+        assert claimed is not None
+        assert (claimed.federation_id, claimed.seconds) == (fed.id, seconds)
 
 
 def claim(both: Both, worker: str = "w1", lease: float = 30.0) -> JobRow | None:
