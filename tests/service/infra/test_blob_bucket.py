@@ -270,7 +270,7 @@ def test_another_object_under_a_blobs_key_is_found_and_set_aside(
 ) -> None:
     digest = stored(bucket, content)
     bucket.store.verify(digest)
-    overwrite(values, digest, b"w" + content[1:])
+    overwrite(values, digest, b"W" + content[1:])
     with pytest.raises(BlobFault) as found:
         bucket.store.verify(digest)
     assert found.value.state == "damaged"
