@@ -9,28 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from contract.tensors import watched
+from worker.lease import OUT_OF_TIME, PULSE_SECONDS, SPOILT, STALL_SECONDS, Interrupted, Lease
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, Ledger, LostLease
 from worker.limits import LastWords, is_disk_full, is_out_of_memory, is_storage_fault, oom_kills, out_of_memory
 from worker.origin import code, environment, traced
 from worker.pipeline import run
 from worker.protocol import STOPPED, Failed, Terms, answers, order, start
-from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed
+from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress
 
 log = logging.getLogger("worker.runner")
-STALL_SECONDS = 3600.0
-"""A job that takes no step for so long is ended and tried again."""
-OUT_OF_TIME = "out_of_time"
-"""Code of a job that took longer than its federation's plan allows."""
 _IDLE_SECONDS = 300.0
-_PULSE_SECONDS = 5.0
 _TIDY_SECONDS = 600.0
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
-_SPOILT = "spoilt"
 _NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "storage_unavailable", STOPPED})
-
-
-class Interrupted(Exception):
-    """The job was stopped from outside: cancelled, lost, or this worker ends."""
 
 
 class ChildLost(Exception):
@@ -152,89 +143,6 @@ class Child:
             process.wait()
 
 
-class Lease:
-    """Keeps a job's lease from a thread of its own, and finds out when the job should stop."""
-
-    def __init__(self, ledger: Ledger, job: Claimed, stop: threading.Event, kill: Any):
-        self._ledger, self._job, self._stop, self._kill = ledger, job, stop, kill
-        self._done = threading.Event()
-        self._progress: dict[str, Any] | None = None
-        self._resumed: Resumed | None = None
-        self._taken = self._began = self._moved = time.monotonic()
-        self.verdict: str | None = None
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-
-    def report(self, progress: Progress) -> None:
-        """Note how far the job is; called by the job often.
-
-        Raises:
-            Interrupted: the job should stop; jobs without a child find out here.
-        """
-        self.check()
-        moment, seen = time.monotonic(), self._progress
-        if seen is None or seen["phase"] != progress.phase:
-            self._began = moment
-        if progress.resumed:
-            self._resumed = Resumed(phase=progress.phase, step=progress.step)
-        self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_seconds": round(moment - self._began, 3)}
-        self._moved = moment
-
-    def spoil(self) -> None:
-        """End the job: a file that it reads is damaged, so that its result would be thrown away. From any thread."""
-        self._end(_SPOILT)
-
-    def check(self) -> None:
-        """Let the job go on.
-
-        Raises:
-            Interrupted: it should stop.
-        """
-        if self.verdict is not None:
-            raise Interrupted(self.verdict)
-
-    def __enter__(self) -> "Lease":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        seconds = self._ledger.settings.lease_seconds
-        renewed, told = time.monotonic(), None
-        while not self._done.wait(min(1.0, seconds / 3)):
-            if self._stop.is_set():
-                self.verdict = "stopping"  # whoever said so sees to the child
-                return
-            if time.monotonic() - self._moved > STALL_SECONDS:
-                self._end("stalled")
-                return
-            if self._job.seconds is not None and time.monotonic() - self._taken > self._job.seconds:
-                self._end(OUT_OF_TIME)
-                return
-            try:
-                if self._ledger.is_cancelled(self._job):
-                    self._end("cancelled")
-                    return
-                if self._progress is not told or time.monotonic() - renewed > min(_PULSE_SECONDS, seconds / 3):
-                    told = self._progress
-                    self._ledger.renew(self._job, told, self._resumed)
-                    renewed = time.monotonic()
-            except LostLease:
-                self._end("lost")
-                return
-            except Exception:
-                log.exception("cannot renew the lease of %s", self._job.id)
-                if time.monotonic() - renewed > seconds:
-                    self._end("lost")
-                    return
-
-    def _end(self, verdict: str) -> None:
-        self.verdict = verdict
-        self._kill()
-
-
 class Runner:
     """One worker's loop over the jobs table, in a thread that lives as long as the worker.
 
@@ -273,7 +181,7 @@ class Runner:
                 log.exception("cannot reach the jobs table; trying again")
             if time.monotonic() - self._child.used_at > _IDLE_SECONDS:
                 self._child.close()
-            self._wanted.wait(_PULSE_SECONDS)
+            self._wanted.wait(PULSE_SECONDS)
 
     def drain(self) -> int:
         """Do jobs until none is due; return how many were done."""
@@ -312,7 +220,7 @@ class Runner:
             raise
         except Exception as error:  # noqa: BLE001 - recorded by _failed or _interrupted
             verdict = self._verdict(lease)
-            if verdict in (None, _SPOILT):
+            if verdict in (None, SPOILT):
                 self._failed(job, error)
             else:
                 self._interrupted(job, verdict, error)
@@ -352,7 +260,7 @@ class Runner:
         try:
             result = self._compute(job, spec, lease, inspection)
         except Exception:
-            if self._verdict(lease) in (None, _SPOILT):
+            if self._verdict(lease) in (None, SPOILT):
                 inspection.check()
             raise
         inspection.check()

@@ -22,9 +22,10 @@ from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile, pulse, write_file
 from contract.wire.federations import Task
 from worker import runner as module
+from worker.lease import Interrupted, Lease
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, LostLease
 from worker.limits import LastWords
-from worker.runner import Child, ChildLost, Interrupted, Lease, Runner
+from worker.runner import Child, ChildLost, Runner
 from worker.specs import CheckpointSpec, InitializeSpec, JobFailure, JobResult, Progress, RoundSpec
 
 JOB = Claimed("job_1", "round", 1, 1, "fed_1", "rnd_1")
@@ -174,7 +175,7 @@ def test_a_damaged_file_ends_the_job_at_once_and_is_what_is_told(
 
 def test_a_wish_to_cancel_comes_before_a_damaged_file(ledger: FakeLedger, monkeypatch: Any, tmp_path: Path) -> None:
     ledger.files = {"sha256-" + "0" * 64: tmp_path / "not there"}
-    monkeypatch.setattr(module.Lease, "spoil", lambda lease: None)
+    monkeypatch.setattr(Lease, "spoil", lambda lease: None)
     ledger.wants_cancel = True
     do(ledger, monkeypatch, until_stopped)
     assert ledger.verdicts == ["cancelled"]
@@ -272,7 +273,7 @@ def test_a_child_killed_under_a_job_is_lost(ledger: FakeLedger, monkeypatch: Any
 
 
 def test_a_job_that_takes_no_step_is_stopped(ledger: FakeLedger, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr("worker.lease.STALL_SECONDS", 0.2)
 
     def stuck(report: Callable[[Progress], None]) -> JobResult:
         for _ in range(1000):

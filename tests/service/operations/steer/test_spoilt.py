@@ -14,8 +14,9 @@ from service.infra.blob_folder import FolderStore
 from service.operations.ledger import clock
 from service.persistence.tables import ModelRow
 from tests.service.world import Fed, World
+from worker.lease import Lease
 from worker.ledger import Ledger
-from worker.runner import Lease, Runner
+from worker.runner import Runner
 
 
 def harm(path: Path) -> None:
