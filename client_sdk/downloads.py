@@ -6,6 +6,7 @@ from pathlib import Path
 
 from client_sdk.errors import CorruptDownload, TransportError, from_response
 from client_sdk.transport import CHUNK, Transport
+from contract.private import private
 
 
 def file_digest(path: Path) -> str:
@@ -74,7 +75,7 @@ def _fetch(transport: Transport, url: str, partial: Path, digest: str | None, ha
                     response.read()
                     raise from_response(response)
                 expected = digest or response.headers.get("ETag", "").removeprefix("W/").strip('"')
-                with partial.open("ab" if response.status_code == 206 else "wb") as file:
+                with open(partial, "ab" if response.status_code == 206 else "wb", opener=private) as file:
                     for piece in response.iter_bytes(CHUNK):
                         file.write(piece)
                     file.flush()

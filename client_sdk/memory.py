@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from contract.nn import codec
+from contract.private import private
 from contract.tensors import TensorError, TensorFile
 
 logger = logging.getLogger("client_sdk")
@@ -98,7 +99,7 @@ class Memory:
 
     def _write(self, proposal: Proposal) -> None:
         temporary = self._note.with_name(f"{self._note.name}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=private) as file:
             json.dump(proposal.model_dump(), file)
             file.flush()
             os.fsync(file.fileno())

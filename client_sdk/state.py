@@ -25,6 +25,7 @@ from client_sdk.client import Kind
 from client_sdk.errors import StateError
 from client_sdk.memory import Memory, sync_names
 from client_sdk.privacy import Spent
+from contract.private import OpenToOthers, private_folder
 
 logger = logging.getLogger("client_sdk")
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
@@ -133,11 +134,14 @@ class StateFolder:
         """Make the folder and hold it.
 
         Raises:
-            StateError: another process holds it, or it cannot be read or written, now or in the block.
+            StateError: another process holds it, others can write into it, or it cannot be read or written, now or in
+                the block.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.path)
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OpenToOthers as error:
+            raise StateError(f"state_dir: {error}") from error
         except OSError as error:
             raise StateError(
                 f"state_dir: {self.path} cannot be written: {error.strerror}: {error.filename}; pass another "
@@ -177,8 +181,7 @@ class StateFolder:
 
     def model(self, digest: str) -> Path:
         """Return where the model of that digest is, or will be."""
-        folder = self.path / "models"
-        folder.mkdir(exist_ok=True)
+        folder = private_folder(self.path / "models")
         return folder / f"{_safe(digest)}.safetensors"
 
     def prune_models(self, wanted: set[str]) -> None:

@@ -80,9 +80,10 @@ def speak_plainly() -> None:
 
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
+    from contract.private import OpenToOthers
     from service.domain.errors import SchemaError
 
-    if isinstance(error, CliError | SchemaError):
+    if isinstance(error, CliError | OpenToOthers | SchemaError):
         return str(error)
     if _is_damaged(error):
         return DAMAGED

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import IO
 
+from contract.private import private, private_folder
 from potstill.console import CliError
 from potstill.storage.files import sync
 
@@ -34,9 +35,14 @@ class Home:
         self._lock: IO[str] | None = None
 
     def make(self) -> None:
-        """Create the folder, readable by its owner only: tokens and models are inside."""
+        """Create the folder, or close it to others: tokens and models are inside.
+
+        Raises:
+            CliError: it cannot be made.
+            OpenToOthers: others can write into it.
+        """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self.path)
         except OSError as error:
             raise CliError(f"cannot create {self.path}: {error.strerror}; choose another folder with --home") from error
 
@@ -49,7 +55,9 @@ class Home:
         import fcntl  # Windows has none; `up` has said so before
 
         try:
-            self._lock = open(self.path / "up.lock", "a", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+            self._lock = open(  # noqa: SIM115  # open until the process ends
+                self.path / "up.lock", "a", encoding="utf-8", opener=private
+            )
         except OSError as error:
             raise CliError(
                 f"{error.filename}: {error.strerror}; {_owned(self.path)}choose another folder with --home, or give "

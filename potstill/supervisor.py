@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from contract.private import UMASK
 from contract.programs import environment
 
 LAUNCH = Path(__file__).with_name("launch.py")
@@ -92,6 +93,7 @@ class Child:
             errors="replace",
             pass_fds=tuple(self.spec.pass_fds),
             process_group=0,
+            umask=UMASK,
         )
         self._started = time.monotonic()
         self._probe_at, self._useless = self._started + PROBE_AFTER, 0

@@ -19,6 +19,7 @@ from fastapi.staticfiles import StaticFiles
 
 from contract import __version__
 from contract.architectures import CATALOGUE
+from contract.private import UMASK
 from contract.wire.problems import Problem
 from contract.wire.rounds import Job
 from service import config
@@ -282,7 +283,9 @@ class Assets(StaticFiles):
 
 def create_app(settings: config.Settings | None = None) -> FastAPI:
     """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
-    settings = settings or config.load()
+    if settings is None:  # a program of its own, not a part of one
+        os.umask(UMASK)
+        settings = config.load()
     _log_to_stderr(settings.log_level.upper())
     for sentence in config.unread(os.environ):
         log.warning(sentence)

@@ -16,6 +16,7 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from contract.private import close_file, private_folder
 from contract.wire.retention import Retention
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def _long_enough(name: str, secret: SecretStr) -> bytes:
 def _kept_secret(path: Path) -> bytes:
     """Read the secret, or make it; two processes that start together agree on one (link is atomic and exclusive)."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".secret-")
         try:
             with os.fdopen(handle, "w") as file:
@@ -285,6 +286,7 @@ def _kept_secret(path: Path) -> bytes:
                 os.close(folder)
         finally:
             os.unlink(name)
+    close_file(path)
     return path.read_bytes()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from celery import signals
 from sqlalchemy.exc import OperationalError
 
+from contract.private import UMASK, OpenToOthers
 from service.config import load, unread
 from service.infra.queue import make_celery
 from service.persistence import migrate
@@ -62,6 +63,7 @@ def _init(**kwargs: Any) -> None:
     goes wrong here ends the process, and whoever watches it starts another one.
     """
     global _runner
+    os.umask(UMASK)  # what a library writes is for nobody else either
     logging.getLogger("worker").setLevel(settings.log_level.upper())
     for sentence in unread(os.environ):
         log.warning(sentence)
@@ -70,7 +72,7 @@ def _init(**kwargs: Any) -> None:
         _runner = Runner(Ledger(settings))
         _runner.start()
     except Exception as error:
-        known = isinstance(error, OperationalError | SchemaError) or is_damaged(error)
+        known = isinstance(error, OperationalError | OpenToOthers | SchemaError) or is_damaged(error)
         log.critical("this worker cannot begin: %s", error, exc_info=not known)
         raise SystemExit(1) from error
 

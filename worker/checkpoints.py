@@ -173,7 +173,7 @@ class Checkpoints:
         if size > self._max_bytes:
             log.warning("no checkpoint of %s: %d bytes; at most %d are kept", phase, size, self._max_bytes)
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         said = {"format": FORMAT, "key": self.key, "phase": phase, "step": step, "notes": notes}
         partial = self.folder / f".part-{self.fence:010d}-{uuid.uuid4().hex}"
         try:

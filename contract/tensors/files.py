@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from contract.private import private
 from contract.tensors.header import (
     DTYPES,
     Array,
@@ -172,7 +173,7 @@ class TensorWriter:
         self._dtypes = {name: DTYPES[dtype] for name, (dtype, _) in infos.items()}
         head = json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
         head += b" " * (-(8 + len(head)) % 8)
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._file = open(path, "wb", opener=private)  # noqa: SIM115 - closed by close()
         self._file.write(struct.pack("<Q", len(head)) + head)
 
     def write(self, name: str, values: Array) -> None:

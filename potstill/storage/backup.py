@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contract import __version__
+from contract.private import FILE, private, private_folder
 from potstill.console import CliError
 from potstill.storage import files, snapshot
 from potstill.storage.snapshot import LIST, SECRET, BackupList, Named, blob_name, database_name
@@ -32,7 +33,7 @@ def to_folder(settings: Any, target: Path, with_secret: bool, report: OnBytes) -
     """
     database = snapshot.database_path(settings)
     _check_folder(target)
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(target)
     with _alone(target), _frozen(settings) as blobs:
         with files.removed_after(target / ".snapshot.part") as part:
             part.unlink(missing_ok=True)
@@ -68,7 +69,7 @@ def _check_folder(target: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    with open(target / ".lock", "w", encoding="utf-8") as lock:
+    with open(target / ".lock", "w", encoding="utf-8", opener=private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,7 +120,8 @@ def _each(made: BackupList, report: OnBytes) -> Iterator[tuple[int, str]]:
 
 def _link(source: Path, place: Path, digest: str) -> None:
     """Put a blob into the backup: a second name within one file system, else a copy; read and checked in any case."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(place.parent.parent)
+    private_folder(place.parent)
     part = place.with_name(f".{place.name}.part")
     part.unlink(missing_ok=True)
     try:
@@ -134,6 +136,7 @@ def _link(source: Path, place: Path, digest: str) -> None:
     if found != digest:
         part.unlink(missing_ok=True)
         raise CliError(f"{digest} is damaged; potstill verify tells what is, and what it was")
+    os.chmod(part, FILE)
     os.replace(part, place)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from contract.private import private
+
 BLOCK = 1 << 20
 
 
@@ -19,7 +21,7 @@ def digest_of(path: Path) -> str:
 def copy(source: IO[bytes], target: Path, size: int | None = None) -> tuple[str, int]:
     """Copy to a new file and put it on the disk; return its digest and size."""
     found, done = hashlib.sha256(), 0
-    with open(target, "wb") as out:
+    with open(target, "wb", opener=private) as out:
         while block := source.read(BLOCK if size is None else min(BLOCK, size - done)):
             found.update(block)
             out.write(block)

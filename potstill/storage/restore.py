@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from contract.private import private_folder
 from potstill.console import CliError
 from potstill.storage import files, snapshot
 from potstill.storage.snapshot import LIST, SECRET, BackupList, blob_name, database_name
@@ -25,7 +26,7 @@ def restore(source: Path, home: Path, report: Callable[[int, int], None]) -> Bac
     Raises:
         CliError: the folder is not empty; the backup is not whole, damaged, or newer than this program.
     """
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(home)
     for left in home.glob(f"{_TEMP}*"):
         shutil.rmtree(left)
     there = next(home.iterdir(), None)
@@ -70,7 +71,7 @@ def _wanted(made: BackupList, folder: Path) -> Iterator[tuple[str, str, int, Pat
 
 
 def _take(file: IO[bytes], size: int, digest: str, target: Path, source: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(target.parent)
     if files.copy(file, target, size) != (digest, size):
         raise CliError(f"{source}: {digest} is damaged or cut off; take another backup")
 
@@ -149,7 +150,7 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
 
 def _settle(folder: Path, home: Path) -> None:
     """Give everything its name, the database last: a folder without one is no installation."""
-    (folder / "blobs").mkdir(exist_ok=True)
+    private_folder(folder / "blobs")
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder / SECRET, home / SECRET)
     os.replace(folder / "blobs", home / "blobs")

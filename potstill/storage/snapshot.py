@@ -5,6 +5,7 @@ The list, `backup.json`, is written last: what has none, or another than its fil
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from contract.private import FILE
 from contract.wire.common import Digest, Timestamp
 from potstill.console import CliError
 
@@ -95,6 +97,7 @@ def database_path(settings: Any) -> Path:
 
 def take(database: Path, target: Path) -> None:
     """Write a consistent copy of a database that is in use: one file, checked (SQLite's online backup)."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE))
     with (
         contextlib.closing(sqlite3.connect(database, timeout=60)) as live,
         contextlib.closing(sqlite3.connect(target)) as copy,

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from contract.private import private
 from contract.tensors import Header, StreamCheck, TensorError
 from service.api.bodies import BATCH, Gone, Patience, batches, too_large
 from service.api.lease import holding
@@ -111,7 +112,7 @@ class _Sink:
     """Writes, hashes and checks in a thread; knows nothing of HTTP."""
 
     def __init__(self, path: Path, check: StreamCheck, on_header: Callable[[Header], None]):
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close()
+        self._file = open(path, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by close()
         self._hash = hashlib.sha256()
         self._check = check
         self._on_header = on_header

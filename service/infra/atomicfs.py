@@ -16,6 +16,8 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
+from contract.private import private, private_folder
+
 NAME = "atomicfs"
 MAX_PENDING = 64
 
@@ -29,7 +31,7 @@ class Channel(filesystem.Channel):
 
     def _pending(self, queue: str) -> list[str]:
         ending = f".{queue}.msg"
-        self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have wiped it: no wake-up is lost for good
+        private_folder(self._folder)  # somebody may have wiped it: no wake-up is lost for good
         return sorted(name for name in os.listdir(self._folder) if name.endswith(ending) and name[0] != ".")
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
@@ -37,7 +39,8 @@ class Channel(filesystem.Channel):
             return
         name = f"{time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
         hidden = self._folder / f".{name}"
-        hidden.write_text(dumps(payload), encoding="utf-8")
+        with open(hidden, "w", encoding="utf-8", opener=private) as file:
+            file.write(dumps(payload))
         os.replace(hidden, self._folder / name)
 
     def _get(self, queue: str, timeout: Any = None) -> Any:
@@ -55,14 +58,15 @@ class Channel(filesystem.Channel):
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         table = Path(self._exchange_file(exchange))  # type: ignore[no-untyped-call]
-        table.parent.mkdir(parents=True, exist_ok=True)
-        with open(table.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+        private_folder(table.parent)
+        with open(table.with_suffix(".lock"), "w", encoding="utf-8", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             rows = loads(table.read_text(encoding="utf-8")) if table.exists() else []
             row = [routing_key or "", pattern or "", queue or ""]
             if row not in rows:
                 fresh = table.with_suffix(".new")
-                fresh.write_text(dumps([row, *rows]), encoding="utf-8")
+                with open(fresh, "w", encoding="utf-8", opener=private) as file:
+                    file.write(dumps([row, *rows]))
                 os.replace(fresh, table)
 
 
@@ -79,8 +83,8 @@ def register() -> None:
 
 def options(folder: Path, poll_seconds: float) -> dict[str, Any]:
     """Return kombu's transport options for a queue folder, which is made if it is not there."""
-    (folder / "control").mkdir(parents=True, exist_ok=True)
-    (folder / "messages").mkdir(exist_ok=True)
+    for each in (folder, folder / "control", folder / "messages"):
+        private_folder(each)
     return {
         "data_folder_in": str(folder / "messages"),
         "data_folder_out": str(folder / "messages"),

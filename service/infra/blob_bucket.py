@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from contract.private import private
 from contract.tensors import Header
 from contract.tensors.header import header_length, parse_header
 from service.config import Settings
@@ -272,7 +273,7 @@ class BucketCache:
     def _filler(self, digest: str) -> Any:
         def fill(path: Path) -> int:
             found, size = hashlib.sha256(), 0
-            with open(path, "xb") as file:
+            with open(path, "xb", opener=private) as file:
                 for block in self._store.read(digest):
                     found.update(block)
                     size += file.write(block)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from contract.private import FILE, private, private_folder
 from service.infra.blobs import hex_of
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ class DiskCache:
     def __init__(self, root: Path, limit_bytes: int, temp: Callable[[], Path]):
         self.root, self._limit, self._temp = root, limit_bytes, temp
         self._locks = root / "locks"
-        self._locks.mkdir(parents=True, exist_ok=True)
+        private_folder(root)
+        private_folder(self._locks)
 
     def path(self, digest: str) -> Path:
         """Return where the copy of a blob is, if it is there."""
@@ -44,7 +46,7 @@ class DiskCache:
         Raises:
             BlockingIOError: somebody else has it, and `wait` is False.
         """
-        with open(self._locks / name[:2], "w", encoding="utf-8") as lock:
+        with open(self._locks / name[:2], "w", encoding="utf-8", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
 
@@ -73,7 +75,8 @@ class DiskCache:
             temp.unlink(missing_ok=True)
 
     def _place(self, temp: Path, path: Path) -> None:
-        path.parent.mkdir(exist_ok=True)
+        private_folder(path.parent)
+        os.chmod(temp, FILE)
         os.replace(temp, path)
 
     def adopt(self, temp: Path, digest: str) -> None:

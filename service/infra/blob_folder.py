@@ -10,6 +10,7 @@ from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
+from contract.private import FILE, FOLDER, close_file, private_folder
 from contract.tensors import Header, TensorFile
 from service.domain.errors import DomainError
 from service.infra import clock
@@ -44,7 +45,7 @@ class FolderStore:
 
     def __init__(self, root: Path):
         self.root, self.quarantine = root, root / "quarantine"
-        root.mkdir(parents=True, exist_ok=True)
+        private_folder(root)
         self._checked = Checked()
 
     def path(self, digest: str) -> Path:
@@ -58,8 +59,8 @@ class FolderStore:
     def keep(self, temp: Path, digest: str) -> None:
         """Rename a file and put its new name on the disk."""
         final = self.path(digest)
-        final.parent.mkdir(exist_ok=True)
-        os.chmod(temp, 0o600)
+        final.parent.mkdir(mode=FOLDER, exist_ok=True)
+        os.chmod(temp, FILE)
         os.replace(temp, final)
         for folder in (final.parent, self.root):
             handle = os.open(folder, os.O_RDONLY)
@@ -129,8 +130,8 @@ class FolderStore:
         with contextlib.suppress(FileNotFoundError):
             if identity_of(path.stat()) != fault.seen:
                 return False
-            self.quarantine.mkdir(mode=0o700, exist_ok=True)
-            os.chmod(path, 0o600)
+            private_folder(self.quarantine)
+            os.chmod(path, FILE)
             os.utime(path)  # its time here begins
             os.replace(path, self.quarantine / path.name)
             self._bound_quarantine()
@@ -166,8 +167,10 @@ class FolderStore:
         """Yield the digests of all blobs of some age, in batches."""
         batch: set[str] = set()
         for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+            close_file(folder)
             for path in folder.iterdir():
                 with contextlib.suppress(FileNotFoundError):
+                    close_file(path)
                     if clock.age(path) >= older_than_seconds:
                         batch.add(f"sha256-{path.name}")
                 if len(batch) >= size:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from contract.private import private
 from service.infra import clock
 from service.infra.bucket import Bucket, NotThere
 from service.infra.parts import PartsLost
@@ -28,7 +29,7 @@ class _BucketWriter:
     def __init__(self, bucket: Bucket, folder: str, offset: int, parts: list[str], scratch: Scratch):
         self._bucket, self._folder, self._offset = bucket, folder, offset
         self._path = scratch.temp()
-        self._file = open(self._path, "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+        self._file = open(self._path, "w+b", buffering=0, opener=private)  # noqa: SIM115 - closed by close()
         self._length = 0
         self.parts = list(parts)
 
@@ -86,7 +87,7 @@ class BucketParts:
         folder = self._folder(upload)
         if _reach(parts) != length:
             raise PartsLost
-        with open(target, "xb") as file:
+        with open(target, "xb", opener=private) as file:
             for name in parts:
                 try:
                     for block in self._bucket.read(f"{folder}{name}", 0, None):

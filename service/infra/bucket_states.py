@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from contract.private import FOLDER, private
 from service.domain.errors import DomainError
 from service.infra import clock
 from service.infra.blobs import STATES
@@ -36,7 +37,7 @@ class BucketStates:
         """
         folder, prefix, ending = self._root / f"{STATES}{job_id}", f"checkpoints/{job_id}/", threading.Event()
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=FOLDER)
         try:
             sent = self._fetch(folder, prefix)
         except DomainError:
@@ -67,7 +68,7 @@ class BucketStates:
         for item in self._bucket.listing(prefix):
             name = item["Key"].rpartition("/")[2]
             part = folder / f".fetch-{name}"
-            with contextlib.suppress(FileNotFoundError), part.open("wb") as file:
+            with contextlib.suppress(FileNotFoundError), open(part, "wb", opener=private) as file:
                 file.writelines(self._bucket.read(prefix + name, 0, None))
                 part.rename(folder / name)
                 found.add(name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from contract.private import FILE, private, private_folder
 from service.infra import clock
 
 _ID = re.compile(r"upl_[0-9a-z]{23}")
@@ -111,7 +112,7 @@ class LocalParts:
 
     def __init__(self, root: Path):
         self.root = root
-        root.mkdir(parents=True, exist_ok=True)
+        private_folder(root)
 
     def _path(self, upload: str) -> Path:
         if not _ID.fullmatch(upload):
@@ -126,7 +127,7 @@ class LocalParts:
         """Give the file a second name: nothing is copied, and the upload stays whole until it has counted."""
         source = self._path(upload)
         if not length:
-            target.touch(exist_ok=False)
+            target.touch(mode=FILE, exist_ok=False)
             return
         if not source.exists() or source.stat().st_size < length:
             raise PartsLost
@@ -151,7 +152,7 @@ class LocalParts:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with open(source, "rb") as from_, open(target, "xb") as to:
+    with open(source, "rb") as from_, open(target, "xb", opener=private) as to:
         shutil.copyfileobj(from_, to, 1 << 20)
         to.flush()
         os.fsync(to.fileno())

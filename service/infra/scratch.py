@@ -5,6 +5,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from contract.private import FOLDER, private_folder
 from service.infra import clock
 
 
@@ -18,7 +19,7 @@ class Scratch:
 
     def __init__(self, root: Path, limit_bytes: int | None = None):
         self.root, self._limit = root, limit_bytes
-        root.mkdir(parents=True, exist_ok=True)
+        private_folder(root)
 
     def temp(self) -> Path:
         """Return a fresh path for a file in the making."""
@@ -29,7 +30,7 @@ class Scratch:
         for old in self.root.glob(f"job-{job_id}-*"):
             shutil.rmtree(old, ignore_errors=True)
         folder = self.root / f"job-{job_id}-{fence}"
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=FOLDER)
         return folder
 
     def free_bytes(self) -> int:

@@ -4,6 +4,8 @@ A deferred transaction that reads and then writes fails at once with 'database i
 pysqlite's own transaction handling loses updates without an error. So: autocommit in the driver, and BEGIN by us.
 """
 
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session, sessionmaker
 
+from contract.private import FILE, close_file, private_folder
 from service.config import Settings
 
 _READ_ONLY = "potstill_read_only"
@@ -24,11 +27,23 @@ def make_engine(settings: Settings) -> Engine:
     url = settings.resolved_database_url
     if not settings.is_sqlite:
         return create_engine(url, pool_pre_ping=True, pool_size=settings.threads, max_overflow=4)
-    settings.home.mkdir(parents=True, exist_ok=True)
+    make_private(settings)
     engine = create_engine(url, pool_size=settings.threads, max_overflow=4, connect_args={"check_same_thread": False})
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def make_private(settings: Settings) -> None:
+    """Close the folder of an installation, and its SQLite files, to others; a database that is to be made is closed."""
+    private_folder(settings.home)
+    file = settings.database_file
+    if file is None:
+        return
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE))  # SQLite gives its own files the same mode
+    for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-journal"))):
+        close_file(each)
 
 
 def _prepare(connection: DBAPIConnection, record: object) -> None:

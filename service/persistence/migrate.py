@@ -11,10 +11,11 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
+from contract.private import private
 from service.config import Settings
 from service.domain.errors import SchemaError
 from service.persistence import first_forms, safety, schema
-from service.persistence.engine import Database
+from service.persistence.engine import Database, make_private
 
 __all__ = ["SchemaError", "check", "checked", "downgrade", "upgrade"]
 
@@ -35,7 +36,7 @@ def _alone(settings: Settings, connection: Connection) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
             connection.commit()
         return
-    with open(settings.home / "migrate.lock", "w", encoding="utf-8") as lock:
+    with open(settings.home / "migrate.lock", "w", encoding="utf-8", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -59,7 +60,7 @@ def downgrade(settings: Settings, revision: str) -> None:
 
 def _run(settings: Settings, wanted: str | None, act: Act) -> tuple[str | None, str | None]:
     if settings.is_sqlite:
-        settings.home.mkdir(parents=True, exist_ok=True)
+        make_private(settings)
     engine = _engine(settings)
     try:
         with engine.connect() as connection, _alone(settings, connection):

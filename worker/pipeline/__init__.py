@@ -42,7 +42,7 @@ def run(
     Raises:
         JobFailure: the job cannot be done, whoever tries; its code is stable.
     """
-    spec.output_dir.mkdir(parents=True, exist_ok=True)
+    spec.output_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with as_job_failures():
         return _DOES[spec.kind](spec, _Surroundings(progress, device, checkpoints, hand_over))
 
