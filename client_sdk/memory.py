@@ -1,8 +1,8 @@
 """What a method keeps on the device between rounds, in two phases.
 
-SCAFFOLD's control variate, MOON's previous model and error feedback are right only if they follow what the service
-counted. So the new state is *proposed* beside the old one, *acknowledged* with the upload, and replaces the old one
-when the round has moved on: when another round is trained. A round that is trained again starts from the old state.
+SCAFFOLD's control variate and MOON's previous model are right only if they follow what the service counted. So the
+new state is *proposed* beside the old one, *acknowledged* with the upload, and replaces the old one when the round has
+moved on: when another round is trained. A round that is trained again starts from the old state.
 
 Files: `memory.safetensors` (in force), `memory.next.safetensors` with `memory.next.json` (proposed).
 """

@@ -1,17 +1,14 @@
 """Low precision on the device: train through one bit a weight, keep float weights while the round lasts (FedDF 4.3)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from contract import lowbit, updates
-from contract.local import BinaryPrecision
 from contract.nn import codec
 from contract.tensors import Header
-
-FEEDBACK = "feedback."
 
 
 def binarised(weight: Tensor) -> Tensor:
@@ -31,14 +28,12 @@ class Binary:
     The module holds the float weights; only forward and backward passes see the rounded ones, so that a gradient
     passes straight through to the float weights and the optimiser moves those.
 
-    Args:
-        memory: the device's state; ``feedback.<weight>`` is what rounding lost in the round before.
+    What rounding loses is not carried on: the next round starts from another model.
     """
 
-    def __init__(self, options: BinaryPrecision, module: nn.Module, base: Header, memory: Mapping[str, Tensor]):
+    def __init__(self, module: nn.Module, base: Header):
         state = codec.unwrap(module).state_dict(keep_vars=True)
         self.weights = {name: state[name] for name in updates.binary_weights(base)}
-        self.error_feedback, self.memory = options.error_feedback, memory
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -53,16 +48,11 @@ class Binary:
             for name, weight in self.weights.items():
                 weight.data = latent[name]
 
-    def after(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the update's ``bits.`` and ``scale.`` tensors, and the memory for the next round."""
-        tensors, memory = {}, {}
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the update's ``bits.`` and ``scale.`` tensors."""
+        found = {}
         for name, weight in self.weights.items():
-            values = codec.state_arrays({name: weight})[name]
-            kept = self.memory.get(FEEDBACK + name) if self.error_feedback else None
-            fits = kept is not None and kept.shape == weight.shape
-            rounded = lowbit.binarize(values, kept.numpy() if kept is not None and fits else None)
-            tensors[updates.BITS + name] = torch.from_numpy(lowbit.pack(rounded.binary))
-            tensors[updates.SCALE + name] = torch.from_numpy(rounded.scale.astype("float32"))
-            if self.error_feedback:
-                memory[FEEDBACK + name] = torch.from_numpy(rounded.memory.astype("float32"))
-        return tensors, memory
+            rounded = lowbit.binarize(codec.state_arrays({name: weight})[name])
+            found[updates.BITS + name] = torch.from_numpy(lowbit.pack(rounded.binary))
+            found[updates.SCALE + name] = torch.from_numpy(rounded.scale.astype("float32"))
+        return found

@@ -117,7 +117,7 @@ def train_local(
     )
     names = _layout(work, samples.task.num_classes)
     if plan.precision is not None:
-        work.binary = Binary(plan.precision, module, base, memory)
+        work.binary = Binary(module, base)
     try:
         with seeded(seed if plan.privacy is None else secret_seed(), device) as order:
             method = methods.build(work)
@@ -165,12 +165,10 @@ def _header(path: Path) -> Header:
 def _tensors(work: Work, outcome: Outcome, names: list[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return what is sent, in the order of its names, and what is kept; all of it on the CPU."""
     tensors: dict[str, Tensor] = {**codec.unwrap(work.module).state_dict(), **outcome.tensors}
-    kept = outcome.memory
     if work.binary is not None:
-        low, lost = work.binary.after()
-        tensors, kept = tensors | low, kept | lost
+        tensors |= work.binary.tensors()
     sent = {name: tensors[name].detach().to("cpu") for name in names}
-    return sent, {name: value.detach().to("cpu") for name, value in kept.items()}
+    return sent, {name: value.detach().to("cpu") for name, value in outcome.memory.items()}
 
 
 def _train(

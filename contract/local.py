@@ -302,7 +302,9 @@ class BinaryPrecision(PrecisionChoice):
     """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
 
     kind: Literal["binary"] = "binary"
-    error_feedback: bool = Field(False, description="carry what rounding loses into the next round")
+    error_feedback: bool = Field(
+        False, description="gone: refused in new federations, and without effect in those that have it"
+    )
 
 
 class Privacy(Options):

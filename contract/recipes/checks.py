@@ -32,6 +32,12 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
         partner = choice.declares.partner
         if partner is not None and other.kind != partner.kind:
             raise RecipeError("fuse", partner.missing)
+    if local.precision is not None and local.precision.error_feedback:
+        raise RecipeError(
+            "local.precision.error_feedback",
+            "what rounding lost of a model's weights says nothing of the next model's, and made rounds worse or no "
+            "better (docs/evidence.md); leave it out",
+        )
     for part in walk(recipe):
         try:
             check_exposed(local, part)

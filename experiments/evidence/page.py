@@ -31,6 +31,7 @@ TITLES = {
     "fedet": "Fed-ET: communication",
     "scaffold": "SCAFFOLD on quadratics",
     "fedma": "FedMA: matching on digits",
+    "bits": "One bit a weight: error feedback",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",
     "agnews": "AG News through the simulation",

@@ -39,6 +39,7 @@ EXPERIMENTS = {
     "fedet": Experiment(4, "fedet:run"),
     "scaffold": Experiment(3, "quadratics:run"),
     "fedma": Experiment(3, "fedma:run"),
+    "bits": Experiment(3, "bits:run"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),
     "agnews": Experiment(2, "packed:agnews", packed=True),

@@ -365,7 +365,7 @@ def test_logits_that_are_not_finite_upload_nothing() -> None:
 # The update
 
 
-@pytest.mark.parametrize("precision", [None, local.BinaryPrecision(error_feedback=True)], ids=["full", "binary"])
+@pytest.mark.parametrize("precision", [None, local.BinaryPrecision()], ids=["full", "binary"])
 @pytest.mark.parametrize("objective", [case[0] for case in CASES], ids=lambda o: o.kind)
 def test_an_update_holds_exactly_the_layout_of_its_plan_in_order(objective: Any, precision: Any) -> None:
     class Deep(Net):

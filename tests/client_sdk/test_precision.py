@@ -76,7 +76,7 @@ def test_the_gradient_of_the_rounded_weight_moves_the_float_weight() -> None:
 def test_the_float_weights_are_back_after_a_pass_that_fails() -> None:
     module = net()
     before = module.get_parameter("2.weight").detach().clone()
-    binary = Binary(BinaryPrecision(), module, codec.manifest(module), {})
+    binary = Binary(module, codec.manifest(module))
     with pytest.raises(KeyError), binary.applied():
         assert not torch.equal(module.get_parameter("2.weight"), before)
         raise KeyError
@@ -90,20 +90,12 @@ def test_the_proximal_term_is_about_the_float_weights() -> None:
         assert torch.equal(plain.tensors[name], near.tensors[name])
 
 
-def test_error_feedback_carries_the_residual_into_the_next_round() -> None:
-    first = net()
-    one = train(first, feedback=True)
-    residual = first.get_parameter("2.weight").detach().numpy() - sent(one)
-    assert one.memory[f"feedback.{MIDDLE}"].numpy() == pytest.approx(residual, abs=1e-6)
-    second = net()
-    two = train(second, feedback=True, memory=one.memory)
-    wanted = lowbit.binarize(second.get_parameter("2.weight").detach().numpy() + residual)
-    assert sent(two) == pytest.approx(wanted.binary, abs=1e-6)
-    assert two.memory[f"feedback.{MIDDLE}"].numpy() == pytest.approx(wanted.memory, abs=1e-6)
-    assert not np.allclose(sent(two), sent(train(net(), feedback=True)))
+def test_what_rounding_loses_is_not_carried_on() -> None:
+    """Plans of before may ask for it: the next round starts from another model, so it would be of no use there."""
+    one, two = train(net(), feedback=True), train(net())
+    assert one.memory == {} and all(torch.equal(one.tensors[name], two.tensors[name]) for name in two.tensors)
 
 
-def test_a_residual_of_another_network_is_not_used() -> None:
-    plain = train(net(), feedback=True)
-    other = train(net(), feedback=True, memory={f"feedback.{MIDDLE}": torch.zeros(7, 7)})
-    assert np.array_equal(sent(plain), sent(other))
+def test_a_residual_that_a_device_still_has_is_not_used() -> None:
+    other = train(net(), feedback=True, memory={f"feedback.{MIDDLE}": torch.ones(3, 5)})
+    assert np.array_equal(sent(train(net())), sent(other)) and other.memory == {}

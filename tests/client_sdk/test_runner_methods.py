@@ -26,7 +26,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "moon": {"objective": {"kind": "moon"}},
     "feduv": {"objective": {"kind": "feduv"}},
     "fedtgp": {"objective": {"kind": "fedtgp"}},
-    "binary": {"precision": {"kind": "binary", "error_feedback": True}},
+    "binary": {"precision": {"kind": "binary"}},
 }
 
 

@@ -151,3 +151,11 @@ def test_a_federated_generators_range_must_ascend() -> None:
     generator = {"kind": "fedgan", "input_range": [1.0, 1.0]}
     with pytest.raises(RecipeError, match="input_range"):
         build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
+
+
+def test_error_feedback_is_refused_in_new_federations_and_read_in_old_ones() -> None:
+    stored = LocalPlan.model_validate_json('{"precision": {"kind": "binary", "error_feedback": true}}')
+    with pytest.raises(RecipeError, match="says nothing of the next model's") as caught:
+        check_with_local(build("feddf"), stored)
+    assert caught.value.field == "local.precision.error_feedback"
+    check_with_local(build("feddf"), LocalPlan.model_validate({"precision": {"kind": "binary"}}))

@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 import torch
 
-from experiments.evidence import blobs, fedbe, fedma, fedsdd, gaussians, quadratics, t1
+from experiments.evidence import bits, blobs, fedbe, fedma, fedsdd, gaussians, quadratics, t1
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -92,6 +92,14 @@ def test_matching_mends_networks_that_started_apart(tmp_path: Path) -> None:
     matched = fedma.federate(tmp_path / "matched", 0, mlp, replace(fedma.ARMS["FedMA"], rounds=1))
     averaged = fedma.federate(tmp_path / "averaged", 0, mlp, apart)
     assert matched[0] > averaged[0] + 0.3
+
+
+def test_bits_of_weights_without_feedback_are_not_behind(tmp_path: Path) -> None:
+    recipe = bits.RECIPES["FedDF"]
+    alone = bits.federate(tmp_path / "alone", 0, recipe, bits.weights, rounds=2)
+    feedback = bits.federate(tmp_path / "feedback", 0, recipe, bits.weights_with_feedback, rounds=2)
+    assert alone[0] == feedback[0], "the first round has nothing to carry"
+    assert alone[1] >= feedback[1] > 0.5
 
 
 def test_a_quadratic_is_its_own_cross_entropy() -> None:

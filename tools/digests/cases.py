@@ -225,7 +225,7 @@ PARTS: dict[str, Case] = {
     "local/fedgkd-feddf": _preset("feddf", local=SGD | {"objective": {"kind": "fedgkd", "history": 2}}, **TWO),
     # how updates travel
     "precision/binary": _with(precision=BINARY),
-    "precision/error_feedback": _with(precision=BINARY | {"error_feedback": True}, prototypes=BOTH),
+    "precision/binary-two": _with(precision=BINARY, prototypes=BOTH),
     "precision/feddf": _with("feddf", precision=BINARY, prototypes=BOTH),
     "precision/median": _with(precision=BINARY, options={"fuse": {"kind": "median"}}),
     "precision/adam": _with(precision=BINARY, options={"fuse": {"kind": "adam"}}),
