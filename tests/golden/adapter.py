@@ -102,6 +102,11 @@ def floats(value: Any) -> Any:
     return value if value is None or isinstance(value, bool) else float(value)
 
 
+def counts_of(inputs: Inputs, models: Any) -> Any:
+    """Return n_k; without it all models count alike."""
+    return [1.0] * len(models) if inputs.get("n") is None else floats(inputs["n"])
+
+
 def number(inputs: Inputs, name: str, default: float) -> float:
     """Return an option as a number; the product's own default stands for one that is not given."""
     return default if inputs.get(name) is None else float(inputs[name])
@@ -299,7 +304,8 @@ def odds(inputs: Inputs) -> tuple[parts.WeighOdds, list[float], Any]:
 # ------------------------------------------------------------------------------------------------------ fuse, schedules
 @register
 def weighted_average(inputs: Inputs) -> dict[str, Any]:
-    states, counts = [_state(inputs, state) for state in inputs["states"]], floats(inputs["n"])
+    states = [_state(inputs, state) for state in inputs["states"]]
+    counts = counts_of(inputs, states)
     with folder() as root:
         given = sources(root, states, counts)
         names = fuse.average_files(given, root / "out", int_rule=inputs.get("int_policy", "max"))
@@ -349,6 +355,9 @@ def weights_dafkd(inputs: Inputs) -> dict[str, Any]:
     """Of the discriminators' probabilities D or, as rounds have them, of their scores a."""
     name = "D" if inputs.get("D") is not None else "a"
     given = shaped(name, arrays.stacked(name, floats(inputs[name])), 2)
+    link = parts.WeighOdds(link=inputs.get("link", "sigmoid" if name == "a" else "prob")).link
+    if name == "a" and link == "double_sigmoid":
+        return {"weights": weigh.normalise([weigh.log_probability(row, link) for row in given])}
     if name == "a":
         return {"weights": weigh.normalise(weighed(parts.WeighDafkd(), given[:, :, None], scores=given))}
     return {"weights": weigh.normalise([weigh.log_probability(row, "prob") for row in given])}
@@ -372,14 +381,15 @@ def feddf_avglogits(inputs: Inputs) -> dict[str, Any]:
 @register
 def weighted_pseudo_label(inputs: Inputs) -> dict[str, Any]:
     """The logits of a teacher of weight 0 may be anything."""
-    logits = teachers(array(inputs["logits"]))
+    logits = outputs(inputs) if inputs.get("logits") is None else teachers(array(inputs["logits"]))
     rows = given_rows(inputs, logits)
     return {"target": softened(combined(parts.CombineLogits(), logits, rows), number(inputs, "temperature", 1.0))}
 
 
 @register
 def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
-    (choice, counts, scores), logits = odds(inputs), teachers(array(inputs["logits"]))
+    choice, counts, scores = odds(inputs)
+    logits = outputs(inputs) if inputs.get("logits") is None else teachers(array(inputs["logits"]))
     if logits.shape[:2] != scores.shape:
         raise RuleError("schema_mismatch", f"logits {logits.shape} do not go with scores {scores.shape}")
     rows = weighed(choice, logits, counts, scores)
@@ -419,19 +429,25 @@ def kd_kl(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def soft_cross_entropy(inputs: Inputs) -> dict[str, Any]:
+    """The target, or the teacher's probabilities or logits."""
     student = arrays.finite("student", array(inputs["student_logits"]))
-    target = arrays.probabilities("target", array(inputs["target"]), slack=1e-6)
+    if inputs.get("teacher_logits") is not None:
+        target = weigh.softmax(arrays.finite("teacher", array(inputs["teacher_logits"])))
+    else:
+        given = next(inputs[name] for name in ("target", "teacher_probs", "probs") if inputs.get(name) is not None)
+        target = arrays.probabilities("target", array(given), slack=1e-6)
     return {"loss": objectives.soft_cross_entropy(torch.from_numpy(student), torch.from_numpy(target))}
 
 
 @register
 def fedprox_term(inputs: Inputs) -> dict[str, Any]:
     """The penalty's gradient joins the one that is given, as it joins that of the data's loss."""
-    w, w0, gradient = (tensor(inputs[name]) for name in ("w", "w0", "grad"))
+    w, w0 = (tensor(inputs[name]) for name in ("w", "w0"))
+    gradient = torch.zeros_like(w) if inputs.get("grad") is None else tensor(inputs["grad"])
     checks.same_shape("w, w0 and gradient", w, w0, gradient)
     checks.finite("w, w0 and gradient", w, w0, gradient)
     w.requires_grad_(True).grad = gradient
-    penalty = proximal([w], [w0], FedProxObjective(mu=floats(inputs["mu"])).mu)
+    penalty = proximal([w], [w0], FedProxObjective(mu=number(inputs, "mu", FedProxObjective().mu)).mu)
     penalty.backward()
     return {"penalty": penalty, "grad": w.grad}
 
@@ -508,6 +524,10 @@ def drop_worst(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def binarize(inputs: Inputs) -> dict[str, Any]:
+    """Round w + memory, and say what that loses: the operator of error feedback, whatever w is.
+
+    No device carries the memory on: a residual of one round's weights says nothing of the next round's model.
+    """
     memory = None if inputs.get("memory") is None else array(inputs["memory"])
     result = lowbit.binarize(array(inputs["w"]), memory)
     return {"binary": result.binary, "scale": result.scale, "memory": result.memory}
@@ -518,7 +538,7 @@ def binarize(inputs: Inputs) -> dict[str, Any]:
 def gaussian_posterior(inputs: Inputs) -> dict[str, Any]:
     with folder() as root:
         mean, var, floor = (root / name for name in ("mean", "var", "floor"))
-        given = sources(root, one_tensor(inputs["ws"]), floats(inputs["n"]))
+        given = sources(root, one_tensor(inputs["ws"]), counts_of(inputs, inputs["ws"]))
         posterior_files.posterior_files(given, mean, var, floor)
         return {"mean": read(mean)["w"], "var": read(var)["w"]}
 
@@ -533,7 +553,7 @@ def gaussian_sample(inputs: Inputs) -> dict[str, Any]:
 @register
 def dirichlet_combination(inputs: Inputs) -> dict[str, Any]:
     with np.errstate(divide="ignore", invalid="ignore"):
-        coefficients = posterior.coefficients(floats(inputs["n"]), np.log(array(inputs["gamma"])))
+        coefficients = posterior.coefficients(counts_of(inputs, inputs["ws"]), np.log(array(inputs["gamma"])))
     return {"w": averaged(one_tensor(inputs["ws"]), list(coefficients))["w"], "coefficients": coefficients}
 
 
@@ -560,7 +580,7 @@ def swa_average(inputs: Inputs) -> dict[str, Any]:
 def fedet_representation(inputs: Inputs) -> dict[str, Any]:
     """Plain, or by n_k where clients are not drawn in proportion to it."""
     heads = arrays.stacked("h", floats(inputs["h"]))
-    counts = [1.0] * len(heads) if inputs.get("n") is None else floats(inputs["n"])
+    counts = counts_of(inputs, heads)
     return {"h_bar": averaged([{"w": head} for head in heads], counts)["w"]}
 
 
@@ -568,7 +588,7 @@ def fedet_representation(inputs: Inputs) -> dict[str, Any]:
 def fedet_small_average(inputs: Inputs) -> dict[str, Any]:
     ids, models = [str(name) for name in inputs["model_ids"]], one_tensor(inputs["models"])
     sent = {str(name): {"w": array(value)} for name, value in inputs["previous"].items()}
-    counts = [1.0] * len(models) if inputs.get("n") is None else floats(inputs["n"])
+    counts = counts_of(inputs, models)
     made = by_model(models, counts, ids, sent)
     return {"models": {name: state["w"] for name, state in made.items()}}
 
@@ -580,7 +600,8 @@ def fedet_targets(inputs: Inputs) -> dict[str, Any]:
     alpha = weigh.normalise(given_rows(inputs, logits) if other else weighed(choice, logits))
     targets = fedet.targets(logits, alpha)
     server, label, diverse = tensor(inputs["server_logits"]), torch.from_numpy(targets.label), targets.div_target
-    objective = parts.ObjectiveFedEt(diversity=number(inputs, "lam", 0.05))
+    diversity = number(inputs, "lam", number(inputs, "lambda", parts.ObjectiveFedEt().diversity))
+    objective = parts.ObjectiveFedEt(diversity=diversity)
     loss = fedet.loss(server, label, torch.from_numpy(diverse), objective.diversity)
     cross_entropy, divergence = fedet.terms(server, label, torch.from_numpy(diverse))
     return {
@@ -603,7 +624,8 @@ def fedsdd_group_sizes(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
-    models, counts, previous = one_tensor(inputs["client_w"]), floats(inputs["n"]), one_tensor(inputs["prev_global"])
+    models, previous = one_tensor(inputs["client_w"]), one_tensor(inputs["prev_global"])
+    counts = counts_of(inputs, models)
     grouping.group_sizes(len(models), len(previous))
     made = by_model(
         models, counts, [str(group) for group in inputs["group"]], {str(k): old for k, old in enumerate(previous)}
@@ -613,10 +635,11 @@ def fedsdd_aggregate(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
-    """Every model of every round is a teacher."""
-    rounds = [arrays.floats("logits of a round", floats(each), 3) for each in inputs["logits"]]
-    logits = outputs({"logits": [model.tolist() for of_a_round in rounds for model in of_a_round]})
-    made = combined(parts.CombineLogits(), logits, given_rows({}, logits))
+    """Every model of every round is a teacher; `weights` are of each of them, in this order."""
+    name = "logits" if inputs.get("logits") is not None else "probs"
+    rounds = [arrays.floats(f"{name} of a round", floats(each), 3) for each in inputs[name]]
+    logits = outputs({name: [model.tolist() for of_a_round in rounds for model in of_a_round]})
+    made = combined(parts.CombineLogits(), logits, given_rows(inputs, logits))
     return {"target": softened(made, number(inputs, "temperature", 4.0)), "members": len(logits)}
 
 
@@ -631,7 +654,9 @@ def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
 
 @register
 def moon_loss(inputs: Inputs) -> dict[str, Any]:
-    z, z_global, z_previous = (tensor(inputs[name]) for name in ("z", "z_glob", "z_prev"))
+    """Without a previous model the global one takes its place, as on a device that takes part for the first time."""
+    z, z_global = (tensor(inputs[name]) for name in ("z", "z_glob"))
+    z_previous = z_global[None] if inputs.get("z_prev") is None else tensor(inputs["z_prev"])
     tau = number(inputs, "tau", number(inputs, "temperature", 0.5))
     return {"loss": moon.contrast(z, z_global, z_previous, number(inputs, "mu", 1.0), tau)}
 
@@ -639,7 +664,8 @@ def moon_loss(inputs: Inputs) -> dict[str, Any]:
 @register
 def feduv_reg(inputs: Inputs) -> dict[str, Any]:
     names = {"std_coeff": "std_weight", "unif_coeff": "unif_weight"}
-    options = {ours: floats(inputs[theirs]) for theirs, ours in names.items() if theirs in inputs}
+    both = [(name, ours) for theirs, ours in names.items() for name in (ours, theirs)]
+    options = {ours: floats(inputs[name]) for name, ours in both if name in inputs}
     result = feduv.spread(tensor(inputs["logits"]), tensor(inputs["features"]), **options)
     return {"std": result.std, "unif": result.unif, "loss": result.loss, "gamma": result.gamma}
 

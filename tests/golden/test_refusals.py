@@ -309,3 +309,71 @@ def test_options_that_vectors_leave_out() -> None:
     uniform = run("scaffold_server.sample_weighted", n_weighted=False)
     assert uniform == run("scaffold_server.sample_weighted", n="remove")
     assert run("kd_kl.t4", kd_scale_t2=False)["loss"] == pytest.approx(run("kd_kl.t4")["loss"] / 16)
+
+
+def probabilities(logits: list[Any]) -> list[Any]:
+    """Return softmax of nested rows of logits."""
+    if isinstance(logits[0], list):
+        return [probabilities(each) for each in logits]
+    powers = [math.exp(z - max(logits)) for z in logits]
+    return [each / sum(powers) for each in powers]
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        "weighted_pseudo_label.basic",
+        "fedgo_pseudo_label.double_sigmoid",
+        "fedsdd_ensemble.r1_k4",
+        "fedet_targets.basic",
+    ],
+)
+def test_teachers_may_be_given_by_their_probabilities(vector: str) -> None:
+    logits = inputs_of(vector)["logits"]
+    got, expected = run(vector, logits="remove", probs=probabilities(logits)), run(vector)
+    name = "consensus" if vector.startswith("fedet") else "target"
+    for mine, theirs in zip(got[name], expected[name], strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-6), "weights of logits and of log probabilities are the same"
+
+
+def test_a_soft_target_may_be_a_teachers_logits_or_probabilities() -> None:
+    logits = inputs_of("kd_kl.t1")["teacher_logits"]
+    student = {"student_logits": inputs_of("kd_kl.t1")["student_logits"], "target": "remove"}
+    by_logits = run("soft_cross_entropy.basic", **student, teacher_logits=logits)
+    by_probs = run("soft_cross_entropy.basic", **student, teacher_probs=probabilities(logits))
+    assert by_logits["loss"] == pytest.approx(by_probs["loss"])
+
+
+def test_without_samples_all_count_alike() -> None:
+    states = {"states": [{"w": [1.0]}, {"w": [5.0]}], "n": "remove", "meta": "remove"}
+    assert run("weighted_average.one_client", **states)["state"] == {"w": [3.0]}
+    alike = run("gaussian_posterior.weighted", ws=[[1.0], [5.0]], n="remove")
+    assert alike == {"mean": [3.0], "var": [4.0]}
+    groups = run("fedsdd_aggregate.k2", client_w=[[1.0], [5.0]], group=[0, 0], n="remove", prev_global=[[0.0], [7.0]])
+    assert groups == {"w": [[3.0], [7.0]]}
+
+
+def test_defaults_are_the_products() -> None:
+    term = run("fedprox_term.mu_1.0", w=[3.0], w0=[1.0], grad="remove", mu="remove")
+    assert term == {"penalty": pytest.approx(0.001 / 2 * 4), "grad": [pytest.approx(0.002)]}
+    assert run("fedet_targets.lambda_0.5", lam="remove", **{"lambda": 0.5}) == run("fedet_targets.lambda_0.5")
+    moon = inputs_of("moon_loss.basic")
+    assert run("moon_loss.basic", z_prev="remove") == run("moon_loss.basic", z_prev=[moon["z_glob"]])
+
+
+def test_dafkds_weights_through_fedgos_link() -> None:
+    """D = sigmoid(sigmoid(a)), within 0.5 and 0.731."""
+    scores = [[-30.0, 0.0, 2.0], [1.0, 5.0, 40.0]]
+    doubled = [[1 / (1 + math.exp(-1 / (1 + math.exp(-a)))) for a in row] for row in scores]
+    got = run("weights_dafkd.basic", D="remove", a=scores, link="double_sigmoid")["weights"]
+    for mine, theirs in zip(got, run("weights_dafkd.basic", D=doubled)["weights"], strict=True):
+        assert mine == pytest.approx(theirs)
+
+
+def test_every_model_of_every_round_may_be_weighed() -> None:
+    logits = inputs_of("fedsdd_ensemble.r1_k4")["logits"]
+    weights = [[float(index == 2)] * len(logits[0][0]) for index in range(4)]
+    got = run("fedsdd_ensemble.r1_k4", weights=weights)["target"]
+    alone = run("fedsdd_ensemble.r1_k4", logits=[[logits[0][2]]])["target"]
+    for mine, theirs in zip(got, alone, strict=True):
+        assert mine == pytest.approx(theirs)

@@ -105,11 +105,11 @@ def log_odds(score: ArrayLike, link: str = "double_sigmoid") -> Float:
 
 
 def log_probability(score: ArrayLike, link: str = "sigmoid") -> Float:
-    """Return ln D of single-sigmoid discriminators, of the scores' shape (DaFKD); -inf for one that rejects a sample.
+    """Return ln D of discriminators, of the scores' shape (DaFKD); -inf for one that rejects a sample.
 
     Args:
         score: a before any sigmoid; for link 'prob' the probability D.
-        link: 'sigmoid' or 'prob'.
+        link: 'sigmoid', as DaFKD has it; 'double_sigmoid', D = sigmoid(sigmoid(a)), as FedGO compares it; or 'prob'.
 
     Raises:
         PartError: non_finite, out_of_range (a probability outside [0, 1]).
@@ -118,6 +118,8 @@ def log_probability(score: ArrayLike, link: str = "sigmoid") -> Float:
     if link == "prob":
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(probabilities("discriminator probability", values)))
+    if link == "double_sigmoid":
+        values = log_odds(values)
     return np.asarray(np.minimum(values, 0.0) - np.log1p(np.exp(-np.abs(values))))
 
 
