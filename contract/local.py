@@ -1,11 +1,16 @@
 """What a client runs in one round: objective, optimiser, epochs. The values travel in the assignment."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
+from contract.optimizers import Adam as Adam
+from contract.optimizers import LearningRate
+from contract.optimizers import Optimizer as Optimizer
+from contract.optimizers import OptimizerChoice as OptimizerChoice
+from contract.optimizers import Sgd as Sgd
 from contract.rates import Variation, factor_of
 from contract.tensors import Header
 from contract.updates import (
@@ -24,46 +29,11 @@ from contract.updates import (
     public_samples,
 )
 
-LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
-
 Link = Literal["double_sigmoid", "sigmoid", "prob"]
 """How a discriminator's output makes D: sigmoid(sigmoid(a)) or sigmoid(a) of a raw score a, or the output itself."""
 
 CLIP = 1e-6
 """Clip of a discriminator's probability D to [CLIP, 1 - CLIP]: odds stay within 1e-6 and 1e6."""
-
-Beta = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-
-
-class OptimizerChoice(Choice):
-    """How weights move."""
-
-    slot = "optimizer"
-
-    if TYPE_CHECKING:  # each of them has these
-        lr: LearningRate
-        weight_decay: float
-
-
-class Sgd(OptimizerChoice):
-    """Plain or momentum stochastic gradient descent."""
-
-    kind: Literal["sgd"] = "sgd"
-    lr: LearningRate = 0.01
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0, le=1)
-
-
-class Adam(OptimizerChoice):
-    """Adam with PyTorch's epsilon."""
-
-    kind: Literal["adam"] = "adam"
-    lr: LearningRate = 1e-3
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    weight_decay: float = Field(0.0, ge=0, le=1)
-
-
-Optimizer = Annotated[OptimizerChoice, ONE_OF]
 
 
 # objective: what a device minimises on its own data
