@@ -121,7 +121,8 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
             raise invalid_field(
                 f"{field}.architecture",
                 f"the service cannot run {prototype.architecture!r}, which distillation, a test set and a gate need; "
-                "choose a registered architecture, or a recipe that only averages, no test set and no gate",
+                "choose a registered architecture (your own can be one: docs/architectures.md), or a recipe that only "
+                "averages, no test set and no gate",
             )
     if recipe.discriminators:
         _check_discriminators(recipe, task)

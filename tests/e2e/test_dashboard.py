@@ -170,6 +170,43 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     screen.close()
 
 
+def test_a_retry_leaves_out_whom_the_failure_names(service: Deployment, browser: Any, tmp_path: Path) -> None:
+    """The page's own advice for values that are not finite, followed on the page; `b` is named, `b-2` is not."""
+    if not any(item.name == "test" for item in service.operator.datasets().items):
+        add_server_data(service)
+    made = service.operator.create_federation(request("leaves out", total=1, min_clients=3, min_updates=3))
+    hands = [Hand(service, made.id, made.join_token, name) for name in ("a", "b", "b-2")]
+    service.operator.start_federation(made.id)
+    wait_for(lambda: service.operator.federation(made.id).current_round is not None)
+    service.kill("worker")
+    for hand in hands:
+        round_id = hand.train()
+    jobs = lambda: service.operator.jobs(federation=made.id).items  # noqa: E731
+    job = wait_for(lambda: next((each for each in jobs() if each.round_id == round_id), None))
+    service.operator.cancel_job(job.id)
+    with sqlite3.connect(service.home / "potstill.db") as database:
+        told = ("failed", "non_finite", "update of 'b': conv1.weight has NaN", job.id)
+        database.execute("UPDATE jobs SET state = ?, error = ?, detail = ? WHERE id = ?", told)
+    database.close()
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.get_by_role("link", name="leaves out").click()
+    page.get_by_role("button", name="Retry").click()
+    page.locator("dialog").wait_for()
+    ticked = {box.get_attribute("value"): box.is_checked() for box in page.locator("dialog input").all()}
+    assert ticked == {hands[0].id: False, hands[1].id: True, hands[2].id: False}
+    page.screenshot(path=str(tmp_path / "retry.png"))
+    page.locator("dialog").get_by_role("button", name="Retry").click()
+    page.get_by_role("button", name="Fuse them all the same").click()
+    page.get_by_text("The job is queued again").wait_for()
+    service.start_worker()
+    wait_for(lambda: service.operator.federation(made.id).state == "finished", why="the round is not fused")
+    people = {each.name: each.state for each in service.operator.round(round_id).participants}
+    assert people == {"a": "answered", "b": "excluded", "b-2": "answered"}
+    screen.complaints[:] = [line for line in screen.complaints if "409" not in line]  # too few, then by force
+    screen.close()
+
+
 def poison(service: Deployment, federation_id: str) -> None:
     """Put texts into the database that the API would refuse: what an older version may have let in."""
     shares = {"weights": {HOSTILE: 1.0}, "model": {"prototypes": {HOSTILE: 0.5}}, "accuracy": None}

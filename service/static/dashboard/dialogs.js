@@ -35,6 +35,22 @@ export function confirm(title, text, act, { danger = false, field = null } = {})
   ]);
 }
 
+// Asks which of some things; gives the values of those that are ticked, or null.
+export function choose(title, text, label, items, act) {
+  const boxes = items.map(({ value, name, note, ticked }) => {
+    const input = el("input", { type: "checkbox", value, checked: ticked });
+    return { input, line: el("label", { class: "choice" }, input, name, note && el("span", { class: "why" }, ` ${note}`)) };
+  });
+  return open((close) => [
+    el("h2", { id: "dialog-title" }, title),
+    [text].flat().map((line) => el("p", {}, line)),
+    el("fieldset", { class: "choices" }, el("legend", {}, label), boxes.map(({ line }) => line)),
+    el("div", { class: "actions" },
+      button("Cancel", () => close(null), { key: "dialog-cancel" }),
+      button(act, () => close(boxes.filter(({ input }) => input.checked).map(({ input }) => input.value)), { kind: "primary", key: "dialog-act" })),
+  ]);
+}
+
 export function secret(title, text, value) {
   return open((close) => [
     el("h2", { id: "dialog-title" }, title),

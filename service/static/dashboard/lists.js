@@ -1,7 +1,7 @@
 // Clients, jobs and models of a federation, with what can be done to each.
 
-import { download, post, remove } from "./api.js";
-import { attempt, confirm } from "./dialogs.js";
+import { download, get, post, remove } from "./api.js";
+import { attempt, choose, confirm, tell } from "./dialogs.js";
 import { badge, button, el, panel, table } from "./dom.js";
 import { progress } from "./events.js";
 import { ago, bytes, clock, NONE, percent, seconds, short, sofar, words } from "./format.js";
@@ -58,6 +58,42 @@ export function jobs(page, items) {
   ], items.slice(0, 200), { caption: "jobs, the newest first", high: true }));
 }
 
+// A round's job may be done again without some updates; who is named in what went wrong is ticked.
+async function retry(job) {
+  const round = job.round_id && await attempt(() => get(`/v1/rounds/${encodeURIComponent(job.round_id)}`));
+  if (job.round_id && !round) return;
+  const here = (round?.participants ?? []).filter((p) => p.state === "answered");
+  const again = (body) => post(`/v1/jobs/${job.id}/retry`, body);
+  if (!here.length) {
+    await attempt(() => again({}), "The job is queued again");
+    return;
+  }
+  const exclude = await choose(
+    `Retry this ${words(job.kind)} job?`,
+    [what(job), "Updates that are left out stay out of this round; their clients take part in the next."],
+    "Leave out the update of",
+    here.map((p) => ({ value: p.client_id, name: p.name, note: `${p.num_samples ?? 0} samples`, ticked: names(job.detail, p.name) })),
+    "Retry");
+  if (exclude === null) return;
+  try {
+    await again({ exclude });
+    tell("The job is queued again", "good");
+  } catch (error) {
+    if (error.kind !== "too-few-updates" || exclude.length === here.length) return tell(error.message);
+    if (await confirm("Fewer updates than the plan asks for", error.message, "Fuse them all the same", { danger: true })) {
+      await attempt(() => again({ exclude, force: true }), "The job is queued again");
+    }
+  }
+}
+
+// Whether a text names a client, and not only one whose name begins so.
+function names(text, name) {
+  const letter = /[\p{L}\p{N}_-]/u;
+  const found = [];
+  for (let at = (text ?? "").indexOf(name); at >= 0; at = text.indexOf(name, at + 1)) found.push(at);
+  return found.some((at) => !letter.test(text[at - 1] ?? " ") && !letter.test(text[at + name.length] ?? " "));
+}
+
 function act(job) {
   if (["queued", "running"].includes(job.state)) {
     return button("Cancel", async () => {
@@ -68,7 +104,7 @@ function act(job) {
     }, { kind: "small danger", key: `cancel ${job.id}` });
   }
   if (["failed", "cancelled"].includes(job.state)) {
-    return button("Retry", () => attempt(() => post(`/v1/jobs/${job.id}/retry`), "The job is queued again"), { kind: "small primary", key: `retry ${job.id}` });
+    return button("Retry", () => retry(job), { kind: "small primary", key: `retry ${job.id}` });
   }
   return null;
 }
