@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import typer
+
 DONE, HERE, USAGE, WRONG, MISSING, REFUSED, TOKEN, UNREACHABLE, FAILED = range(9)
 MEANING = {
     DONE: "done",
@@ -30,6 +32,16 @@ def of(error: Exception) -> int:
     if isinstance(error, errors.TrainingError | errors.FederationEnded):
         return FAILED
     return HERE
+
+
+def end(state: str) -> None:
+    """End a command that followed a federation to this state.
+
+    Raises:
+        typer.Exit: with a code of its own, where the federation failed.
+    """
+    if state == "failed":
+        raise typer.Exit(FAILED)
 
 
 def _of_status(status: int) -> int:

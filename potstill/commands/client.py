@@ -95,6 +95,7 @@ def run(
         print_json(asdict(report))
     else:
         out().print(summary(report), soft_wrap=True)
+    exits.end(report.state)
 
 
 def _federation_id(connection: "Connection", ref: str, join_token: str | None) -> str:

@@ -350,15 +350,17 @@ def watch(
     """Show what happens, line by line, until the federation is over (Ctrl-C stops earlier)."""
     with operator(url, token) as client:
         id_ = resolve(client, federation)
-        over = client.federation(id_).state in TERMINAL_STATES
-        if over:
+        state = client.federation(id_).state
+        if state in TERMINAL_STATES:
             for event in client.event_page(id_, newest=history, limit=500).items:
                 tell(event, as_json)
+            exits.end(state)
             return
         for event in client.events(id_, newest=history):
             tell(event, as_json)
             ends = event.kind.startswith("federation.") and event.data.get("state") in TERMINAL_STATES
-            if ends and client.federation(id_).state in TERMINAL_STATES:  # or it was revived since
+            if ends and (state := client.federation(id_).state) in TERMINAL_STATES:  # or it was revived since
+                exits.end(state)
                 return
 
 

@@ -94,6 +94,13 @@ def test_exit_codes_tell_what_kind_of_error_it_was(service: Service, status: int
     assert (error["kind"], error["status"], told.stdout) == (kind, status, "")
 
 
+@pytest.mark.parametrize(("state", "code"), [("failed", exits.FAILED), ("finished", 0), ("cancelled", 0)])
+def test_who_watches_to_the_end_is_told_by_the_exit_code(service: Service, state: str, code: int) -> None:
+    service.on("GET", "/v1/federations/fed_1", FEDERATION | {"state": state})
+    service.on("GET", "/v1/federations/fed_1/events", {"items": [], "next": 0})
+    assert call("federation", "watch", "fed_1").exit_code == code
+
+
 def test_errors_before_anything_is_asked_are_json_too(service: Service) -> None:
     unknown = call("federation", "list", "--json", "--nix")
     assert (unknown.exit_code, json.loads(unknown.stderr)["error"]["exit_code"]) == (exits.USAGE, exits.USAGE)

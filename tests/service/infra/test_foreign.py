@@ -8,6 +8,7 @@ import pytest
 
 from contract.programs import environment, python
 from service.config import Settings
+from service.infra import bucket
 from service.infra.foreign import foreign, forget
 from service.infra.queue import make_celery
 
@@ -52,3 +53,23 @@ def test_the_worker_s_command_line_reads_none_of_them() -> None:
         python("-m", "worker", "--help"), env=told, capture_output=True, text=True, timeout=60, check=True
     )
     assert "worker" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "proxies"),
+    [("http://127.0.0.1:9000", {}), ("http://localhost:9000", {}), ("https://s3.example", None)],
+)
+def test_a_store_on_this_machine_is_not_asked_by_a_proxy(
+    endpoint: str, proxies: dict[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://elsewhere.example")
+    monkeypatch.setenv("AWS_PROFILE", "gone")
+    bucket._session.cache_clear()
+    keys = {"s3_access_key": "k", "s3_secret_key": "s"}
+    settings = Settings.model_validate({"home": tmp_path, "blob_url": "s3://b", "s3_endpoint": endpoint, **keys})
+    made = bucket._client(settings, endpoint)
+    assert made.meta.endpoint_url == endpoint
+    assert made.meta.config.proxies == proxies
+    default = bucket._client(settings, None)
+    assert "elsewhere" not in default.meta.endpoint_url
+    bucket._session.cache_clear()
