@@ -19,7 +19,7 @@ def follow(file: Path) -> None:
 
     def moved() -> float:
         try:
-            return real() + float(file.read_text() or 0)
+            return real() + float(file.read_text(encoding="utf-8") or 0)
         except (FileNotFoundError, ValueError):  # not yet there, or just being written
             return real()
 

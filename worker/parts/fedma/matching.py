@@ -78,7 +78,7 @@ def match(
     for name in visits:
         layer.assign(name)
     for _ in range(sweeps if len(visits) > 1 else 0):
-        if not sum([layer.assign_anew(name) for name in visits]):
+        if not sum(layer.assign_anew(name) for name in visits):
             break
     return _numbered({name: _unsorted(layer.places[name], order) for name, order in sorting.items()}), layer.size
 
