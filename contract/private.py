@@ -25,9 +25,12 @@ def private_folder(path: Path) -> Path:
         OpenToOthers: others can write into it.
         OSError: it cannot be made.
     """
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path.mkdir(mode=FOLDER, exist_ok=True)
-    if os.name != "posix":
+    try:
+        path.mkdir(mode=FOLDER, exist_ok=True)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.mkdir(mode=FOLDER, exist_ok=True)
+    if not hasattr(os, "geteuid"):  # Windows: its rights are others
         return path
     found = path.stat()
     mode, me = stat.S_IMODE(found.st_mode), os.geteuid()
