@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from client_sdk.between import explain, is_foreign
 from client_sdk.connection import Connection, Options
@@ -27,6 +27,7 @@ from contract.wire.devices import (
 )
 from contract.wire.federations import ModelRef
 from contract.wire.rounds import Model
+from contract.wire.secure import SecureReceipt
 
 Answer = TypeVar("Answer")
 Kind = Literal["update", "gan", "discriminator"]
@@ -201,6 +202,15 @@ class Client(BaseClient):
         body = beat.model_dump(exclude_none=True)
         path = f"/v1/rounds/{segment(round_id)}/heartbeat"
         return self._call("POST", path, HeartbeatReceipt, json=body, retry=False, timeout=timeout)
+
+    def say_secure(self, round_id: str, what: str, said: BaseModel) -> SecureReceipt:
+        """PUT /v1/rounds/{id}/secure/{what}: `keys`, `shares`, `confirmation` or `revelation` of a secure round.
+
+        Raises:
+            UpdateRefused: the phase is over, or something else was said before.
+        """
+        path = f"/v1/rounds/{round_id}/secure/{what}"
+        return self._call("PUT", path, SecureReceipt, json=said.model_dump(mode="json"))
 
     def push_update(
         self, round_id: str, file: str | Path, *, url: str | None = None, **options: Unpack[DeliveryOptions]

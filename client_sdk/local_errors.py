@@ -29,6 +29,10 @@ class TrainingError(PotstillError):
     """Training cannot go on: the loss or a weight is no longer finite. Nothing was uploaded."""
 
 
+class SecureRefusal(PotstillError):
+    """This device takes no part in a secure round that would show more than a sum, or in which somebody lies."""
+
+
 class StateError(PotstillError):
     """The state folder is in use by another process, or belongs to another client."""
 

@@ -15,6 +15,8 @@ from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, TensorFile, write_file
 from contract.wire.devices import TrainAssignment
 
+Mask = Callable[[TrainAssignment, int, Callable[[int], dict[str, str]]], None]
+"""Masks the folder's plain update into its draft, see `client_sdk.secure.session.SecureSessions.mask`."""
 _DIGESTED = 5_000
 """More tensors than that bring no digests of their values: the header would not hold them."""
 
@@ -39,6 +41,7 @@ def train_round(
     *,
     on_epoch: Callable[[int, float], None],
     on_step: Callable[[int], None] | None = None,
+    mask: Mask | None = None,
 ) -> Pending:
     """Train the round's model; store the update, and the method's state beside it, so that both survive a crash.
 
@@ -69,10 +72,12 @@ def train_round(
         on_epoch=on_epoch,
         on_step=on_step,
     )
-    return _submit(assignment, folder, module, result)
+    return _submit(assignment, folder, module, result, mask)
 
 
-def _submit(assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult) -> Pending:
+def _submit(
+    assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult, mask: Mask | None
+) -> Pending:
     epsilon, plan = None, assignment.local
     if plan.privacy is not None and result.spent is not None:
         epsilon = privacy.epsilon(folder.spend(result.spent), plan.privacy.delta)
@@ -85,11 +90,24 @@ def _submit(assignment: TrainAssignment, folder: StateFolder, module: nn.Module,
         steps=result.steps,
         num_samples=result.num_samples,
         epsilon=epsilon,
+        session=None if assignment.secure is None else assignment.secure.session,
     )
-    write_file(folder.draft, codec.state_arrays(result.tensors), _metadata(pending, result, module))
+    arrays = codec.state_arrays(result.tensors)
+    if mask is None:
+        write_file(folder.draft, arrays, _metadata(pending, result, module))
+    else:
+        write_file(folder.plain, arrays)
+        mask(assignment, pending.num_samples, lambda clipped: _masked_metadata(pending, clipped))
     folder.memory.propose(assignment.round.id, result.memory)
     folder.submit(pending)
     return pending
+
+
+def _masked_metadata(pending: Pending, clipped: int) -> dict[str, str]:
+    """Return what stands beside masked values: nothing that was measured on this device's data alone."""
+    metrics: dict[str, float] = {"steps": pending.steps, "clipped": clipped}
+    metrics |= {} if pending.epsilon is None else {"epsilon": pending.epsilon}
+    return {"num_samples": str(pending.num_samples), "base_model": pending.base, "metrics": json.dumps(metrics)}
 
 
 def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[str, str]:

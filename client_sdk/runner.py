@@ -19,7 +19,8 @@ from client_sdk.heartbeat import Heartbeats
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.resources import Resources
-from client_sdk.rounds import train_round
+from client_sdk.rounds import Mask, train_round
+from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
@@ -56,6 +57,8 @@ def train_and_push(
     classes: Sequence[str] | None = None,
     prototype: str | None = None,
     capabilities: Mapping[str, Capability] | None = None,
+    secure: bool = False,
+    peers: Mapping[str, str] | None = None,
     **options: Unpack[Options],
 ) -> RunReport:
     """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
@@ -66,23 +69,21 @@ def train_and_push(
     Args:
         service: its address, or a `Connection`.
         dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz, .safetensors); see `client_sdk.data`.
-        federation, join_token: its id, ``fed_…``, and its join token, which is needed the first time only.
-        token: a device token, instead of enrolling.
+        federation, join_token, token: its id, ``fed_…``; its join token, for the first time; or a device token instead.
         name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
-        rounds: stop after so many delivered rounds; None for until the federation is done.
-        device: a torch device, or ``auto``.
+        rounds, device: stop after so many delivered rounds, None for all of them; a torch device, or ``auto``.
         state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
         progress, on_round: whether bars and lines are shown on stderr; what is called after each round.
         model: your own module, or a function that makes it, with the federation's tensors; gets the final weights.
         cache: hold what the `Dataset` gives now; without it each epoch reads it anew, for the sake of augmentation.
         label_counts: samples per class [C], told when enrolling; only for federations that weigh by labels (FedDisco).
         classes: names of the classes in the order of your labels; by default those that a torch data set knows.
+        secure, peers: send masked updates only; identity keys of the other devices by name (docs/devices.md).
         prototype, capabilities: which network to train, or what this device has, such as ``{"memory_mb": 2048}``.
         options: of the connection, such as `ca_file`, `direct` or `resumable_bytes`; see `Connection`.
 
     Raises:
-        DatasetError: the data are empty or do not fit; an empty set is refused before anything is sent.
-        ModelMismatch: the module's tensors are not the federation's; nothing was trained.
+        DatasetError, ModelMismatch: the data or the module's tensors do not fit; nothing was trained.
         PotstillError: anything else; see `client_sdk.errors`.
     """
     samples = data.load(dataset, classes, cache=cache)
@@ -95,7 +96,7 @@ def train_and_push(
     folder = StateFolder(Path(state_dir or default_folder(connection.url, federation, name)))
     with Client(connection.filled(retries=RETRIES, on_retry=shown.say)) as client, folder.locked():
         resources = Resources(client, folder, samples, choose_device(device))
-        return DeviceRun(resources, shown, model, on_round).take_part(application, rounds)
+        return DeviceRun(resources, shown, model, on_round, secure, peers).take_part(application, rounds)
 
 
 def _check_rounds(rounds: int | None) -> None:
@@ -117,6 +118,7 @@ class DeviceRun:
     Args:
         model: the user's own network, or a function that makes it.
         on_round: called after each round.
+        secure, peers: as `train_and_push`.
     """
 
     def __init__(
@@ -125,6 +127,8 @@ class DeviceRun:
         progress: Progress,
         model: models.UserModel | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
+        secure: bool = False,
+        peers: Mapping[str, str] | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
     ):
@@ -133,6 +137,9 @@ class DeviceRun:
         self.reports: list[RoundReport] = []
         self._deliveries = Deliveries(self.client, self.folder, progress)
         self._sleep = sleep
+        self._secure = SecureRounds(
+            self.client, self.folder, progress, required=secure, peers=peers, sleep=lambda seconds: self._sleep(seconds)
+        )
         self._module: nn.Module | None = None
         self._network: tuple[str, str] | None = None
         self._epsilon_before: float | None = None
@@ -159,6 +166,8 @@ class DeviceRun:
                 self._train(assignment)
             elif isinstance(assignment, TrainGanAssignment):
                 self._train_gan(assignment)
+            elif isinstance(assignment, SecureAssignment):
+                self._secure.answer(assignment)
             elif isinstance(assignment, DiscriminatorAssignment):
                 self._train_discriminator(assignment)
             if rounds is not None and sum(report.uploaded for report in self.reports) >= rounds:
@@ -195,8 +204,11 @@ class DeviceRun:
         round_ = assignment.round
         pending, seconds = self._pending_update(assignment), 0.0
         if pending is None:
+            ready, mask = self._secure.prepare(assignment)
+            if not ready:
+                return
             started = time.monotonic()
-            pending = self._train_round(assignment)
+            pending = self._train_round(assignment, mask)
             seconds = time.monotonic() - started
         reason = self._deliver(pending, assignment.upload_url, f"round {round_.index}: the update")
         report = RoundReport(
@@ -223,7 +235,11 @@ class DeviceRun:
         """
         pending = self._pending("update", assignment.round.id, assignment.model.id)
         if pending is not None:
-            return pending
+            asked = None if assignment.secure is None else assignment.secure.session
+            if pending.session == asked:
+                return pending
+            self.folder.drop_pending()  # it is masked for a session that is over
+            return None
         earlier, proposal = self.folder.pending(), self.folder.memory.proposal()
         if earlier is None or earlier.kind != "update" or proposal is None:
             return None
@@ -234,7 +250,7 @@ class DeviceRun:
                 self.folder.drop_pending()
         return None
 
-    def _train_round(self, assignment: TrainAssignment) -> Pending:
+    def _train_round(self, assignment: TrainAssignment, mask: Mask | None) -> Pending:
         """Train the round's model and store the update as pending."""
         prototype = assignment.prototype
         network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
@@ -243,8 +259,9 @@ class DeviceRun:
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
         heartbeats = Heartbeats(self.client, assignment, self.samples)
         with self.progress.bar(title, assignment.local.epochs) as on_epoch, heartbeats:
+            between = heartbeats.between(on_epoch)
             return train_round(
-                assignment, self.resources, self._module, on_epoch=heartbeats.between(on_epoch), on_step=heartbeats.step
+                assignment, self.resources, self._module, on_epoch=between, on_step=heartbeats.step, mask=mask
             )
 
     # Before the rounds

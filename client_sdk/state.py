@@ -3,7 +3,8 @@
 The folder holds `identity.json` (with the token; mode 0600), `models/<digest>.safetensors`, and `pending.safetensors`
 with `pending.json`, which is written last and so says that the file is whole; `upload.json` says where its resumable
 upload is. All writes are atomic. Methods that keep
-something between rounds have `memory.*` (`client_sdk.memory`); DP-SGD has `privacy.json`.
+something between rounds have `memory.*` (`client_sdk.memory`); DP-SGD has `privacy.json`, secure rounds have
+`secure*.json` (`client_sdk.secure.session`).
 """
 
 import errno
@@ -54,7 +55,9 @@ class Identity(BaseModel):
 
 
 class Pending(BaseModel):
-    """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator."""
+    """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator; `session`: of
+    secure aggregation, where it is masked.
+    """
 
     kind: Kind
     purpose: str
@@ -64,6 +67,7 @@ class Pending(BaseModel):
     steps: int = 0
     num_samples: int
     epsilon: float | None = None
+    session: str | None = None
 
 
 class Upload(BaseModel):
@@ -127,6 +131,7 @@ class StateFolder:
     def __init__(self, path: Path):
         self.path = path
         self.pending_file, self.draft = path / "pending.safetensors", path / "pending.part"
+        self.plain = path / "plain.part"
         self.memory = Memory(path)
 
     @contextmanager
@@ -173,11 +178,11 @@ class StateFolder:
 
     def identity(self) -> Identity | None:
         """Return who this device is, if it is known."""
-        return self._read("identity.json", Identity)
+        return self.read_note("identity.json", Identity)
 
     def remember(self, identity: Identity) -> None:
         """Keep who this device is; readable by its user only."""
-        self._write("identity.json", identity)
+        self.write_note("identity.json", identity)
 
     def model(self, digest: str) -> Path:
         """Return where the model of that digest is, or will be."""
@@ -192,13 +197,13 @@ class StateFolder:
 
     def pending(self) -> Pending | None:
         """Return what is trained and not yet delivered; its bytes are in `pending_file`."""
-        return self._read("pending.json", Pending) if self.pending_file.exists() else None
+        return self.read_note("pending.json", Pending) if self.pending_file.exists() else None
 
     def submit(self, pending: Pending) -> None:
         """Move the draft, which is written whole, into place and note what it is."""
         self.drop_pending()
         os.replace(self.draft, self.pending_file)
-        self._write("pending.json", pending)  # puts both names on the disk
+        self.write_note("pending.json", pending)  # puts both names on the disk
 
     def drop_pending(self) -> None:
         """Remove the delivery: it is acknowledged, or nobody wants it any more. The note goes first."""
@@ -210,12 +215,12 @@ class StateFolder:
 
     def recall(self, digest: str) -> str | None:
         """Return the address of the pending file's resumable upload, if one was begun."""
-        upload = self._read("upload.json", Upload)
+        upload = self.read_note("upload.json", Upload)
         return upload.url if upload is not None and upload.digest == digest else None
 
     def remember_upload(self, digest: str, url: str) -> None:
         """Keep the address of the pending file's resumable upload."""
-        self._write("upload.json", Upload(digest=digest, url=url))
+        self.write_note("upload.json", Upload(digest=digest, url=url))
 
     def forget(self) -> None:
         """The resumable upload has counted, or is gone."""
@@ -237,12 +242,13 @@ class StateFolder:
 
     def spend(self, spent: Spent) -> list[Spent]:
         """Add a round's privacy cost to what was spent; return all of it."""
-        ledger = self._read("privacy.json", Ledger) or Ledger()
+        ledger = self.read_note("privacy.json", Ledger) or Ledger()
         ledger.spent.append(spent)
-        self._write("privacy.json", ledger)
+        self.write_note("privacy.json", ledger)
         return ledger.spent
 
-    def _read(self, name: str, kind: type[Kept]) -> Kept | None:
+    def read_note(self, name: str, kind: type[Kept]) -> Kept | None:
+        """Return what is noted in a file of this folder, if it is there."""
         file = self.path / name
         try:
             return kind.model_validate_json(file.read_bytes())
@@ -251,7 +257,8 @@ class StateFolder:
         except ValidationError as error:
             raise StateError(f"state_dir: {file} is damaged; remove it or use another state_dir") from error
 
-    def _write(self, name: str, content: BaseModel) -> None:
+    def write_note(self, name: str, content: BaseModel) -> None:
+        """Note something, readable by this user only; it is on the disk when this returns."""
         temporary = self.path / f"{name}.tmp"
         temporary.unlink(missing_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -53,11 +53,12 @@ class FederationConfig(BaseModel):
         """Whether groups start the next round while the main model is distilled (FedSDD App. A.6).
 
         Not where their models may still be turned away (a gate), or averaged again without a client whose network is
-        found to be bad when it teaches.
+        found to be bad when it teaches; nor in secure rounds, whose devices exchange keys when all of them can begin.
         """
         distil = self.recipe.distil
         again = self.rounds.on_bad_teacher == "exclude" and distil is not None and not distil.members.are_groups
-        return self.rounds.gate is None and not again and runs_ahead(self.recipe, self.local)
+        held = self.rounds.gate is not None or self.rounds.secure is not None
+        return not held and not again and runs_ahead(self.recipe, self.local)
 
     @property
     def trained(self) -> list[Prototype]:

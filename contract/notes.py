@@ -66,6 +66,7 @@ class Setting:
         selection: how clients are drawn, as the recipe says.
         rounds: how many there are.
         gated: new models are measured before they are published.
+        secure: only sums of updates are read.
         objective_reads: devices are sent something beside the model, which a round's end brings.
         normalises: whether a network has layers that normalise, by prototype; None where nobody knows.
         projects: whether a network ends in a projection head, by prototype.
@@ -77,6 +78,7 @@ class Setting:
     selection: str = "uniform"
     rounds: int = 10
     gated: bool = False
+    secure: bool = False
     objective_reads: bool = False
     normalises: Mapping[str, bool | None] = field(default_factory=dict)
     projects: Mapping[str, bool] = field(default_factory=dict)

@@ -18,6 +18,8 @@ from worker.specs import (
     PrototypeSpec,
     RoundSpec,
     ScoreSpec,
+    SecureGroup,
+    SecureSum,
     UpdateSpec,
 )
 
@@ -109,6 +111,7 @@ class Builder:
         scores: Mapping[str, Path],
         state: Mapping[str, Path],
         min_updates: int | None = None,
+        unmasking: Mapping[str, SecureGroup] | None = None,
     ) -> RoundSpec:
         """Return the job that fuses a round.
 
@@ -122,10 +125,11 @@ class Builder:
             state: what the recipe keeps between rounds, by name.
             min_updates: fewer are not fused, whoever is left out; default: the plan's. Fewer that are here all the same
                 are enough: an operator has closed the round with them.
+            unmasking: of a secure round, what unmasks its sums, by model; None where its updates are not masked.
         """
         config = self.config
         server_model, prototypes = self._models(models)
-        least = config.rounds.min_updates if min_updates is None else min_updates
+        least = config.rounds.least if min_updates is None else min_updates
         answered = {update.client for update in updates}
         return RoundSpec(
             seed=self.seed,
@@ -138,6 +142,7 @@ class Builder:
             min_updates=max(1, min(least, len(updates))),
             gate=config.rounds.gate,
             hand_over=config.runs_ahead and index < config.rounds.total,
+            secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),
             clients_total=dict(clients_total),
             server_model=server_model,
             prototypes=prototypes,

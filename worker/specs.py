@@ -11,7 +11,7 @@ from contract.local import LocalPlan
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
-from contract.wire.plans import Gate, OnBadTeacher
+from contract.wire.plans import Gate, OnBadTeacher, SecurePlan
 
 
 class _Spec(BaseModel):
@@ -112,6 +112,27 @@ class ScoreSpec(_Job):
     output_dir: Path
 
 
+class SecureGroup(_Spec):
+    """What unmasks the sum of one model's updates; names are clients', bytes in hexadecimal."""
+
+    session: str
+    mask_keys: dict[str, str] = Field(description="who advertised -> its public mask key")
+    commitments: dict[str, str] = Field(description="who advertised -> SHA-256 of its self mask's seed")
+    members: list[str] = Field(description="who shared secrets")
+    survivors: list[str] = Field(description="whose updates are added up")
+    seeds: dict[str, dict[str, str]] = Field(description="revealer -> survivor -> share of its seed")
+    keys: dict[str, dict[str, str]] = Field(description="revealer -> who dropped out -> share of its mask key")
+
+
+class SecureSum(_Spec):
+    """Updates are added up in fixed point, and only sums are read."""
+
+    plan: SecurePlan
+    groups: dict[str, SecureGroup] | None = Field(
+        None, description="by model; null: the updates are plain, and are encoded as devices would (simulations)"
+    )
+
+
 class RoundSpec(_Job):
     """Fuse one round."""
 
@@ -135,6 +156,7 @@ class RoundSpec(_Job):
     hand_over: bool = Field(
         False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"
     )
+    secure: SecureSum | None = Field(None, description="the plan's rounds.secure, and what unmasks the sums")
     clients_total: dict[str, int] = Field(
         default_factory=dict, description="prototype -> N, its registered clients (SCAFFOLD)"
     )

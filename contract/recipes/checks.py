@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.choices import walk
+from contract.choices import choices_of, walk
 from contract.local import LocalPlan, check_exposed
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
@@ -109,6 +109,41 @@ def check_with_rounds(recipe: Recipe, min_updates: int) -> None:
     if min_updates < needed:
         what = f"{recipe.fuse.kind} needs {needed} updates of every model"
         raise RecipeError("fuse", f"{what}; set rounds.min_updates to that")
+
+
+def check_with_secure(recipe: Recipe, local: LocalPlan, groups_of: int | None, min_group: int) -> None:
+    """Refuse what reads a single client's update, which a secure round hides.
+
+    Args:
+        recipe: the composition.
+        local: what clients run.
+        groups_of: how many clients a group has at least when all are there; None where that is not known.
+        min_group: how many a sum is over at least.
+
+    Raises:
+        RecipeError: names the part and the remedy.
+    """
+    without, distil = "or leave out rounds.secure", recipe.distil
+    if recipe.fuse.sums is None:
+        kinds = sorted(choice.model_fields["kind"].default for choice in choices_of(parts.FuseChoice) if choice.sums)
+        what = f"{recipe.fuse.kind!r} reads single updates, and a secure round shows their sum alone"
+        raise RecipeError("fuse", f"{what}; take {', '.join(kinds)}, {without}")
+    if recipe.drop_worst is not None:
+        what = "it judges single updates, which a secure round hides"
+        raise RecipeError("drop_worst", f"{what}; leave it out, {without}")
+    if recipe.discriminators is not None:
+        raise RecipeError("discriminators", f"every device would send one unmasked; leave them out, {without}")
+    if distil is not None and not distil.members.are_groups:
+        what = "teachers are single clients' models, which a secure round hides"
+        raise RecipeError("distil.members", f"{what}; take 'groups' with groups 'random' (FedSDD), {without}")
+    if local.objective.sends_more:
+        what = f"{local.objective.kind!r} sends more than the model's tensors, and that unmasked"
+        raise RecipeError("local.objective", f"{what}; take sgd or fedprox, {without}")
+    if local.precision is not None:
+        raise RecipeError("local.precision", f"bits have no sum; leave it out, {without}")
+    if groups_of is not None and groups_of < min_group:
+        what = f"a group has {groups_of} of the clients that a round asks, and secure.min_group is {min_group}"
+        raise RecipeError("groups", f"{what}; set rounds.clients_per_round higher or groups.count lower")
 
 
 def _check_sets(recipe: Recipe, has_validation: bool, has_unlabeled: bool) -> None:

@@ -9,6 +9,7 @@ from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
 from contract.recipes.parts import GeneratorFederated
 from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
+from contract.wire.secure import Sealed, SecureKeys, SecureRound, Signature
 
 Count = Annotated[int, Field(ge=0, le=2**40)]
 
@@ -139,8 +140,44 @@ class _Assignment(Response):
     client_name: str
 
 
+class SecureKeysAssignment(_Assignment):
+    """Make fresh keys for this session of secure aggregation, and say the public ones."""
+
+    action: Literal["secure_keys"] = "secure_keys"
+    round: AssignedRound
+    secure: SecureRound
+
+
+class SecureSharesAssignment(_Assignment):
+    """Share this device's secrets among those that it masks with."""
+
+    action: Literal["secure_shares"] = "secure_shares"
+    round: AssignedRound
+    secure: SecureRound
+    peers: dict[str, SecureKeys] = Field(description="everybody's keys by name, this device's among them")
+
+
+class SecureConfirmAssignment(_Assignment):
+    """Sign who uploaded, if that can be true."""
+
+    action: Literal["secure_confirm"] = "secure_confirm"
+    round: AssignedRound
+    secure: SecureRound
+    survivors: list[str]
+
+
+class SecureRevealAssignment(_Assignment):
+    """Reveal the shares that unmask the sum, if enough others have signed the same survivors."""
+
+    action: Literal["secure_reveal"] = "secure_reveal"
+    round: AssignedRound
+    secure: SecureRound
+    signatures: dict[str, Signature] = Field(description="by the name of who signed")
+    sealed: dict[str, Sealed] = Field(description="shares for this device, by the name of who sealed them")
+
+
 class TrainAssignment(_Assignment):
-    """Train the round's model on local data and upload it."""
+    """Train the round's model on local data and upload it; masked, where the round is secure."""
 
     action: Literal["train"] = "train"
     round: AssignedRound
@@ -152,6 +189,8 @@ class TrainAssignment(_Assignment):
     )
     local: LocalPlan
     upload_url: str
+    secure: SecureRound | None = None
+    members: list[str] = Field(default_factory=list, description="of a secure round: whose masks are in the sum")
 
 
 _PRIVATE = "train by DP-SGD, count its cost, and tell it: `epsilon` in the file's `metrics`; null for no noise"
@@ -196,7 +235,15 @@ class DoneAssignment(_Assignment):
 
 
 Assignment = Annotated[
-    TrainAssignment | TrainGanAssignment | DiscriminatorAssignment | WaitAssignment | DoneAssignment,
+    TrainAssignment
+    | SecureKeysAssignment
+    | SecureSharesAssignment
+    | SecureConfirmAssignment
+    | SecureRevealAssignment
+    | TrainGanAssignment
+    | DiscriminatorAssignment
+    | WaitAssignment
+    | DoneAssignment,
     Field(discriminator="action"),
 ]
 
@@ -208,6 +255,7 @@ class UpdateMetrics(Request):
     accuracy: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
     steps: int | None = Field(None, ge=0)
     seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
+    clipped: int | None = Field(None, ge=0, description="values of a masked update that were beyond the plan's clip")
     epsilon: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="differential privacy spent so far, at the plan's delta"
     )
@@ -220,6 +268,7 @@ class UpdateMetadata(Request):
     base_model: str
     metrics: UpdateMetrics | None = None
     control_reset: bool = Field(False, description="SCAFFOLD: the control variate was lost and starts at zeros again")
+    session: str | None = Field(None, max_length=64, description="of a secure round, for which the update is masked")
 
     @model_validator(mode="before")
     @classmethod

@@ -26,6 +26,7 @@ KINDS: dict[str, str] = {
     "round.extended": "too few updates at the deadline; it got another one",
     "round.restarted": "its base models were replaced; it collects from the beginning",
     "round.reopened": "it collects again: the file of an update was lost, and its client is asked again",
+    "round.phase": "a secure round's devices are asked for something else, named in `phase`",
     "round.closed": "no more updates are taken; a job fuses those that are here",
     "round.groups_published": "the groups' models are the current ones, the main one is still distilled (FedSDD)",
     "round.published": "the round's models are the current ones",

@@ -1,8 +1,11 @@
 """How a federation's rounds go: how many, with whom, when one may close, and what happens when it cannot."""
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+
+from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
 OnBadTeacher = Literal["fail", "exclude"]
@@ -23,6 +26,37 @@ class Gate(BaseModel):
         description="reject: go on from the current model. rollback: go on from the best one that was measured so far. "
         "pause: as reject, and the federation waits for an operator",
     )
+
+
+class SecurePlan(BaseModel):
+    """Secure aggregation: devices mask their updates, and the service learns sums alone (Bonawitz et al. 2017)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    min_group: int = Field(
+        3, ge=2, le=1000, description="updates that a sum is over at least; of two, each device sees the other's"
+    )
+    max_clients: int = Field(100, ge=2, le=1000, description="a round asks no more, so that sums cannot overflow")
+    threshold: float = Field(
+        2 / 3,
+        ge=0.5,
+        le=1,
+        description="share of a group's devices, and always more than half, that must upload, and then be there to "
+        "unmask the sum; the others may drop out",
+    )
+    clip: float = Field(
+        16.0, gt=0, le=1e6, description="largest change of a value in a round; what is beyond counts as this much"
+    )
+    bits: int = Field(32, ge=8, le=32, description="of a value; its step is clip / (2^(bits-1) - 1)")
+    modulus_bits: Literal[32, 64] = Field(64, description="of a masked value: four or eight bytes are sent for each")
+    phase_seconds: int = Field(
+        60, ge=1, le=86_400, description="how long keys, shares, signatures and unmasking each wait for a silent device"
+    )
+
+    @property
+    def fixed(self) -> FixedPoint:
+        """How values become whole numbers."""
+        return FixedPoint(self.clip, self.bits, self.modulus_bits)
 
 
 class RoundsPlan(BaseModel):
@@ -84,14 +118,32 @@ class RoundsPlan(BaseModel):
         description="a job of the federation that a worker does for longer fails with 'out_of_time'; null for no limit",
     )
     max_samples_per_client: int = Field(10_000_000, ge=1, le=2**40, description="largest num_samples that counts")
+    secure: SecurePlan | None = Field(
+        None, description="the service learns sums of updates, and no single one; null: it sees every update"
+    )
 
     @property
     def quorum(self) -> int:
         """Clients that must be enrolled before the first round opens."""
         if self.min_clients is not None:
-            return max(self.min_clients, self.min_updates)  # a round of fewer could only be skipped
+            return max(self.min_clients, self.least)  # a round of fewer could only be skipped
         asked = self.clients_per_round
-        return max(self.min_updates, int(asked)) if asked is not None and asked >= 1 else self.min_updates
+        return max(self.least, int(asked)) if asked is not None and asked >= 1 else self.least
+
+    @property
+    def least(self) -> int:
+        """Updates of which a round can be made: `min_updates`, and in a secure round what a sum is over at least."""
+        return self.min_updates if self.secure is None else max(self.min_updates, self.secure.min_group)
+
+    @property
+    def most_asked(self) -> int | None:
+        """How many devices a round asks at most, where that is known."""
+        asked = self.clients_per_round
+        count = None if asked is None or (isinstance(asked, float) and asked <= 1) else asked
+        wanted = None if count is None else math.ceil(count * self.over_selection - 1e-9)
+        if self.secure is None:
+            return wanted
+        return self.secure.max_clients if wanted is None else min(wanted, self.secure.max_clients)
 
     @model_validator(mode="after")
     def _possible(self) -> "RoundsPlan":
@@ -100,4 +152,28 @@ class RoundsPlan(BaseModel):
             raise ValueError("clients_per_round: a count is a whole number; a fraction is at most 1")
         if asked is not None and asked >= 1 and self.min_updates > asked * self.over_selection:
             raise ValueError("min_updates: more than clients_per_round can deliver")
+        if self.secure is not None:
+            self._check_secure(self.secure)
         return self
+
+    def _check_secure(self, secure: SecurePlan) -> None:
+        """Refuse what masked updates cannot do, and weights whose sums could wrap."""
+        if self.replace_lost:
+            raise ValueError("replace_lost: who is in a secure round is fixed by its keys; take over_selection instead")
+        if self.on_deadline == "fail":
+            raise ValueError("on_deadline: masked updates cannot be kept and fused later; take 'skip' or 'extend'")
+        if self.on_bad_teacher == "exclude":
+            raise ValueError("on_bad_teacher: nobody's update can be taken out of a sum; take 'fail'")
+        most = self.most_asked or secure.max_clients
+        if most < self.least:
+            raise ValueError(
+                f"secure.max_clients: a round asks {most} devices and needs {self.least} (min_updates, "
+                "secure.min_group); ask more"
+            )
+        weight, room = most * self.max_samples_per_client, secure.fixed.most_weight
+        if weight > room:
+            raise ValueError(
+                f"max_samples_per_client: sums of {most} devices x {self.max_samples_per_client} samples x 2^"
+                f"{secure.bits - 1} levels can exceed 2^{secure.modulus_bits - 1}; set it to {room // most} or less, "
+                "lower clients_per_round, secure.max_clients or secure.bits, or take secure.modulus_bits 64"
+            )

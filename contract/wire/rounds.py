@@ -6,6 +6,7 @@ from pydantic import Field
 
 from contract.queue import JobName
 from contract.wire.common import Digest, Request, Response, Timestamp
+from contract.wire.secure import SecurePhase
 
 RoundState = Literal["collecting", "aggregating", "published", "failed", "skipped"]
 
@@ -42,6 +43,18 @@ class Participant(Response):
     metrics: dict[str, Any] | None = None
 
 
+class SecureProgress(Response):
+    """Where a secure round is that collects: how many devices have said what."""
+
+    phase: SecurePhase
+    until: Timestamp | None = Field(None, description="when the phase ends for those that say nothing; not of training")
+    keys: int = 0
+    shares: int = 0
+    masked: int = Field(0, description="masked updates")
+    signed: int = 0
+    revealed: int = 0
+
+
 class Round(Response):
     """One round."""
 
@@ -64,6 +77,7 @@ class Round(Response):
         None, description="when the groups' models were published, before the main one (FedSDD's overlap)"
     )
     published_at: Timestamp | None = None
+    secure: SecureProgress | None = Field(None, description="of a secure round while it collects")
     waits_for: str | None = Field(
         None,
         description="the round whose main model is still distilled; this one cannot close before, and its deadline "

@@ -51,6 +51,10 @@ def _digits(value: float | None, places: int = 4) -> str | None:
 def _tell(found: RoundDetail) -> None:
     out().print(f"round {found.index}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
     out().print(f"{found.answered} of {found.asked} answered, {found.needed} wanted, {found.min_updates} needed")
+    if found.secure is not None:
+        said = found.secure
+        counts = f"{said.keys} sent keys, {said.shares} shares, {said.masked} masked updates, {said.signed} signatures"
+        out().print(f"secure: phase {said.phase}; {counts}, {said.revealed} have revealed")
     print_table(
         ["client", "state", "seconds", "bytes", "samples", "weight", "teacher", "last heard", "progress"],
         [

@@ -89,7 +89,7 @@ class Course:
             asked=asked,
             answered=asked,
             needed=selection.needed(self._plan, enrolled),
-            min_updates=self._plan.min_updates,
+            min_updates=self._plan.least,
             deadline_at=_CLOCK,
         )
         return rules.decide(view, _CLOCK, self._plan)

@@ -25,7 +25,7 @@ from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, r
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
-from service.domain import selection
+from service.domain import secure, selection
 from worker.building import Builder
 from worker.specs import Datasets, GeneratorSpec, JobResult, RoundSpec, UpdateSpec
 
@@ -160,6 +160,10 @@ class Simulation:
             raise SimulationError(f"round {index}: it opens with {way.wanted} clients, and {ready}")
         asked = self.participants(index, eligible)
         closing = way.closing(len(asked), len(eligible))
+        if self.config.rounds.secure is not None:
+            told, asked = len(asked), secure.in_large_groups(asked, self.config.rounds.secure)
+            short = len(asked) < self.config.rounds.least
+            closing = secure.too_few(told, "keys", self.config.rounds.least) if short else closing
         done = self._jobs.done(name)
         fresh = done is None
         if done is None:

@@ -60,6 +60,7 @@ def setting_of(request: FederationCreate, recipe: Recipe, local: LocalPlan, sets
         selection=recipe.selection,
         rounds=request.rounds.total,
         gated=request.rounds.gate is not None,
+        secure=request.rounds.secure is not None,
         objective_reads=bool(local.objective.declares.reads),
         normalises={prototype.name: _normalises(prototype) for prototype in request.prototypes},
         projects={each.name: each.options.get("projection") is not None for each in request.prototypes},

@@ -7,12 +7,19 @@ from pydantic import ValidationError
 from contract import architectures
 from contract.federation import SERVER, FederationConfig
 from contract.local import DiscriminatorPlan, Link, LocalPlan
-from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
+from contract.recipes.checks import (
+    check_with_data,
+    check_with_local,
+    check_with_networks,
+    check_with_rounds,
+    check_with_secure,
+)
 from contract.recipes.errors import RecipeError
 from contract.recipes.parts import GeneratorFederated, GeneratorTrained, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
+from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
 
 
@@ -31,6 +38,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_groups(recipe, rounds)
     _check_server_model(config.server_model, config.prototypes, task)
     _check_gate(rounds, sets)
+    _check_secure(config)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
     check_private_stage(recipe, config.local)
@@ -87,6 +95,28 @@ def _check_groups(recipe: Recipe, rounds: RoundsPlan) -> None:
     if isinstance(recipe.groups, GroupsRandom) and asked is not None and 1 <= asked < recipe.groups.count:
         raise invalid_field(
             "recipe.groups.count", f"{recipe.groups.count} groups, but rounds.clients_per_round is {int(asked)}"
+        )
+
+
+def _check_secure(config: FederationConfig) -> None:
+    """Refuse secure rounds of what reads single updates."""
+    secure = config.rounds.secure
+    if secure is None:
+        return
+    asked = config.rounds.most_asked if config.rounds.clients_per_round is not None else None
+    share = None if asked is None else asked // (config.group_count * len(config.prototypes))
+    try:
+        check_with_secure(config.recipe, config.local, share, secure.min_group)
+    except RecipeError as error:
+        field = error.field if error.field.startswith("local") else f"recipe.{error.field}"
+        raise invalid_field(field, str(error)) from None
+
+
+def check_retention(rounds: RoundsPlan, plan: Retention | None) -> None:
+    """Refuse to keep masked updates: nothing can be computed from them again."""
+    if rounds.secure is not None and plan is not None and plan.updates != 0:
+        raise invalid_field(
+            "retention.updates", "masked updates cannot be replayed; set it to 0, or leave rounds.secure out"
         )
 
 

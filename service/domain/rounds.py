@@ -149,4 +149,4 @@ def ends_empty(reason: str | None) -> tuple[str, str]:
 
 def clients_wanted(plan: RoundsPlan, first: bool) -> int:
     """Return how many clients must be ready for the next round to open."""
-    return plan.quorum if first else max(1, plan.min_updates)
+    return plan.quorum if first else max(1, plan.least)

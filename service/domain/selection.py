@@ -14,6 +14,7 @@ from contract.wire.plans import RoundsPlan
 def needed(plan: RoundsPlan, enrolled: int) -> int:
     """Return how many updates close a round early: the count, the fraction of `enrolled`, or everybody."""
     asked = plan.clients_per_round
+    enrolled = enrolled if plan.secure is None else min(enrolled, plan.secure.max_clients)
     if asked is None:
         return enrolled
     if isinstance(asked, float) and asked <= 1:
@@ -54,6 +55,7 @@ def choose(
     """Return the names asked in a round, sorted: the first ones of its ranking, as many as `plan` says."""
     ranked = ranking(seed, round_index, sizes, by)
     count = min(len(ranked), math.ceil(needed(plan, len(ranked)) * plan.over_selection - 1e-9))
+    count = count if plan.secure is None else min(count, plan.secure.max_clients)
     return sorted(ranked[:count])
 
 

@@ -86,6 +86,15 @@ CASES = {
     ),
     # several models of one prototype, of which some run ahead
     "fedsdd": Case({"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}}, {"local": SGD}),
+    # updates that are masked, in one group and in several
+    "secure": Case(
+        {"name": "fedadam"}, {"local": SGD}, ROUNDS | {"clients_per_round": 4, "secure": {"phase_seconds": 5}}
+    ),
+    "secure-groups": Case(
+        {"name": "fedsdd", "options": {"schedule": SCHEDULE, "groups": {"count": 2}}},
+        {"local": SGD | {"objective": {"kind": "fedprox"}}},
+        ROUNDS | {"clients_per_round": 4, "secure": {"min_group": 2, "clip": 4.0}},
+    ),
     "prototypes": Case(
         FEDDF,
         {

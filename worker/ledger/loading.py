@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 from contract.federation import FederationConfig
 from contract.groups import original
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
+from service.domain.secure import Group
 from service.infra.blobs import BlobCache
-from service.operations.progress import reading
+from service.operations.progress import reading, secure
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -21,6 +22,7 @@ from service.persistence.tables import (
     ModelRow,
     ParticipantRow,
     RoundRow,
+    SecureMemberRow,
     UpdateRow,
 )
 from worker.building import Builder
@@ -32,6 +34,7 @@ from worker.specs import (
     JobSpec,
     RoundSpec,
     ScoreSpec,
+    SecureGroup,
     UpdateSpec,
 )
 
@@ -136,6 +139,7 @@ class Loader:
             scores=self._scores(session, round_),
             state={name: self._file(session, id_) for name, id_ in carried.items()},
             min_updates=round_.min_updates,
+            unmasking=self._unmasking(session, federation, round_),
         )
 
     def _clients_total(self, session: Session, federation: FederationRow, round_: RoundRow) -> Counter[str]:
@@ -171,6 +175,18 @@ class Loader:
             for update, client, participant in rows
         ]
 
+    def _unmasking(
+        self, session: Session, federation: FederationRow, round_: RoundRow
+    ) -> dict[str, SecureGroup] | None:
+        if reading.config_of(federation).rounds.secure is None:
+            return None
+        groups = secure.groups_of(session, federation, round_)
+        return {
+            model: _unmasked(round_, groups[model], {name: row for name, (_, row) in rows.items()})
+            for model, rows in secure.rows_of(session, round_).items()
+            if groups[model].survivors
+        }
+
     def _scores(self, session: Session, round_: RoundRow) -> dict[str, Path]:
         rows = session.execute(
             select(ClientRow.name, DiscriminatorRow.scores_digest)
@@ -179,6 +195,19 @@ class Loader:
             .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
         )
         return {name: self._cache.path(digest) for name, digest in rows if digest is not None}
+
+
+def _unmasked(round_: RoundRow, group: Group, rows: Mapping[str, SecureMemberRow]) -> SecureGroup:
+    told = {name: row.revealed for name, row in rows.items() if row.revealed is not None}
+    return SecureGroup(
+        session=str(round_.secure_session),
+        mask_keys={name: row.keys["mask"] for name, row in rows.items()},
+        commitments={name: row.keys["commitment"] for name, row in rows.items()},
+        members=group.sharing,
+        survivors=group.survivors,
+        seeds={name: each["seeds"] for name, each in told.items()},
+        keys={name: each["keys"] for name, each in told.items()},
+    )
 
 
 LOADS: Mapping[str, Callable[[Loader, Session, Builder, FederationRow, Claimed, Path], JobSpec]] = {

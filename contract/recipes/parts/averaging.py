@@ -41,7 +41,7 @@ class GroupsRandom(GroupsChoice):
         description="groups whose model is not distilled start the next round while the main model still is (FedSDD "
         "App. A.6); the models are the same. Rounds run in order all the same where more than the main model is "
         "distilled or nothing is, where devices need what a round's end brings (objectives scaffold, fedgkd, fedtgp), "
-        "with rounds.gate, and with on_bad_teacher 'exclude' if clients teach",
+        "with rounds.gate or rounds.secure, and with on_bad_teacher 'exclude' if clients teach",
     )
 
     def remarks(self, setting: Setting) -> Iterator[Remark]:
@@ -50,6 +50,8 @@ class GroupsRandom(GroupsChoice):
             return
         if setting.gated:
             yield Remark("overlap", "rounds run one after another", "rounds.gate may turn a group's model away")
+        elif setting.secure:
+            yield Remark("overlap", "rounds run one after another", "in secure rounds devices exchange keys first")
         elif setting.objective_reads:
             yield Remark(
                 "overlap", "rounds run one after another", "local.objective needs what the end of a round brings"
@@ -75,6 +77,8 @@ class FuseChoice(Choice):
     """Whether weights come that are averaged."""
     robust: ClassVar[bool] = False
     """Whether some lying clients cannot pull its result where they like, buffers and counters included."""
+    sums: ClassVar[Literal["samples", "clients"] | None] = None
+    """What an update counts by, where its sum is all that is read of it; None where single updates are."""
 
     @property
     def least_updates(self) -> int:
@@ -110,10 +114,11 @@ class FuseChoice(Choice):
 
 
 class FuseWeightedMean(FuseChoice):
-    """Sum of n_k / n times theta_k; integer buffers take the maximum."""
+    """Sum of n_k / n times theta_k; integer buffers take the maximum, in secure rounds the rounded mean."""
 
     declares = Declares(source="FedAvg; FedDF Alg. 1 line 6")
 
+    sums = "samples"
     kind: Literal["weighted_mean"] = "weighted_mean"
 
 
@@ -122,6 +127,7 @@ class FuseUniformMean(FuseChoice):
 
     declares = Declares(source="FedDF C.4.1")
 
+    sums = "clients"
     kind: Literal["uniform_mean"] = "uniform_mean"
 
 
@@ -130,6 +136,7 @@ class FuseMomentum(FuseChoice):
 
     declares = Declares(source="FedDF C.2", carries=(VELOCITY,))
 
+    sums = "samples"
     kind: Literal["momentum"] = "momentum"
     beta: float = Field(0.3, ge=0, lt=1, description="FedDF's grid is 0.1 to 0.4")
     lr: float = Field(1.0, gt=0, le=100, description="server learning rate")
@@ -137,6 +144,7 @@ class FuseMomentum(FuseChoice):
 
 
 class _Adaptive(FuseChoice):
+    sums = "samples"
     lr: float = Field(0.1, gt=0, le=100, description="server learning rate")
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99, ge=0, lt=1)

@@ -10,7 +10,7 @@ from contract.recipes.recipe import discriminator_link
 from contract.updates import extras
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
-from service.operations.fleet import clients, generators, updates
+from service.operations.fleet import clients, generators, sessions, updates
 from service.operations.fleet.discriminators import discriminator_of
 from service.operations.fleet.updates import update_of
 from service.operations.progress import reading
@@ -122,6 +122,10 @@ def _round(
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
     participant = session.get(ParticipantRow, (round_.id, client.id))
+    if config.rounds.secure is not None and participant is not None:
+        asked = sessions.read(session, federation, round_, participant, client, common)
+        if asked is not None:
+            return asked
     if updates.is_late(federation, round_, participant):
         return wire.WaitAssignment(**common, reason=f"the deadline of round {round_.index} has passed")
     if participant is None:
@@ -134,13 +138,8 @@ def _round(
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     return wire.TrainAssignment(
         **common,
-        round=wire.AssignedRound(
-            id=round_.id,
-            index=round_.index,
-            total=config.rounds.total,
-            deadline_at=round_.deadline_at,
-            heartbeat_seconds=config.rounds.heartbeat_seconds,
-        ),
+        **sessions.of_training(session, federation, round_, participant),
+        round=sessions.round_of(federation, round_),
         model=models.reference(base),
         extras=_extras(session, federation, participant.prototype),
         local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),

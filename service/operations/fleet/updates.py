@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.layout import manifest
 from contract.local import SENT_PUBLIC, LocalPlan
+from contract.secure.fixed import FixedPoint, residues
 from contract.tensors import Header, TensorFile
 from contract.updates import check_predictions
 from contract.wire.devices import UpdateMetadata, UpdateReceipt
@@ -23,7 +24,7 @@ from service.domain.principal import Principal
 from service.operations.fleet import clients
 from service.operations.ledger import locks
 from service.operations.ledger.clock import now, patient
-from service.operations.progress import lifecycle, participants, reading
+from service.operations.progress import lifecycle, participants, reading, secure
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -50,10 +51,17 @@ class Ticket:
     local: LocalPlan
     num_classes: int
     public_digest: str | None = None
+    fixed: FixedPoint | None = None
+    session: str | None = None
     current: dict[str, Any] = field(default_factory=dict)
 
     def manifest(self, base: Header, public: Header | None) -> Header:
-        """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL)."""
+        """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL).
+
+        A masked update holds whole numbers, of which each is as good as the other.
+        """
+        if self.fixed is not None:
+            return residues(base, self.fixed)
         return manifest(self.local, base, self.num_classes, public)
 
 
@@ -70,7 +78,8 @@ def _current(session: Session, federation_id: str) -> dict[str, Any]:
     return {"current_round": newest.index if newest else None, "current_round_id": newest.id if newest else None}
 
 
-def _refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
+def refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
+    """Return the refusal of what comes too late, with the round that goes on now."""
     return DomainError(
         "round-closed",
         f"{why}; fetch the new assignment and train from its model",
@@ -102,7 +111,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     if known is None:
         refuse_if_closed(session, round_, participant)
     if participant.prototype not in round_.base_models:
-        raise _refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
+        raise refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     config = reading.config_of(session.get_one(FederationRow, round_.federation_id))
     return Ticket(
@@ -114,6 +123,8 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         config.local,
         config.task.num_classes,
         _public_digest(session, round_.federation_id),
+        None if config.rounds.secure is None else config.rounds.secure.fixed,
+        round_.secure_session,
         _current(session, round_.federation_id),
     )
 
@@ -130,12 +141,20 @@ def refuse_if_closed(session: Session, round_: RoundRow, participant: Participan
         DomainError: round-closed, with the current round.
     """
     if round_.state != "collecting":
-        raise _refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
+        raise refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
     federation = session.get_one(FederationRow, round_.federation_id)
     if is_late(federation, round_, participant):
-        raise _refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
+        raise refuse_closed(session, round_, f"the deadline of round {round_.index} has passed")
     if federation.state not in ("running", "paused"):
-        raise _refuse_closed(session, round_, "the federation takes no updates")
+        raise refuse_closed(session, round_, "the federation takes no updates")
+    if round_.secure_phase is not None and not takes_masked(session, round_, participant.client_id):
+        raise refuse_closed(session, round_, f"round {round_.index} takes masked updates of those whose masks it knows")
+
+
+def takes_masked(session: Session, round_: RoundRow, client_id: str) -> bool:
+    """Whether a secure round takes a client's update now: it has shared what unmasks the sum without it."""
+    row = secure.member_of(session, round_.id, client_id)
+    return round_.secure_phase == "training" and row is not None and row.sealed is not None
 
 
 def is_late(federation: FederationRow, round_: RoundRow, participant: ParticipantRow | None) -> bool:
@@ -161,6 +180,8 @@ def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
     parsed = parse_metadata(metadata, ticket.max_samples)
     if parsed.base_model != ticket.base_model:
         raise stale(ticket.base_model, parsed.base_model, **ticket.current)
+    if parsed.session != ticket.session:
+        raise invalid_field("session", f"this round's is {ticket.session!r}; mask for the session of the assignment")
     return parsed
 
 
@@ -266,7 +287,7 @@ def accept(
         return replayed(known, digest, **ticket.current), False
     participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
     base = str(round_.base_models.get(participant.prototype, ""))
-    if base != ticket.base_model:  # the round was restarted while the body came
+    if base != ticket.base_model or round_.secure_session != ticket.session:  # restarted while the body came
         raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
     refuse_if_closed(session, round_, participant)
     clients.still_enrolled(session, ticket.client_id)

@@ -134,6 +134,9 @@ def _round(session: Session, row: RoundRow) -> Iterator[tuple[str, Data]]:
         yield "round.extended", {}
     if _change(row, "restarts"):
         yield "round.restarted", {}
+    phase = _change(row, "secure_phase")
+    if phase is not None and phase[1] is not None:
+        yield "round.phase", {"phase": phase[1]}
 
 
 def _participant(session: Session, row: ParticipantRow) -> Iterator[tuple[str, Data]]:

@@ -25,6 +25,11 @@ def due(session: Session) -> list[str]:
             RoundRow.waits_for.is_(None),
         )
     )
+    phases = (
+        select(FederationRow.id)
+        .join(RoundRow, RoundRow.federation_id == FederationRow.id)
+        .where(FederationRow.state == "running", RoundRow.state == "collecting", RoundRow.secure_until <= moment)
+    )
     silent = (
         select(FederationRow.id)
         .join(RoundRow, RoundRow.federation_id == FederationRow.id)
@@ -40,7 +45,7 @@ def due(session: Session) -> list[str]:
         FederationRow.state.in_(("training_generator", "collecting_discriminators")),
         FederationRow.collect_deadline_at <= moment,
     )
-    return sorted({id_ for query in (rounds, silent, stages) for id_ in session.scalars(query)})
+    return sorted({id_ for query in (rounds, phases, silent, stages) for id_ in session.scalars(query)})
 
 
 def proceed(session: Session, federation_id: str) -> None:

@@ -9,10 +9,11 @@ from contract.groups import is_main
 from contract.ids import new_id
 from service.domain import rounds as rules
 from service.domain import selection
+from service.domain.errors import DomainError
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations.ledger import after_commit, garbage
 from service.operations.ledger.clock import now, patient
-from service.operations.progress import jobs, participants
+from service.operations.progress import jobs, participants, secure
 from service.operations.progress.reading import (
     config_of,
     current_models,
@@ -222,7 +223,7 @@ def _open_round(
         index=index,
         state="collecting",
         needed=selection.needed(config.rounds, len(clients)),
-        min_updates=config.rounds.min_updates,
+        min_updates=config.rounds.least,
         base_models=bases(session, federation, ahead=waits_for is not None),
         waits_for=None if waits_for is None else waits_for.id,
         models={},
@@ -240,6 +241,7 @@ def _open_round(
         if client.name in trains
     )
     federation.round_index = index
+    secure.begin(session, federation, round_)
     after_commit.touch(session, federation)
 
 
@@ -258,7 +260,10 @@ def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> No
 def settle(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
     plan = config_of(federation).rounds
-    decision = rules.decide(participants.round_view(session, round_), patient(now()), plan)
+    if round_.secure_phase is None:
+        decision = rules.decide(participants.round_view(session, round_), patient(now()), plan)
+    else:
+        decision = secure.step(session, federation, round_)
     if decision.action == "aggregate":
         close(session, federation, round_)
     elif decision.action == "extend":
@@ -281,6 +286,26 @@ def settle(session: Session, federation: FederationRow, round_: RoundRow) -> Non
         proceed(session, federation)
 
 
+def give_up_sums(session: Session, federation: FederationRow, rounds: set[str]) -> None:
+    """Skip a secure round whose survivors were decided, when an update of one of them is deleted.
+
+    Raises:
+        DomainError: in-use, when the round is closed and its sum is to be read by a job.
+    """
+    if config_of(federation).rounds.secure is None:
+        return
+    for round_ in (session.get_one(RoundRow, id_) for id_ in sorted(rounds)):
+        if round_.state != "collecting":
+            detail = f"its masked update is in the sum of round {round_.index}; ask again when that round is over"
+            raise DomainError("in-use", detail)
+        if round_.secure_phase in ("confirm", "reveal"):
+            round_.state = advance(ROUND, round_.state, "skip", "round")
+            round_.closed_at = now()
+            skipped(session, federation, round_, "a masked update was deleted while its sum was unmasked")
+            let_go(session, round_)
+            session.flush()
+
+
 def skipped(session: Session, federation: FederationRow, round_: RoundRow, reason: str) -> None:
     """Say of a round why it published nothing, and count it."""
     round_.reason = reason
@@ -290,7 +315,8 @@ def skipped(session: Session, federation: FederationRow, round_: RoundRow, reaso
 
 
 def let_go(session: Session, round_: RoundRow) -> None:
-    """Let go of the updates of a round that nobody will fuse."""
+    """Let go of the updates of a round that nobody will fuse, and of what its devices said to each other."""
+    secure.forget(session, round_)
     garbage.let_go(session, session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
 
 
@@ -298,5 +324,6 @@ def close(session: Session, federation: FederationRow, round_: RoundRow, event: 
     """Take no more updates and fuse what is here; `event` is `retry` for a round that has failed."""
     round_.state = advance(ROUND, round_.state, event or "aggregate", "round")
     round_.closed_at, round_.reason = now(), None
+    round_.secure_phase = round_.secure_until = None
     jobs.enqueue(session, "round", federation, round_id=round_.id)
     after_commit.touch(session, federation)

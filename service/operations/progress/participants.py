@@ -11,7 +11,7 @@ from contract.wire.devices import Heartbeat
 from service.domain import rounds as rules
 from service.domain import selection
 from service.operations.ledger.clock import is_due, now, patient
-from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 
 
 def is_unfetched(session: Session, round_id: str, client_id: str) -> bool:
@@ -112,15 +112,16 @@ def substitute(
     return found
 
 
-def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
+def round_view(session: Session, round_: RoundRow, *, sharing: bool = False) -> rules.RoundView:
     """Return what the rules look at, counted by the database: it is asked with every update.
 
-    A revoked client that has not answered is no longer waited for.
+    A revoked client that has not answered is no longer waited for; with `sharing`, nor is one that did not share its
+    secrets in a secure round.
     """
     delivery = aliased(UpdateRow)
     here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
     heard = ParticipantRow.heard_at.is_not(None)
-    asked, answered, lost, training = session.execute(
+    query = (
         select(
             func.count(),
             func.count(delivery.id),
@@ -134,7 +135,13 @@ def round_view(session: Session, round_: RoundRow) -> rules.RoundView:
             (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
         )
         .where(ParticipantRow.round_id == round_.id, ClientRow.revoked_at.is_(None) | here)
-    ).one()
+    )
+    if sharing:
+        shared = select(SecureMemberRow.client_id).where(
+            SecureMemberRow.round_id == round_.id, SecureMemberRow.sealed.is_not(None)
+        )
+        query = query.where(ParticipantRow.client_id.in_(shared))
+    asked, answered, lost, training = session.execute(query).one()
     return rules.RoundView(
         asked=asked,
         answered=answered,

@@ -7,7 +7,7 @@ from service.domain.errors import DomainError
 from service.domain.states import ROUND, advance
 from service.operations.ledger import audit
 from service.operations.ledger.clock import now
-from service.operations.progress import jobs, lifecycle, participants, reading
+from service.operations.progress import jobs, lifecycle, participants, reading, secure
 from service.operations.steer import rollback
 from service.persistence.tables import (
     FederationRow,
@@ -75,7 +75,8 @@ def close_round(session: Session, round_id: str, force: bool) -> RoundRow:
     """Fuse a round now with what has arrived; with `force` also one that failed because that was too little.
 
     Raises:
-        DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model.
+        DomainError: too-few-updates, unless forced; invalid-transition, also while it waits for a model, and where a
+            secure round does not take updates now.
     """
     round_ = reading.get_round(session, round_id)
     federation = reading.locked(session, round_.federation_id)
@@ -87,6 +88,10 @@ def close_round(session: Session, round_id: str, force: bool) -> RoundRow:
             f"round {round_.index} still waits for the main model of the round before; close it when that is published",
             state=round_.state,
         )
+    if round_.state == "collecting" and round_.secure_phase is not None:
+        secure.close_by_hand(session, federation, round_)
+        audit.record(session, "round.close", round_.id, federation=federation.id, index=round_.index, force=force)
+        return round_
     open_ = round_.state == "collecting" or _short(session, federation, round_)
     if open_ and (view.answered == 0 or (view.answered < view.min_updates and not force)):
         remedy = "wait for one" if view.answered == 0 else "add ?force=true to fuse them all the same"

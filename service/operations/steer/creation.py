@@ -9,7 +9,7 @@ from contract.recipes.recipe import Recipe
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field
-from service.domain.mixture import check_mixture
+from service.domain.mixture import check_mixture, check_retention
 from service.domain.states import LIVE
 from service.infra import tokens
 from service.operations.access import joining
@@ -45,6 +45,7 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     sets = {role for role, id_ in refs if id_ is not None}
     config = rules.resolve(request, refs, sets)
     check_mixture(config, sets)
+    check_retention(config.rounds, request.retention)
     for model_id in _imported(request, config.recipe):
         models.still_there(models.get(session, model_id))
     id_, nonce = new_id("federation"), tokens.fresh_nonce()

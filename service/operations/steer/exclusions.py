@@ -6,7 +6,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
-from service.persistence.tables import ClientRow, RoundRow, UpdateRow
+from service.operations.progress import reading
+from service.persistence.tables import ClientRow, FederationRow, RoundRow, UpdateRow
 
 _BY_HAND = "left out by an operator"
 
@@ -34,6 +35,10 @@ def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bo
     """
     if not wanted:
         return set()
+    if reading.config_of(session.get_one(FederationRow, round_.federation_id)).rounds.secure is not None:
+        raise invalid_field(
+            "exclude", "nobody's update can be taken out of the sum of a secure round; try it again whole"
+        )
     rows = _updates(session, round_)
     known = {key for client, _ in rows for key in (client.id, client.name)}
     unknown = sorted(set(wanted) - known)

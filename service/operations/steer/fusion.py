@@ -10,7 +10,7 @@ from service.domain import carried
 from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
-from service.operations.progress import lifecycle, reading
+from service.operations.progress import lifecycle, reading, secure
 from service.operations.steer import exclusions, gating, halting, new_models
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow, UpdateRow
@@ -33,6 +33,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     gated = _gated_state(session, federation, outcome, rejected, not published)
     new_models.carry(session, federation, round_, gated)
     round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
+    secure.forget(session, round_)
     if published:
         round_.state = advance(ROUND, round_.state, "publish", "round")
         round_.published_at = now()

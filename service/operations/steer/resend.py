@@ -51,6 +51,8 @@ def _updates(session: Session, federation: FederationRow, rows: list[UpdateRow],
         return False
     if federation.state not in ("running", "paused") or now() >= round_.deadline_at:
         return False
+    if round_.secure_session is not None and round_.secure_phase != "training":
+        return False  # its survivors are decided, and masks are used once
     if round_.state == "aggregating":
         round_.state = advance(ROUND, round_.state, "reopen", "round")
         round_.closed_at = None

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import not_found
+from service.domain.mixture import check_retention
 from service.domain.states import LIVE
 from service.operations.ledger import audit, garbage
 from service.operations.ledger.clock import A_DAY, now, patient
@@ -30,19 +31,21 @@ _AFTER_ROUNDS = ("initial", "global", "gan")
 
 
 def plan_of(federation: FederationRow, default: Retention) -> Retention:
-    """Return a federation's own plan, or the service's."""
-    return default if federation.retention is None else Retention.model_validate(federation.retention)
+    """Return a federation's own plan, or the service's; masked updates are of no use after their round."""
+    plan = default if federation.retention is None else Retention.model_validate(federation.retention)
+    return plan if reading.config_of(federation).rounds.secure is None else plan.model_copy(update={"updates": 0})
 
 
 def change(session: Session, federation_id: str, plan: Retention) -> None:
     """Give a federation a plan of its own and apply it at once.
 
     Raises:
-        DomainError: not-found.
+        DomainError: not-found; invalid-field, for what a secure round cannot keep.
     """
     if session.get(FederationRow, federation_id) is None:
         raise not_found("federation", federation_id)
     federation = reading.locked(session, federation_id)
+    check_retention(reading.config_of(federation).rounds, plan)
     federation.retention = plan.model_dump(mode="json")
     audit.record(session, "federation.retention", federation_id, federation=federation_id, **federation.retention)
     apply(session, federation, plan)

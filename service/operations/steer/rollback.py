@@ -14,7 +14,7 @@ from service.domain import carried
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.operations.ledger import after_commit, audit, garbage, locks
 from service.operations.ledger.clock import now
-from service.operations.progress import jobs, lifecycle, reading
+from service.operations.progress import jobs, lifecycle, reading, secure
 from service.operations.store import models
 from service.persistence.tables import CurrentModelRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -271,6 +271,7 @@ def _restart(session: Session, federation: FederationRow, round_: RoundRow, why:
     round_.deadline_at = jobs.later(reading.config_of(federation).rounds.deadline_seconds)
     round_.extensions, round_.restarts = 0, round_.restarts + 1
     round_.reason = f"restarted: {why}"
+    secure.begin(session, federation, round_)
 
 
 def take_back(session: Session, federation: FederationRow, round_: RoundRow, clients: set[str]) -> None:

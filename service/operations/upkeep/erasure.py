@@ -8,7 +8,7 @@ from contract.wire.federations import TERMINAL_STATES
 from service.domain.errors import DomainError, not_found
 from service.operations.fleet import clients
 from service.operations.ledger import after_commit, audit, garbage
-from service.operations.progress import reading
+from service.operations.progress import lifecycle, reading
 from service.operations.steer import retention
 from service.persistence.tables import (
     Base,
@@ -22,6 +22,7 @@ from service.persistence.tables import (
     ParticipantRow,
     ProvenanceRow,
     RoundRow,
+    SecureMemberRow,
     UpdateRow,
 )
 
@@ -56,6 +57,7 @@ def forget_client(session: Session, federation_id: str, client_id: str) -> wire.
     row.label_counts, row.capabilities = None, {}
     session.flush()
     direct, later = _including(session, federation, updates, unfused)
+    lifecycle.give_up_sums(session, federation, {each.round_id for each in unfused if each.excluded is None})
     clients.revoke(session, federation_id, client_id)
     audit.record(session, "client.forget", client_id, federation=federation_id, name=row.name, models=len(direct))
     return wire.Forgotten(client_id=client_id, deleted=deleted, models=direct, descendants=later)
@@ -125,7 +127,7 @@ def delete_federation(session: Session, federation_id: str) -> None:
     _refuse_if_wanted(session, federation)
     _release_all(session, federation)
     rounds = select(RoundRow.id).where(RoundRow.federation_id == federation_id)
-    for table in (UpdateRow, ParticipantRow):
+    for table in (UpdateRow, ParticipantRow, SecureMemberRow):
         session.execute(delete(table).where(table.round_id.in_(rounds)))
     session.execute(update(ModelRow).where(ModelRow.federation_id == federation_id).values(provenance_id=None))
     for row in _ROWS:

@@ -8,7 +8,15 @@ from sqlalchemy.orm import Session
 from contract.wire import rounds as wire
 from service.operations.ledger.paging import page
 from service.operations.progress import participants
-from service.persistence.tables import ClientRow, FederationRow, JobRow, ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables import (
+    ClientRow,
+    FederationRow,
+    JobRow,
+    ParticipantRow,
+    RoundRow,
+    SecureMemberRow,
+    UpdateRow,
+)
 
 
 def _values(session: Session, row: RoundRow) -> dict[str, Any]:
@@ -33,6 +41,7 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
         "closed_at": row.closed_at,
         "groups_published_at": row.groups_published_at,
         "published_at": row.published_at,
+        "secure": _secure(session, row, view.answered),
         "waits_for": row.waits_for,
         "reason": row.reason,
         "job_id": job,
@@ -40,6 +49,22 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
         "models": row.models,
         "metrics": row.metrics,
     }
+
+
+def _secure(session: Session, row: RoundRow, masked: int) -> dict[str, Any] | None:
+    if row.secure_phase is None:
+        return None
+    member = SecureMemberRow
+    keys, shares, signed, revealed = session.execute(
+        select(
+            func.count(),
+            func.count(member.sealed),
+            func.count(member.signature),
+            func.count(member.revealed),
+        ).where(member.round_id == row.id)
+    ).one()
+    said = {"keys": keys, "shares": shares, "masked": masked, "signed": signed, "revealed": revealed}
+    return {"phase": row.secure_phase, "until": row.secure_until, **said}
 
 
 def _state(client: ClientRow, row: ParticipantRow, update: UpdateRow | None) -> wire.ParticipantState:

@@ -4,7 +4,7 @@ from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow
 from service.persistence.tables.base import Base, UtcDateTime
 from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow
 from service.persistence.tables.models import CurrentModelRow, DatasetRow, ModelRow, ProvenanceRow
-from service.persistence.tables.rounds import ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables.rounds import ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 from service.persistence.tables.work import EventRow, JobRow, WorkerRow
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "ModelRow",
     "ParticipantRow",
     "RoundRow",
+    "SecureMemberRow",
     "TokenRow",
     "UpdateRow",
     "UploadRow",

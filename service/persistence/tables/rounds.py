@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.persistence.tables.base import Base
@@ -13,7 +13,9 @@ class RoundRow(Base):
     """One round.
 
     `groups_published_at` is when the models that its distillation leaves alone were published (FedSDD App. A.6);
-    `waits_for` is the round whose distilled models this one still lacks among its `base_models`.
+    `waits_for` is the round whose distilled models this one still lacks among its `base_models`. While a secure round
+    collects, `secure_phase` says what its devices are asked for, until `secure_until`; `secure_session` binds what they
+    say.
     """
 
     __tablename__ = "rounds"
@@ -36,6 +38,9 @@ class RoundRow(Base):
     waits_for: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
     reason: Mapped[str | None] = mapped_column(Text)
     metrics: Mapped[dict[str, Any]]
+    secure_session: Mapped[str | None]
+    secure_phase: Mapped[str | None]
+    secure_until: Mapped[datetime | None]
 
 
 class ParticipantRow(Base):
@@ -76,3 +81,20 @@ class UpdateRow(Base):
     received_at: Mapped[datetime]
     excluded: Mapped[str | None] = mapped_column(Text)
     removed_at: Mapped[datetime | None]
+
+
+class SecureMemberRow(Base):
+    """What a participant has said in the session of a secure round, as it came (`contract.wire.secure`).
+
+    `survives` says that its update is one of those that are added up: decided once, when no more are taken. The rows go
+    when the round is over.
+    """
+
+    __tablename__ = "secure_members"
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), primary_key=True)
+    client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), primary_key=True)
+    keys: Mapped[dict[str, Any]]
+    sealed: Mapped[dict[str, Any] | None]
+    survives: Mapped[bool] = mapped_column(default=False, server_default=false())
+    signature: Mapped[str | None]
+    revealed: Mapped[dict[str, Any] | None]

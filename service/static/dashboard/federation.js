@@ -209,9 +209,16 @@ export class FederationPage {
       el("p", { class: "quiet" }, `${wanted} close it, ${round.min_updates} are enough at the deadline; `,
         this.federation.state === "paused" ? "paused" : el("span", { "data-until": round.deadline_at }, "…"),
         round.lost ? `; ${round.lost} lost` : "", round.extensions ? `; extended ${round.extensions} times` : ""),
-      this.may && round.answered > 0 && button("Close the round now", () => this.close(round)),
+      round.secure && this.renderSecure(round.secure),
+      this.may && round.answered > 0 && (!round.secure || round.secure.phase === "training") && button("Close the round now", () => this.close(round)),
       training.length > 0 && el("ul", { class: "training" }, training.slice(0, 24).map((p) =>
         el("li", {}, el("span", {}, p.name), bar(p.progress.step ?? 0, p.progress.of, `training of ${p.name}`)))));
+  }
+
+  renderSecure(said) {
+    const counts = [[said.keys, "sent keys"], [said.shares, "shares"], [said.masked, "masked updates"], [said.signed, "signatures"], [said.revealed, "have revealed"]];
+    return el("p", { class: "quiet" }, `Secure, phase ${said.phase}: `, counts.map(([count, what]) => `${count} ${what}`).join(", "),
+      said.until ? "; " : "", said.until ? el("span", { "data-until": said.until }, "…") : "");
   }
 
   // A round that failed for want of updates can still be fused with those that are here.

@@ -50,6 +50,10 @@ SILENT = {  # what devices deliver has rows of its own, which name the device
     ("POST", "/v1/rounds/{}/heartbeat"),
     ("POST", "/v1/staging"),
     ("PUT", "/v1/rounds/{}/update"),
+    ("PUT", "/v1/rounds/{}/secure/keys"),
+    ("PUT", "/v1/rounds/{}/secure/shares"),
+    ("PUT", "/v1/rounds/{}/secure/confirmation"),
+    ("PUT", "/v1/rounds/{}/secure/revelation"),
     ("PUT", "/v1/federations/{}/discriminator"),
     ("PUT", "/v1/federations/{}/gan"),
 }

@@ -14,6 +14,10 @@ PUBLIC = {("GET", "/v1/recipes"), ("GET", "/v1/architectures"), ("OPTIONS", "/v1
 DEVICE = {
     ("GET", "/v1/assignment"),
     ("PUT", "/v1/rounds/{}/update"),
+    ("PUT", "/v1/rounds/{}/secure/keys"),
+    ("PUT", "/v1/rounds/{}/secure/shares"),
+    ("PUT", "/v1/rounds/{}/secure/confirmation"),
+    ("PUT", "/v1/rounds/{}/secure/revelation"),
     ("POST", "/v1/staging"),
     ("POST", "/v1/rounds/{}/heartbeat"),
     ("PUT", "/v1/federations/{}/discriminator"),
