@@ -51,11 +51,6 @@ class ClientObjective(Choice):
         """
         return {}
 
-    @property
-    def sends_more(self) -> bool:
-        """Whether an update has tensors beside the model's, or instead of them."""
-        return not self.sends_weights or type(self).adds is not ClientObjective.adds
-
     def check(self, plan: "LocalPlan") -> None:
         """Refuse a plan that this objective does not go with.
 

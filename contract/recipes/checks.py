@@ -136,7 +136,7 @@ def check_with_secure(recipe: Recipe, local: LocalPlan, groups_of: int | None, m
     if distil is not None and not distil.members.are_groups:
         what = "teachers are single clients' models, which a secure round hides"
         raise RecipeError("distil.members", f"{what}; take 'groups' with groups 'random' (FedSDD), {without}")
-    if local.objective.sends_more:
+    if local.objective.sends:
         what = f"{local.objective.kind!r} sends more than the model's tensors, and that unmasked"
         raise RecipeError("local.objective", f"{what}; take sgd or fedprox, {without}")
     if local.precision is not None:

@@ -32,6 +32,7 @@ TITLES = {
     "scaffold": "SCAFFOLD on quadratics",
     "fedma": "FedMA: matching on digits",
     "bits": "One bit a weight: error feedback",
+    "secure": "Secure rounds: what masking costs",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",
     "agnews": "AG News through the simulation",

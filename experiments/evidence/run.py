@@ -40,6 +40,7 @@ EXPERIMENTS = {
     "scaffold": Experiment(3, "quadratics:run"),
     "fedma": Experiment(3, "fedma:run"),
     "bits": Experiment(3, "bits:run"),
+    "secure": Experiment(3, "secure:run"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),
     "agnews": Experiment(2, "packed:agnews", packed=True),

@@ -77,6 +77,12 @@ CLAIMS = (
         "fedma",
         "MLP, one round: FedMA minus own starts averaged",
     ),
+    Claim(
+        "Secure aggregation (Bonawitz et al., 2017)",
+        "the mean is the same although the server sees no update and devices drop out",
+        "secure",
+        "masked minus plain FedAvg",
+    ),
 )
 
 

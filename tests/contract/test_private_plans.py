@@ -36,6 +36,7 @@ TOLD: dict[type[BaseModel], dict[str, str]] = {
         "base_model": "public",
         "metrics": "below",
         "control_reset": "refused with local.privacy, with SCAFFOLD",
+        "session": "public: the service's own word",
     },
     UpdateMetrics: {
         "loss": "stays on the device",
@@ -43,6 +44,7 @@ TOLD: dict[type[BaseModel], dict[str, str]] = {
         "steps": "public",
         "seconds": "is not sent",
         "epsilon": "what was spent",
+        "clipped": "of weights that noise has reached",
     },
 }
 """What a device tells beside tensors -> what becomes of it with differential privacy."""

@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 import torch
 
-from experiments.evidence import bits, blobs, fedbe, fedma, fedsdd, gaussians, quadratics, t1
+from experiments.evidence import bits, blobs, fedbe, fedma, fedsdd, gaussians, quadratics, secure, t1
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -117,3 +117,13 @@ def test_every_experiment_can_be_imported(key: str) -> None:
 
     module, _, function = str(EXPERIMENTS[key].where).partition(":")
     assert callable(getattr(importlib.import_module(f"experiments.evidence.{module}"), function))
+
+
+def test_masked_rounds_publish_what_plain_sums_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secure, "ROUNDS", 1)
+    monkeypatch.setattr(secure, "LOCAL", secure.LOCAL.model_copy(update={"epochs": 1}))
+    found = secure.federate(tmp_path, 0)
+    assert found.same == [True]
+    assert found.furthest[0] <= secure.PLAN.fixed.step / 2 + 2.0**-24
+    assert found.masked == pytest.approx(found.plain, abs=0.01)
+    assert found.masked_bytes > 1.9 * found.plain_bytes
