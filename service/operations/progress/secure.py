@@ -16,7 +16,7 @@ from service.domain.errors import DomainError
 from service.domain.rounds import Decision
 from service.domain.secure import Group, Member, in_large_groups, too_few
 from service.operations.ledger import after_commit
-from service.operations.ledger.clock import now
+from service.operations.ledger.clock import now, patient
 from service.operations.progress import jobs, participants
 from service.operations.progress.reading import config_of
 from service.persistence.tables import (
@@ -106,7 +106,7 @@ def step(session: Session, federation: FederationRow, round_: RoundRow) -> Decis
 
 
 def _is_over(round_: RoundRow) -> bool:
-    return round_.secure_until is not None and now() >= round_.secure_until
+    return round_.secure_until is not None and patient(now()) >= round_.secure_until
 
 
 def _enter(session: Session, federation: FederationRow, round_: RoundRow, phase: str) -> Decision:
@@ -144,7 +144,7 @@ def _keys(session: Session, federation: FederationRow, round_: RoundRow) -> Deci
     view = participants.round_view(session, round_)
     said = sum(len(group.members) for group in groups)
     here = sum(group.counts("here") for group in groups)
-    waits = view.asked - view.lost > here and now() < round_.deadline_at
+    waits = view.asked - view.lost > here and patient(now()) < round_.deadline_at
     plan = config_of(federation).rounds.secure
     assert plan is not None
     said_by = {name: group.model for group in groups for name in group.members}
@@ -174,10 +174,10 @@ def _training(session: Session, federation: FederationRow, round_: RoundRow) -> 
     plan = config_of(federation).rounds
     view = participants.round_view(session, round_, sharing=True)
     view = replace(view, needed=max(view.needed, sum(group.least for group in groups)))
-    decision = rules.decide(view, now(), plan)
+    decision = rules.decide(view, patient(now()), plan)
     if decision.action != "aggregate":
         return decision
-    if any(_may_grow(session, round_, group) for group in groups) and now() < round_.deadline_at:
+    if any(_may_grow(session, round_, group) for group in groups) and patient(now()) < round_.deadline_at:
         return _WAIT
     return collected(session, federation, round_)
 

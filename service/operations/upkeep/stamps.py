@@ -72,6 +72,11 @@ def _deadline(session: Session, row: RoundRow) -> timedelta:
     return timedelta(seconds=reading.config_of(federation).rounds.deadline_seconds)
 
 
+def _phase(session: Session, row: RoundRow) -> timedelta:
+    plan = reading.config_of(session.get_one(FederationRow, row.federation_id)).rounds.secure
+    return timedelta(seconds=0 if plan is None else plan.phase_seconds)
+
+
 def _silence(session: Session, row: ParticipantRow) -> timedelta:
     round_ = session.get_one(RoundRow, row.round_id)
     return rules.silent_after(reading.config_of(session.get_one(FederationRow, round_.federation_id)).rounds)
@@ -101,6 +106,7 @@ def granted(lease: timedelta) -> list[Granted]:
         Granted(UploadRow.expires_at, open_, reservations.EXPIRY),
         Granted(UploadRow.expires_at, ~open_, uploads.KEPT),
         Granted(RoundRow.deadline_at, collecting, _deadline),
+        Granted(RoundRow.secure_until, collecting & RoundRow.secure_until.is_not(None), _phase),
         Granted(ParticipantRow.silent_at, ParticipantRow.lost_at.is_(None), _silence),
         Granted(FederationRow.collect_deadline_at, FederationRow.collect_deadline_at.is_not(None), _collection),
         Granted(FederationRow.join_expires_at, FederationRow.finished_at.is_(None), _LONGEST_TOKEN, moves=False),
