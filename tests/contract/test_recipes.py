@@ -31,6 +31,11 @@ def test_the_papers_numbers() -> None:
     assert (fedgo.local.epochs, feddf.local.epochs, fedavg.local.epochs) == (30, 40, 5)
 
 
+def test_papers_are_by_those_who_wrote_them() -> None:
+    by = {"feddf": "Lin", "fedbe": "Chen & Chao", "fedet": "Cho", "fedsdd": "Kwan & Song", "dafkd": "Wang"}
+    assert all(PRESETS[name].source.startswith(authors) for name, authors in by.items())
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_row_is_complete_and_travels_as_json(name: str) -> None:
     row = PRESETS[name]
