@@ -91,3 +91,20 @@ def test_twenty_kills_between_the_last_upload_and_the_model(worlds: Worlds) -> N
     assert report.faults == [], "\n".join([*lines, *report.faults])
     assert report.equal == report.federations > 0
     assert reader.read > 0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(400)
+def test_updates_whose_bits_turn_are_asked_for_again(worlds: Worlds) -> None:
+    """On the disk, between the answer to the device and the job: found, healed, and the models are what they were."""
+    world, lines = worlds(), list[str]()
+    report = Report(seed=13)
+    storm = Storm(world, report, report.seed, longest=0.5, out=lines.append, moments=("upload",))
+    storm.calm("fedavg")
+    while report.total < 3:
+        storm.federation("fedavg", 3 - report.total, only=["blob"])
+    log = world.deployment.log("worker")
+    report.faults += world.close()
+    assert report.faults == [], "\n".join([*lines, *report.faults])
+    assert report.equal == report.federations > 0
+    assert "is damaged" in log, "nothing was found, so nothing was tried"

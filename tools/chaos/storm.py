@@ -99,7 +99,7 @@ class Storm:
         """Run a federation under so many kills, or as many as fit into its life: of any kind, or in turn of some."""
         label = f"storm-{recipe}-{self.report.federations}"
         created, devices = self.world.begin(recipe, label)
-        kinds = [kind for kind in self.world.kinds for _ in range(CHANCES[kind])]
+        kinds = [kind for kind in self.world.kinds for _ in range(CHANCES.get(kind, 0))]
         turns, done = cycle(only or []), 0
         while done < kills and not self._over(created.id):
             kind = next(turns) if only else self._rng.choice(kinds)

@@ -27,7 +27,7 @@ from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
 from service.operations.ledger.garbage import collect, named
 from service.persistence.engine import Database
-from service.persistence.tables import JobRow, ModelRow, UpdateRow
+from service.persistence.tables import JobRow, ModelRow, RoundRow, UpdateRow
 from tools.chaos.servers import Postgres, Redis
 from tools.deployment import CLASSES, JOBS, NAMES, Deployment, add_server_data, federation_request, images, wait_for
 
@@ -140,7 +140,9 @@ class World:
             "worker": self._kill_worker,
             "child": self._kill_child,
             "broker": self._kill_broker,
+            "blob": self._harm_blob,
         }
+        self.harmed = 0
         if self.postgres is not None:
             self.kinds["database"] = self._kill_database
 
@@ -180,6 +182,23 @@ class World:
         self.postgres.kill(rng.choice([signal.SIGKILL, signal.SIGQUIT]))
         time.sleep(rng.uniform(0, 1))
         self.postgres.start()
+        return True
+
+    def _harm_blob(self, _: random.Random) -> bool:
+        """Turn one bit of an update that waits to be fused, as a disk would; it must be found and asked for again."""
+        with _database(self) as session:
+            waiting = select(UpdateRow.digest).join(RoundRow, RoundRow.id == UpdateRow.round_id)
+            found = session.scalars(waiting.where(RoundRow.state == "collecting").order_by(UpdateRow.id.desc())).first()
+        name = "" if found is None else found.removeprefix("sha256-")
+        path = self.deployment.settings.resolved_blob_dir / name[:2] / name
+        if not path.is_file():
+            return False
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([byte ^ 1]))
+        self.harmed += 1
         return True
 
     def mend(self) -> None:
@@ -224,7 +243,9 @@ class World:
             faults.append(f"it is {self.state(id_)}: {operator.federation(id_).detail}")
         faults += self._count(id_, devices)
         jobs = operator.jobs(federation=id_).items
-        faults += [f"job {job.id} ({job.kind}) is {job.state}: {job.error}" for job in jobs if job.state != "done"]
+        healed = {"blob_damaged"} if self.harmed else set[str]()
+        open_jobs = [job for job in jobs if job.state != "done" and job.error not in healed]
+        faults += [f"job {job.id} ({job.kind}) is {job.state}: {job.error}" for job in open_jobs]
         models = operator.models(federation=id_, limit=100).items
         faults += [fault for model in models if (fault := self.whole(model)) is not None]
         digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
@@ -251,8 +272,9 @@ class World:
                 .group_by(UpdateRow.round_id, UpdateRow.client_id)
             )
             faults += [f"{count} updates of one device in a round" for _, _, count in rows if count != 1]
-        if counted != devices.taken:
-            faults.append(f"acknowledged {dict(devices.taken)} but counted {dict(counted)}")
+        taken = Counter(set(devices.taken)) if self.harmed else devices.taken  # what was lost is acknowledged again
+        if counted != taken:
+            faults.append(f"acknowledged {dict(taken)} but counted {dict(counted)}")
         return faults
 
     def whole(self, model: Any) -> str | None:
