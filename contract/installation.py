@@ -1,6 +1,7 @@
 """How a person installs what is missing, be it from a clone or from a wheel."""
 
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 from contract.programs import ROOT
 
@@ -18,6 +19,8 @@ def install(*extras: str) -> str:
         try:
             found = distribution(name)
         except PackageNotFoundError:
+            continue
+        if Path(str(found.locate_file(""))).resolve() != ROOT:
             continue
         offered = [extra for extra in extras if extra in found.metadata.get_all("Provides-Extra", [])]
         wheel = f"{name.replace('-', '_')}-{found.version}-py3-none-any.whl"
