@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from contract.wire.plans import SecurePlan
+from service.config import Settings
 from service.operations.upkeep import sweep
 from service.persistence.tables import RoundRow, SecureMemberRow
 from tests.service.conftest import Move
@@ -229,3 +230,22 @@ def test_deleting_a_federation_takes_everything_along(world: World, tmp_path: Pa
     world.ok("DELETE", f"/v1/federations/{crowd.fed.id}")
     with world.store.read() as session:
         assert session.scalars(select(RoundRow)).first() is None
+
+
+def test_a_service_that_is_started_anew_in_every_phase_goes_on(settings: Settings, tmp_path: Path) -> None:
+    """What was answered counts after a kill, and what was not can be said: two have spoken in each phase."""
+    crowd = Crowd.of(World(settings), tmp_path)
+    base = crowd.world.round(crowd.fed)["base_models"]["main"]
+    for phase in PHASES:
+        crowd.reach(phase)
+        crowd.answer("a", "b")
+        operator = crowd.world.operator
+        crowd.world.close()
+        crowd.world = World(settings)
+        crowd.world.operator = operator
+        assert crowd.phase() == phase
+        crowd.answer("c")
+    crowd.finish()
+    crowd.fuse()
+    _equal(_published(crowd), crowd.wanted(base, "abcd", PLAN))
+    crowd.world.close()
