@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,18 @@ class Deployment:
         return (self.home / f"{name}.log").read_text(errors="replace")
 
 
+@contextlib.contextmanager
+def running(deployment: Deployment, worker: bool = True) -> Iterator[Deployment]:
+    """Start an installation's API, and a worker unless told otherwise; end them, however it goes."""
+    try:
+        deployment.start_api()
+        if worker:
+            deployment.start_worker()
+        yield deployment
+    finally:
+        deployment.close()
+
+
 def images(seed: int, count: int, classes: list[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return images of `CLASSES` kinds (a bright quarter each) with noise, and their labels."""
     random = np.random.default_rng(seed)
@@ -167,36 +179,47 @@ def federation_request(name: str, recipe: dict[str, Any], **more: Any) -> dict[s
     } | more
 
 
-def run_devices(deployment: Deployment, federation: str, join_token: str, folder: Path) -> dict[str, RunReport]:
-    """Run three devices, each a thread with skewed data, to the end of the federation."""
+def at_once(
+    deployment: Deployment, names: Iterable[str], device: Callable[[int, str], RunReport]
+) -> dict[str, RunReport]:
+    """Run device(number, name) of each name in a thread of its own; return what they report, by name."""
     reports: dict[str, RunReport] = {}
     errors: list[Exception] = []
 
-    def device(number: int, name: str) -> None:
+    def run(number: int, name: str) -> None:
         try:
-            data = images(number, 60 + 10 * number, classes=[number, number + 1])
-            reports[name] = train_and_push(
-                deployment.url,
-                data,
-                federation=federation,
-                join_token=join_token,
-                name=name,
-                state_dir=folder / name,
-                device="cpu",
-                progress=False,
-                label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
-            )
+            reports[name] = device(number, name)
         except Exception as error:  # noqa: BLE001 - it is reported in the main thread
             errors.append(error)
 
-    threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
+    threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in enumerate(names)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=150)
     assert not errors, errors
-    assert len(reports) == len(NAMES), f"no end in sight; worker log:\n{deployment.log('worker')[-3000:]}"
+    assert len(reports) == len(threads), f"no end in sight; worker log:\n{deployment.log('worker')[-3000:]}"
     return reports
+
+
+def run_devices(deployment: Deployment, federation: str, join_token: str, folder: Path) -> dict[str, RunReport]:
+    """Run three devices, each a thread with skewed data, to the end of the federation."""
+
+    def device(number: int, name: str) -> RunReport:
+        data = images(number, 60 + 10 * number, classes=[number, number + 1])
+        return train_and_push(
+            deployment.url,
+            data,
+            federation=federation,
+            join_token=join_token,
+            name=name,
+            state_dir=folder / name,
+            device="cpu",
+            progress=False,
+            label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
+        )
+
+    return at_once(deployment, NAMES, device)
 
 
 def run_federation(deployment: Deployment, folder: Path, request: dict[str, Any]) -> tuple[Any, dict[str, RunReport]]:

@@ -25,7 +25,7 @@ from tests.service.conftest import (  # noqa: F401 - fixtures of this folder, to
     unhurried,
     world,
 )
-from tools.deployment import Deployment, wait_for
+from tools.deployment import Deployment, running, wait_for
 
 LIMIT = 8 * 1024 * 1024
 Arrays = dict[str, np.ndarray]
@@ -104,12 +104,8 @@ Invite = Callable[..., Party]
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """An API and a worker as processes, with a small limit on bodies."""
     made = Deployment(tmp_path_factory.mktemp("live") / "home", POTSTILL_MAX_UPLOAD_BYTES=str(LIMIT))
-    made.start_api()
-    made.start_worker()
-    try:
+    with running(made):
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from contract.wire.federations import FederationCreate
 from tests.e2e.test_kills import _Device
-from tools.deployment import JOBS, ROOT, Deployment, federation_request, wait_for
+from tools.deployment import JOBS, ROOT, Deployment, federation_request, running, wait_for
 
 
 def _module_level(tree: ast.Module) -> Iterator[ast.AST]:
@@ -47,12 +47,8 @@ def small(tmp_path: Path) -> Iterator[Deployment]:
         constants={f"{JOBS}.MAX_ATTEMPTS": 3, f"{JOBS}.RETRY_SECONDS": 0.5},
         POTSTILL_JOB_MEMORY_BYTES=str(600 * 2**20),
     )
-    made.start_api()
-    made.start_worker()
-    try:
+    with running(made):
         yield made
-    finally:
-        made.close()
 
 
 def test_d04_a_job_that_is_always_too_large(small: Deployment, tmp_path: Path) -> None:

@@ -14,17 +14,13 @@ from tests.conformance.adapter import Adapter, Potstill, Session
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapter]:
     url = os.environ.get("CONFORMANCE_URL")
     if url is None:
-        from tools.deployment import Deployment
+        from tools.deployment import Deployment, running
 
         service = Deployment(tmp_path_factory.mktemp("conformance") / "home")
-        service.start_api()
-        service.start_worker()
-        try:
+        with running(service):
             made: Adapter = Potstill(service.url, service.token)
             yield made
             made.close()
-        finally:
-            service.close()
         return
     name = os.environ.get("CONFORMANCE_ADAPTER", "tests.conformance.adapter:Potstill")
     module, _, kind = name.partition(":")

@@ -10,18 +10,14 @@ import pytest
 from tests.bucket_server import BucketServer, serve
 from tests.databases import databases
 from tests.e2e.composed import Composed, empty_redis
-from tools.deployment import ROOT, Deployment
+from tools.deployment import ROOT, Deployment, running
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     made = Deployment(tmp_path / "home")
-    made.start_api()
-    made.start_worker()
-    try:
+    with running(made):
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

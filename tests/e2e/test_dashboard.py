@@ -16,7 +16,7 @@ from client_sdk.errors import ApiError
 from contract.tensors import TensorFile, write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
-from tools.deployment import CLASSES, SHAPE, Deployment, add_server_data, wait_for
+from tools.deployment import CLASSES, SHAPE, Deployment, add_server_data, running, wait_for
 
 from .test_docs_page import CHROMIUM, FLAGS
 
@@ -104,12 +104,8 @@ class Screen:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     made = Deployment(tmp_path_factory.mktemp("dashboard"))
-    made.start_api()
-    made.start_worker()
-    try:
+    with running(made):
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tools.deployment import Deployment, wait_for
+from tools.deployment import Deployment, running, wait_for
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Deployment]:
     made = Deployment(tmp_path / "home")
-    made.start_api()
-    try:
+    with running(made, worker=False):
         yield made
-    finally:
-        made.close()
 
 
 def test_a_head_without_end_is_refused_and_others_are_served(api: Deployment) -> None:

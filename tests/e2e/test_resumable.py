@@ -23,7 +23,7 @@ from contract.tensors import write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
 from service.infra.blobs import digest_of
-from tools.deployment import ROOT, SHAPE, Deployment, federation_request, wait_for
+from tools.deployment import ROOT, SHAPE, Deployment, federation_request, running, wait_for
 
 from .proxy import link_to
 
@@ -62,11 +62,8 @@ print(report.rounds_trained)
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """An API that the tests of this module share; they kill it and start it again."""
     made = Deployment(tmp_path_factory.mktemp("resumable") / "home")
-    made.start_api()
-    try:
+    with running(made, worker=False):
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """An operator goes back to earlier models while devices train, and a gate keeps a bad round from being published."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from client_sdk import RunReport, train_and_push
 from contract.tensors import write_file
 from contract.wire.federations import FederationCreate
-from tools.deployment import CLASSES, Deployment, federation_request, images, wait_for
+from tools.deployment import CLASSES, Deployment, at_once, federation_request, images, wait_for
 
 NAMES = ("east", "west")
 
@@ -27,35 +26,22 @@ def request(name: str, **rounds: Any) -> FederationCreate:
 
 def run(deployment: Deployment, made: Any, folder: Path, shift: int = 0, rounds: int | None = None) -> list[RunReport]:
     """Run two devices whose labels are off by `shift`."""
-    reports: list[RunReport] = []
-    errors: list[Exception] = []
 
-    def device(number: int, name: str) -> None:
+    def device(number: int, name: str) -> RunReport:
         pictures, labels = images(number, 80)
-        try:
-            report = train_and_push(
-                deployment.url,
-                (pictures, (labels + shift) % CLASSES),
-                federation=made.id,
-                join_token=made.join_token,
-                name=name,
-                state_dir=folder / name,
-                device="cpu",
-                progress=False,
-                rounds=rounds,
-            )
-            reports.append(report)
-        except Exception as error:  # noqa: BLE001 - it is reported in the main thread
-            errors.append(error)
+        return train_and_push(
+            deployment.url,
+            (pictures, (labels + shift) % CLASSES),
+            federation=made.id,
+            join_token=made.join_token,
+            name=name,
+            state_dir=folder / name,
+            device="cpu",
+            progress=False,
+            rounds=rounds,
+        )
 
-    threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=150)
-    assert not errors, errors
-    assert len(reports) == len(NAMES), f"no end in sight; worker log:\n{deployment.log('worker')[-3000:]}"
-    return reports
+    return list(at_once(deployment, NAMES, device).values())
 
 
 @pytest.mark.slow

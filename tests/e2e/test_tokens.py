@@ -15,7 +15,7 @@ import pytest
 
 from client_sdk.state import StateFolder
 from contract.wire.federations import FederationCreate
-from tools.deployment import ROOT, Deployment, federation_request
+from tools.deployment import ROOT, Deployment, federation_request, running
 
 DEVICE = """
 import os, signal, sys
@@ -68,11 +68,8 @@ STEPS = ["before it asks", "after the answer", "while it stores", "after it stor
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Deployment]:
     made = Deployment(tmp_path / "home")
-    made.start_api()
-    try:
+    with running(made, worker=False):
         yield made
-    finally:
-        made.close()
 
 
 def _create(deployment: Deployment, name: str, **changes: Any) -> Any:

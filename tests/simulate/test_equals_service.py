@@ -16,7 +16,7 @@ from contract.wire.federations import Federation, FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import digest_of
-from tools.deployment import CLASSES, Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import CLASSES, Deployment, add_server_data, federation_request, images, running, wait_for
 
 NAMES = ("east", "north", "south", "west")
 SCHEDULE = {"epochs": 2, "batch_size": 32}
@@ -157,13 +157,9 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     made = Deployment(tmp_path_factory.mktemp("deployment") / "home")
-    try:
-        made.start_api()
-        made.start_worker()
+    with running(made):
         add_server_data(made)
         yield made
-    finally:
-        made.close()
 
 
 def data_of(case: Case, number: int) -> tuple[Any, Any]:
