@@ -426,5 +426,5 @@ def test_recipes_and_architectures_are_listed(service: Service) -> None:
     assert "no recipe is called 'nix'; there are " in unknown.output and "fedgo" in unknown.output
     service.on("GET", "/v1/architectures", [item.model_dump(mode="json") for item in list_architectures()])
     lines = {line.split()[0]: line for line in call("architecture", "list").output.splitlines()}
-    assert "classifier" in lines["resnet-20"] and "common_head, norm, groups" in lines["resnet-20"]
+    assert "classifier" in lines["resnet-20"] and "common_head, projection, norm, groups" in lines["resnet-20"]
     assert "no" in lines["custom"].split()

@@ -231,6 +231,8 @@ PARTS: dict[str, Case] = {
     "precision/adam": _with(precision=BINARY, options={"fuse": {"kind": "adam"}}),
     "privacy": _with(privacy={"noise_multiplier": 0.5}, prototypes=[MLP]),
     "local/clip_norm": _with(clip_norm=0.1),
+    "local/rate-cosine": _with(rate_over_rounds={"kind": "cosine"}),
+    "local/rate-exponential": _with(rate_over_rounds={"kind": "exponential", "factor": 0.5}),
     # token ids
     "text/fedavg": _preset("fedavg", local=SGD, **TEXT),
     "text/feddf": _feddf(weigh={"kind": "entropy"}, case=TEXT),

@@ -176,23 +176,24 @@ def test_the_database_refuses_changes(world: World) -> None:
     assert len(log(world)) == 1
 
 
-def test_retention_removes_what_is_old_and_keeps_the_newest(world: World) -> None:
+@pytest.mark.parametrize(("places", "removed"), [((-1, 0), 2), ((3, 4), 0)], ids=["before", "behind"])
+def test_retention_removes_what_is_old_and_keeps_the_newest(
+    world: World, places: tuple[int, int], removed: int
+) -> None:
+    """Old rows go unless a younger one comes before them: a clock that was wrong must not leave a gap in the chain."""
     with world.store.write() as session:
         audit.record(session, "token.create", "new")
     with world.store.write() as session:
         newest = session.scalars(select(AuditRow).order_by(AuditRow.seq.desc()).limit(1)).one()
-        at = datetime.now(UTC) - timedelta(days=50)
-        for seq in (
-            newest.seq + 1,
-            newest.seq + 2,
-        ):  # behind the newest, for the test's sake: rows cannot be made older
-            values = {c.name: getattr(newest, c.name) for c in AuditRow.__table__.columns}
-            session.add(AuditRow(**{**values, "seq": seq, "at": at}))
+        assert newest.seq == 2
+        values = {c.name: getattr(newest, c.name) for c in AuditRow.__table__.columns}
+        at = datetime.now(UTC) - timedelta(days=50)  # rows cannot be made older
+        session.add_all(AuditRow(**{**values, "seq": place, "at": at}) for place in places)
     with world.store.write() as session:
         assert audit.forget(session, 400) == 0
     with world.store.write() as session:
-        assert audit.forget(session, 40) == 1  # the other one is the newest
-    assert len(log(world)) == 3
+        assert audit.forget(session, 40) == removed
+    assert len(log(world)) == 4 - removed
 
 
 def test_a_change_that_is_rolled_back_leaves_no_row(world: World) -> None:
