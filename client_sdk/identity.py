@@ -28,8 +28,8 @@ from client_sdk.errors import (
 )
 from client_sdk.state import Identity, StateFolder
 from contract.wire.common import Name
-from contract.wire.devices import Enrolment
-from contract.wire.federations import TERMINAL_STATES, Capability, Task
+from contract.wire.devices import Enrolment, FederationCard
+from contract.wire.federations import TERMINAL_STATES, Capability
 
 Refusal = TypeVar("Refusal", bound=ApiError)
 _AT_MOST_EVERY = timedelta(minutes=1)  # so often a token is replaced, whatever the clocks say
@@ -92,7 +92,10 @@ class Application:
 
 
 def establish(
-    client: Client, folder: StateFolder, application: Application, check: Callable[[Task], None] = lambda task: None
+    client: Client,
+    folder: StateFolder,
+    application: Application,
+    check: Callable[[FederationCard], None] = lambda card: None,
 ) -> Identity:
     """Return who this device is and let `client` use its token.
 
@@ -101,7 +104,7 @@ def establish(
     name.
 
     Args:
-        check: refuses a task that the data do not fit, before anybody enrols.
+        check: refuses what data or network do not fit, by the federation's card, before anybody enrols.
 
     Raises:
         StateError: the folder belongs to another client or federation.
@@ -215,7 +218,7 @@ def _enrol(
     folder: StateFolder,
     identity: Identity,
     application: Application,
-    check: Callable[[Task], None],
+    check: Callable[[FederationCard], None],
 ) -> Identity:
     """Enrol; the identity is on the disk before the question and after the answer."""
     join_token = application.join_token
@@ -225,9 +228,9 @@ def _enrol(
             "federation's join_token, or the device's own token"
         )
     with suppress(JoinTokenSpent):  # an enrolment whose answer was lost is answered again all the same
-        task = client.card(identity.federation, join_token=join_token).task
-        check(task)  # or the round would wait for bad data
-        told = None if application.classes is None or task.classes is None else list(application.classes)
+        card = client.card(identity.federation, join_token=join_token)
+        check(card)  # or the round would wait for a device that cannot train
+        told = None if application.classes is None or card.task.classes is None else list(application.classes)
         identity = identity.model_copy(update={"classes": told})
     folder.remember(identity)
     try:

@@ -13,7 +13,7 @@ import importlib
 import secrets
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,9 +22,12 @@ from torch import Tensor, nn
 
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UsageError
+from client_sdk.sources import seed_of
 from contract.installation import install
 from contract.local import LocalPlan, Privacy
 
+_SHARES_DIFFER = 1e-2
+"""Largest difference of a gradient from the mean of its shares, relative to its norm, that rounding explains."""
 _REMARK = "Full backward hook is firing"
 _silencing = threading.Lock()
 
@@ -89,12 +92,12 @@ class Mechanism:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield one epoch of batches, each with every sample at the same chance; a batch can be empty."""
-        count = len(self.samples)
+        count, seed = len(self.samples), seed_of(self.order)
         rows = [
             torch.rand(count, generator=self.order).lt(self.rate).nonzero().flatten()
             for _ in range(self.steps_per_epoch)
         ]
-        drawn = self.samples.read([row for row in rows if len(row)], self.device)
+        drawn = self.samples.read([row for row in rows if len(row)], self.device, seed)
         for row in rows:
             yield next(drawn) if len(row) else (torch.empty(0), torch.empty(0, dtype=torch.int64))
 
@@ -130,10 +133,18 @@ class PrivateSteps(Mechanism):
         _silence_torch()
         _check_module(opacus, module)
         self._module = module
+        self._unchecked: dict[str, nn.Parameter] | None = dict(module.named_parameters())
         self._buffers = {name: value.clone() for name, value in _sent_buffers(module).items()}
         self._hooks = opacus.GradSampleModule(module)
         options = plan.privacy or Privacy()
         super().__init__(options, optimizer, samples, device, batch_size=plan.batch_size, epochs=plan.epochs)
+
+    def privatise(self, batch: int) -> None:
+        """As in `Mechanism`; at the first step, see that Opacus sees what it is to bound."""
+        if batch and self._unchecked is not None:
+            check_shares(self._unchecked)
+            self._unchecked = None
+        super().privatise(batch)
 
     def check_buffers(self) -> None:
         """Refuse a module that has changed its buffers: they are sent, and noise reaches gradients alone.
@@ -157,6 +168,36 @@ class PrivateSteps(Mechanism):
 def _sent_buffers(module: nn.Module) -> dict[str, Tensor]:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return {name: value for name, value in module.state_dict().items() if name not in parameters}
+
+
+def check_shares(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse parameters whose gradient is not the mean of the samples' own, of which noise alone would be left.
+
+    Opacus sees what layers do. A weight that is used by a function (``F.linear(x, self.head.weight)``), or tied to
+    another and used so, has a gradient that it does not see, or sees a part of.
+
+    Args:
+        parameters: after the backward pass of a batch, with ``grad``, and ``grad_sample`` [B, ...] where Opacus has
+            one.
+
+    Raises:
+        ModelMismatch: naming the parameter.
+    """
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad or parameter.grad is None:
+            continue
+        shares = getattr(parameter, "grad_sample", None)
+        mean = torch.zeros_like(parameter.grad) if shares is None else shares.mean(0)
+        missed = float((mean - parameter.grad).norm())
+        if shares is None or missed > _SHARES_DIFFER * float(parameter.grad.norm()) + 1e-6:
+            what = (
+                "no sample's share in its gradient is seen" if shares is None else "a part of its gradient is not seen"
+            )
+            raise ModelMismatch(
+                f"model: parameter {name!r}: {what} by DP-SGD, which would train it by noise. Use it by its own layer "
+                "only (self.head(x), not F.linear(x, self.head.weight)), and not in two places that share it",
+                (name,),
+            )
 
 
 def _silence_torch() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from client_sdk import data, identity, models
+from client_sdk import data, identity, models, trial
 from client_sdk.client import Client, Kind, update_url
 from client_sdk.connection import Connection, Options
 from client_sdk.deliveries import Deliveries
@@ -24,15 +24,18 @@ from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
 from client_sdk.training import choose_device
+from contract.local import LocalPlan
+from contract.prototypes import choose
 from contract.wire.devices import (
     Assignment,
     DiscriminatorAssignment,
     DoneAssignment,
+    FederationCard,
     TrainAssignment,
     TrainGanAssignment,
     WaitAssignment,
 )
-from contract.wire.federations import Capability
+from contract.wire.federations import Capability, Prototype, Task
 
 WAIT_SECONDS = 30.0
 RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
@@ -83,9 +86,12 @@ def train_and_push(
         options: of the connection, such as `ca_file`, `direct` or `resumable_bytes`; see `Connection`.
 
     Raises:
-        DatasetError, ModelMismatch: the data or the module's tensors do not fit; nothing was trained.
+        DatasetError: the data are empty or do not fit.
+        ModelMismatch: the module's tensors are not the federation's, or a step cannot be trained with it. As long as
+            the device has not enrolled both are said before it does.
         PotstillError: anything else; see `client_sdk.errors`.
     """
+    computes = choose_device(device)
     samples = data.load(dataset, classes, cache=cache)
     application = identity.Application(
         federation, len(samples), join_token, name, label_counts, samples.classes, prototype, capabilities
@@ -95,7 +101,7 @@ def train_and_push(
     connection, shown = Connection.to(service, token, **options), Progress(progress)
     folder = StateFolder(Path(state_dir or default_folder(connection.url, federation, name)))
     with Client(connection.filled(retries=RETRIES, on_retry=shown.say)) as client, folder.locked():
-        resources = Resources(client, folder, samples, choose_device(device))
+        resources = Resources(client, folder, samples, computes)
         return DeviceRun(resources, shown, model, on_round, secure, peers).take_part(application, rounds)
 
 
@@ -119,6 +125,7 @@ class DeviceRun:
         model: the user's own network, or a function that makes it.
         on_round: called after each round.
         secure, peers: as `train_and_push`.
+        tried: that a step can be trained is known already.
     """
 
     def __init__(
@@ -130,13 +137,15 @@ class DeviceRun:
         secure: bool = False,
         peers: Mapping[str, str] | None = None,
         *,
+        tried: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.resources, self.progress, self.model, self.on_round = resources, progress, model, on_round
         self.client, self.folder, self.samples = resources.client, resources.folder, resources.samples
         self.reports: list[RoundReport] = []
         self._deliveries = Deliveries(self.client, self.folder, progress)
-        self._sleep = sleep
+        self._sleep, self._tried = sleep, tried
+        self._step_seconds: float | None = None
         self._secure = SecureRounds(
             self.client, self.folder, progress, required=secure, peers=peers, sleep=lambda seconds: self._sleep(seconds)
         )
@@ -148,7 +157,11 @@ class DeviceRun:
 
     def take_part(self, application: identity.Application, rounds: int | None) -> RunReport:
         """Be the device that the folder remembers, or enrol; then work as `run` does."""
-        who = identity.establish(self.client, self.folder, application, self.samples.check)
+
+        def check(card: FederationCard) -> None:
+            self._check(card, choose(card.prototypes, application.capabilities or {}, application.prototype))
+
+        who = identity.establish(self.client, self.folder, application, check)
         self.progress.say(
             f"{who.name}: {len(self.samples)} samples, {self.resources.device}; asks {self.client.url} for work"
         )
@@ -172,6 +185,32 @@ class DeviceRun:
                 self._train_discriminator(assignment)
             if rounds is not None and sum(report.uploaded for report in self.reports) >= rounds:
                 return self._report(assignment, client_id)
+
+    def _check(self, card: FederationCard, prototype: Prototype | None) -> None:
+        """Refuse what would fail in the first round, while nobody waits for this device."""
+        self.samples.check(card.task)
+        if prototype is None:
+            return  # the service says why
+        module = self._network_of(prototype, card.task)
+        if self.model is not None:
+            trial.check_tensors(module, card, prototype)
+        if card.local is not None:
+            self._try(module, card.local, prototype)
+
+    def _try(self, module: nn.Module, plan: LocalPlan, prototype: Prototype) -> None:
+        """Train a step on a copy, once a run."""
+        if not self._tried:
+            device = self.resources.device
+            self.progress.say(f"a step is tried with {min(plan.batch_size, len(self.samples))} samples on {device}")
+            self._step_seconds = trial.attempt(module, self.samples, plan, device, prototype)
+            self._tried = True
+
+    def _network_of(self, prototype: Prototype, task: Task) -> nn.Module:
+        """Return the network that is trained, the same one as long as the prototype's is."""
+        network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
+        if self._module is None or network != self._network:
+            self._module, self._network = models.make(prototype, task, self.model), network
+        return self._module
 
     def _next(self) -> Assignment:
         """Ask what to do; never in a hot loop, even if the service does not hold the answer back."""
@@ -201,16 +240,17 @@ class DeviceRun:
     # Rounds
 
     def _train(self, assignment: TrainAssignment) -> None:
-        round_ = assignment.round
-        pending, seconds = self._pending_update(assignment), 0.0
-        if pending is None:
-            ready, mask = self._secure.prepare(assignment)
-            if not ready:
-                return
-            started = time.monotonic()
-            pending = self._train_round(assignment, mask)
-            seconds = time.monotonic() - started
-        reason = self._deliver(pending, assignment.upload_url, f"round {round_.index}: the update")
+        round_, seconds = assignment.round, 0.0
+        with Heartbeats(self.client, assignment, self.samples) as heartbeats:  # also while the update is on its way
+            pending = self._pending_update(assignment)
+            if pending is None:
+                ready, mask = self._secure.prepare(assignment)
+                if not ready:
+                    return
+                started = time.monotonic()
+                pending = self._train_round(assignment, heartbeats, mask)
+                seconds = time.monotonic() - started
+            reason = self._deliver(pending, assignment.upload_url, f"round {round_.index}: the update")
         report = RoundReport(
             index=round_.index,
             round_id=round_.id,
@@ -250,19 +290,14 @@ class DeviceRun:
                 self.folder.drop_pending()
         return None
 
-    def _train_round(self, assignment: TrainAssignment, mask: Mask | None) -> Pending:
+    def _train_round(self, assignment: TrainAssignment, heartbeats: Heartbeats, mask: Mask | None) -> Pending:
         """Train the round's model and store the update as pending."""
-        prototype = assignment.prototype
-        network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
-        if self._module is None or network != self._network:
-            self._module, self._network = models.make(prototype, assignment.task, self.model), network
+        module = self._network_of(assignment.prototype, assignment.task)
+        self._try(module, assignment.local, assignment.prototype)
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
-        heartbeats = Heartbeats(self.client, assignment, self.samples)
-        with self.progress.bar(title, assignment.local.epochs) as on_epoch, heartbeats:
+        with self.progress.bar(title, assignment.local.epochs) as on_epoch:
             between = heartbeats.between(on_epoch)
-            return train_round(
-                assignment, self.resources, self._module, on_epoch=between, on_step=heartbeats.step, mask=mask
-            )
+            return train_round(assignment, self.resources, module, on_epoch=between, on_step=heartbeats.step, mask=mask)
 
     # Before the rounds
 
@@ -301,7 +336,7 @@ class DeviceRun:
             path = self.resources.download(assignment.model)
             self.folder.prune_models(wanted={assignment.model.digest})
             if self.model is not None:
-                module = self._module or models.make(assignment.prototype, assignment.task, self.model)
+                module = self._network_of(assignment.prototype, assignment.task)
                 models.load(module, path)
         self.progress.say(f"{assignment.client_name}: the federation is {assignment.state}")
         return self._report(assignment, client_id, assignment.accuracy, path)

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from client_sdk import methods
+from client_sdk import methods, modes
 from client_sdk.data import Samples
-from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer
+from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer, UsageError
 from client_sdk.methods.base import Method, Outcome, Work
 from client_sdk.precision import Binary
 from client_sdk.privacy import PrivateSteps, Spent, secret_seed
@@ -18,7 +18,7 @@ from contract import updates
 from contract.errors import RuleError
 from contract.layout import layout
 from contract.local import LocalPlan
-from contract.nn import codec
+from contract.nn import codec, devices
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
 from contract.tensors import Header, TensorError, TensorFile
@@ -49,12 +49,17 @@ class LocalResult:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the torch device of that name; ``auto`` takes CUDA, then Apple's MPS, then the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    """Return the torch device of that name; ``auto`` takes CUDA, then Apple's MPS, then the CPU.
+
+    Raises:
+        UsageError: there is no such device here; the message names those that are.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        return devices.find(name)
+    except ValueError as error:
+        raise UsageError(f"device: {error}, or auto for the best of them") from error
 
 
 @contextmanager
@@ -88,8 +93,11 @@ def train_local(
 ) -> LocalResult:
     """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
+    Parts that rest (`client_sdk.modes`) stay in evaluation mode. Floating inputs come in the module's own dtype.
+
     Args:
-        module: maps [B, *input] to logits [B, C], with the weights as they were sent; on `device` afterwards.
+        module: maps [B, *input] to logits [B, C], with the weights as they were sent; on `device` afterwards, each part
+            in the mode that it had.
         samples: checked against the task.
         seed: of the order of samples and of torch's generators; not read where the plan is private.
         base: header of the model as it was sent; by default the module's own.
@@ -107,19 +115,21 @@ def train_local(
         UnexpectedAnswer: an extra is missing or is not what the objective reads.
     """
     assert samples.task is not None
-    module.to(device).train()
+    module.to(device)
     parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if not parameters:
         raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
     base, memory = base or codec.manifest(module), memory or {}
+    given = samples.given_as(dtype_of(module))
     work = Work(
-        module, parameters, samples, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
+        module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
     )
     names = _layout(work, samples.task.num_classes)
     if plan.precision is not None:
         work.binary = Binary(module, base)
     try:
-        with seeded(seed if plan.privacy is None else secret_seed(), device) as order:
+        drawn_from = seed if plan.privacy is None else secret_seed()
+        with modes.training(module), seeded(drawn_from, device) as order:
             method = methods.build(work)
             with _frozen(work, method.frozen()):
                 method.before(order)
@@ -129,6 +139,11 @@ def train_local(
     except RuleError as error:
         raise TrainingError(f"{error.detail}; nothing was uploaded") from error
     return LocalResult(loss, accuracy, steps, len(samples), sent, kept, outcome.control_reset, spent)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Return the dtype in which a network takes floating inputs: that of its first floating-point parameter."""
+    return next((value.dtype for value in module.parameters() if value.is_floating_point()), torch.float32)
 
 
 @contextmanager
@@ -233,10 +248,8 @@ def _step(
 
 
 def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    assert work.samples.task is not None
     with work.passes(len(labels)):
         logits, features = work.forward(inputs, method.needs_features)
-        _check_logits(logits, len(labels), work.samples.task.num_classes)
         loss = method.loss(inputs, labels, logits, features)
         loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), (logits.detach().argmax(1) == labels).sum()
@@ -272,11 +285,3 @@ def check_finite(
 
 def _finite(value: Tensor) -> bool:
     return bool(torch.isfinite(value).all())
-
-
-def _check_logits(logits: Tensor, batch: int, classes: int) -> None:
-    if tuple(logits.shape) != (batch, classes):
-        raise ModelMismatch(
-            f"model: returned shape {list(logits.shape)} for {batch} samples; logits of shape "
-            f"[{batch}, {classes}] are needed, one column per class"
-        )

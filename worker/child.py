@@ -45,9 +45,18 @@ def make_deterministic(threads: int | None) -> None:
 
 
 def choose_device(asked: str) -> str:
-    """Return the torch device for 'auto' or the one that was asked for."""
+    """Return the torch device for 'auto' or the one that was asked for.
+
+    Raises:
+        JobFailure: bad_option, it is not there.
+    """
+    from contract.nn import devices
+
     if asked != "auto":
-        return asked
+        try:
+            return str(devices.find(asked))
+        except ValueError as error:
+            raise JobFailure("bad_option", f"POTSTILL_DEVICE: {error}, or auto for the best of them") from error
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from client_sdk import modes
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
+from client_sdk.outputs import logits_of
 from client_sdk.precision import Binary
 from contract.choices import Implementations
 from contract.local import LocalPlan, SgdObjective
@@ -71,9 +73,14 @@ class Work:
     def forward(self, inputs: Tensor, with_features: bool) -> tuple[Tensor, Tensor | None]:
         """Return logits [B, C], and features [B, d] if they are asked for."""
         if not with_features:
-            return self.module(inputs), None
+            return self.logits(self.module(inputs), len(inputs)), None
         features = features_of(self.module, inputs)
-        return self.module.head(features), features  # type: ignore[operator]
+        return self.logits(self.module.head(features), len(inputs)), features  # type: ignore[operator]
+
+    def logits(self, returned: Any, batch: int, inputs: str = "samples") -> Tensor:
+        """Return the logits [batch, C] in what a network returned (`client_sdk.outputs.logits_of`)."""
+        assert self.samples.task is not None
+        return logits_of(returned, batch, self.samples.task.num_classes, inputs)
 
     def extra(self, name: str) -> dict[str, Tensor] | None:
         """Return the tensors of a file that came with the assignment, on the device; None if it did not come.
@@ -168,6 +175,10 @@ def features_of(module: nn.Module, inputs: Tensor) -> Tensor:
         ModelMismatch: they have another shape.
     """
     features: Tensor = module.features(inputs)  # type: ignore[operator]
+    if not isinstance(features, Tensor):
+        raise ModelMismatch(
+            f"model: features(x) returned a {type(features).__name__}; return one vector per sample, shape [B, d]"
+        )
     if features.ndim != 2 or len(features) != len(inputs):
         raise ModelMismatch(
             f"model: features(x) returned shape {list(features.shape)} for {len(inputs)} samples; return one vector "
@@ -190,10 +201,8 @@ def require_features(work: Work) -> None:
             "method features(x) -> [B, d] and a module head, such that forward(x) is head(features(x))"
         )
     inputs = next(work.samples.read([torch.zeros(1, dtype=torch.int64)], work.device))[0]
-    module.eval()
-    with torch.no_grad():
-        parts, whole = work.forward(inputs, True)[0], module(inputs)
-    module.train()
+    with modes.evaluation(module), torch.no_grad():
+        parts, whole = work.forward(inputs, True)[0], work.forward(inputs, False)[0]
     if whole.shape != parts.shape or not torch.allclose(whole, parts, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise ModelMismatch(
             f"model: objective {kind!r} trains the head on features, and forward(x) is not head(features(x)); make "

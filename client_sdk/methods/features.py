@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from client_sdk import modes
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements
 from client_sdk.objectives import fedtgp, feduv
@@ -54,12 +55,10 @@ class FedTgp(Method):
         """Send class_means [C, d], zeros for a class without samples, and class_counts [C]."""
         work, features, labels = self.work, [], []
         rows = list(torch.split(torch.arange(len(work.samples)), work.plan.batch_size))
-        work.module.eval()
-        with torch.no_grad(), work.quantised():
+        with modes.evaluation(work.module), torch.no_grad(), work.quantised():
             for x, y in work.samples.read(rows, work.device, work.seed):
                 features.append(features_of(work.module, x).float().cpu())
                 labels.append(y.cpu())
-        work.module.train()
         found = fedtgp.class_means(torch.cat(features), torch.cat(labels), self._shape[0])
         if found.means.shape[1] != self._shape[1]:
             raise ModelMismatch(

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from client_sdk import modes
 from client_sdk.data import cut
-from client_sdk.errors import ModelMismatch, UnexpectedAnswer
+from client_sdk.errors import UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work, implements, remembered
 from client_sdk.objectives import ds_fl
 from contract.local import DsFlObjective
@@ -38,6 +39,8 @@ class DsFl(Method):
         assert work.samples.task is not None
         task = work.samples.task
         self._public = self._extra(PUBLIC, "inputs", task.input.shape)
+        if self._public.is_floating_point():
+            self._public = self._public.to(work.samples.dtype)
         self._targets = self._extra(TARGETS, TARGETS, [task.num_classes]) if TARGETS in work.extras else None
         if self._targets is not None and len(self._targets) != len(self._public):
             raise UnexpectedAnswer(
@@ -75,10 +78,8 @@ class DsFl(Method):
     def after(self, steps: int) -> Outcome:
         """Send the probabilities [P, C] of the trained model, and keep the model."""
         module = self.work.module
-        module.eval()
-        with torch.no_grad():
+        with modes.evaluation(module), torch.no_grad():
             sent = torch.cat(list(self._predicted()))
-        module.train()
         own = {OWN + name: value for name, value in codec.unwrap(module).state_dict().items()}
         return Outcome(tensors={PREDICTIONS: sent}, memory=own)
 
@@ -88,9 +89,4 @@ class DsFl(Method):
             yield ds_fl.predictions(self._logits(rows).cpu())  # on the CPU: it counts in float64, which MPS has not
 
     def _logits(self, rows: Tensor) -> Tensor:
-        logits: Tensor = self.work.module(self._public[rows])
-        assert self.work.samples.task is not None
-        wanted = [len(rows), self.work.samples.task.num_classes]
-        if list(logits.shape) != wanted:
-            raise ModelMismatch(f"model: returned shape {list(logits.shape)} for public samples; {wanted} are needed")
-        return logits
+        return self.work.logits(self.work.module(self._public[rows]), len(rows), "public samples")

@@ -40,7 +40,7 @@ class FedGkd(Method):
         if self._teacher is None:
             return own
         with torch.no_grad():
-            teacher = self._teacher(inputs)
+            teacher = self.work.logits(self._teacher(inputs), len(inputs))
         return own + fedgkd.distance(logits, teacher, self.options.gamma, self.options.tau)
 
 

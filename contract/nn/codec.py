@@ -44,6 +44,11 @@ def buffer_names(module: nn.Module) -> list[str]:
     return [name for name in inner.state_dict() if name in buffers]
 
 
+def can_store(tensor: Tensor) -> bool:
+    """Whether a file has a dtype for this tensor, and it is a dense one."""
+    return tensor.dtype in _DTYPES and tensor.layout == torch.strided
+
+
 def _to_array(name: str, tensor: Tensor) -> Array:
     if tensor.dtype not in _DTYPES:
         raise TensorError("tensors", f"tensor {name!r}: dtype {tensor.dtype} cannot be stored", tensor=name)

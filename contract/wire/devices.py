@@ -35,8 +35,18 @@ class Enrolment(Request):
     )
 
 
+class TensorKind(Response):
+    """What a tensor of a model is like."""
+
+    dtype: str = Field(description="as in safetensors", examples=["F32"])
+    shape: list[int]
+
+
 class FederationCard(Response):
-    """What a device must know before it joins: whether its data fit, and which networks there are."""
+    """What a device must know before it joins: whether its data fit, which networks there are, what it will train.
+
+    A device tries a step of `local` with its own data and network before it enrols: nobody waits for one that cannot.
+    """
 
     federation_id: str
     federation_name: str
@@ -44,6 +54,11 @@ class FederationCard(Response):
     task: Task
     prototypes: list[Prototype]
     wants_label_counts: bool = Field(description="whether the recipe weighs clients by their labels")
+    local: LocalPlan | None = Field(None, description="what a device runs in a round, as it is now")
+    tensors: dict[str, dict[str, TensorKind]] = Field(
+        default_factory=dict,
+        description="the tensors of prototypes that are networks of their users' own, by name; in the file's order",
+    )
 
 
 class Enrolled(Response):

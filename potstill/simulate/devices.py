@@ -110,6 +110,7 @@ class Device:
         self._model, self._config, self._seed = client.model, config, seed
         self._device = choose_device(device)
         self._folder = StateFolder(folder)
+        self._tried = client.model is None  # what is built by name needs no trial, what is the user's own needs one
 
     @property
     def label_counts(self) -> list[int] | None:
@@ -189,7 +190,8 @@ class Device:
                     Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)
                 )
             resources = Resources(cast(Client, client), self._folder, self.samples, self._device)
-            DeviceRun(resources, Progress(False), self._model).run(rounds, self.name)
+            DeviceRun(resources, Progress(False), self._model, tried=self._tried).run(rounds, self.name)
+            self._tried = True
 
     def _common(self, state: str) -> dict[str, Any]:
         return {

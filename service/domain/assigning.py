@@ -1,21 +1,10 @@
-"""Which prototype a client trains: by its own wish, else the first one whose requirements it meets."""
+"""Which prototype a client trains, or why none: the rule is `contract.prototypes`, which devices read, too."""
 
 from collections.abc import Mapping, Sequence
 
+from contract.prototypes import choose
 from contract.wire.federations import Capability, Prototype
 from service.domain.errors import invalid_field
-
-
-def meets(requires: Mapping[str, Capability], has: Mapping[str, Capability]) -> bool:
-    """Whether a client has what a prototype requires: numbers at least as large, everything else equal."""
-    return all(_enough(has.get(name), wanted) for name, wanted in requires.items())
-
-
-def _enough(value: Capability | None, wanted: Capability) -> bool:
-    numbers = (int, float)
-    if isinstance(value, numbers) and isinstance(wanted, numbers) and not isinstance(wanted, bool):
-        return not isinstance(value, bool) and value >= wanted
-    return value == wanted and type(value) is type(wanted)
 
 
 def assign(prototypes: Sequence[Prototype], has: Mapping[str, Capability], wish: str | None) -> str:
@@ -24,17 +13,14 @@ def assign(prototypes: Sequence[Prototype], has: Mapping[str, Capability], wish:
     Raises:
         DomainError: invalid-field, for a wish that cannot be met, or a client that no prototype is for.
     """
-    if wish is not None:
-        chosen = next((prototype for prototype in prototypes if prototype.name == wish), None)
-        if chosen is None:
-            raise invalid_field("prototype", f"this federation has {', '.join(each.name for each in prototypes)}")
-        if not meets(chosen.requires, has):
-            raise invalid_field(
-                "prototype", f"{wish!r} requires {chosen.requires}; say so in capabilities, or take another"
-            )
-        return wish
-    for prototype in prototypes:
-        if meets(prototype.requires, has):
-            return prototype.name
-    wanted = "; ".join(f"{prototype.name}: {prototype.requires}" for prototype in prototypes)
-    raise invalid_field("capabilities", f"no prototype is for such a client; they require {wanted}")
+    chosen = choose(prototypes, has, wish)
+    if chosen is not None:
+        return chosen.name
+    if wish is None:
+        wanted = "; ".join(f"{prototype.name}: {prototype.requires}" for prototype in prototypes)
+        raise invalid_field("capabilities", f"no prototype is for such a client; they require {wanted}")
+    wished = next((prototype for prototype in prototypes if prototype.name == wish), None)
+    if wished is None:
+        raise invalid_field("prototype", f"this federation has {', '.join(each.name for each in prototypes)}")
+    detail = f"{wish!r} requires {wished.requires}; say so in capabilities, or take another"
+    raise invalid_field("prototype", detail)

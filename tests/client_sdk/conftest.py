@@ -152,7 +152,11 @@ class FakeService:
             "task": self._task(),
             "prototypes": [{"name": "main", "architecture": self.architecture, "options": self.options}],
             "wants_label_counts": False,
+            "local": self.plan,
         }
+        if self.architecture == "custom":
+            infos = parse_header(self.models["mdl_0"], len(self.models["mdl_0"])).tensors
+            body["tensors"] = {"main": {name: {"dtype": i.dtype, "shape": i.shape} for name, i in infos.items()}}
         return httpx.Response(200, json=body)
 
     def _heartbeat(self, request: httpx.Request) -> httpx.Response:

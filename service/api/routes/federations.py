@@ -7,7 +7,15 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from fastapi.responses import JSONResponse
 
 from contract.wire.common import Page
-from contract.wire.devices import ClientInfo, Enrolled, Enrolment, FederationCard, PrototypeChoice, Reissued
+from contract.wire.devices import (
+    ClientInfo,
+    Enrolled,
+    Enrolment,
+    FederationCard,
+    PrototypeChoice,
+    Reissued,
+    TensorKind,
+)
 from contract.wire.erasure import Forgotten
 from contract.wire.federations import (
     Federation,
@@ -216,14 +224,22 @@ def rotate_join_token(
 
 @router.get("/{federation_id}/card", tags=["devices"], responses=_ONE | documented("join-token-spent"))
 def show_card(federation_id: FederationIdOrName, services: Services, caller: Candidate) -> FederationCard:
-    """Show what a device must know before it enrols: the task that its data must fit, the networks there are.
+    """Show what a device must know before it enrols: the task that its data must fit, the networks there are, and what
+    it will train.
 
     A federation's name does in place of its id.
     """
     with services.store.read() as session:
         own = reading.get(session, caller.federation_id or federation_id)
         caller.need_federation(own.id if federation_id == own.name else federation_id)  # of others nothing is told
-        return clients.card(session, own.id, caller)
+        card = clients.card(session, own.id, caller)
+        theirs = clients.models_of_their_own(session, own.id)
+    return card.model_copy(update={"tensors": {name: _kinds(services, digest) for name, digest in theirs.items()}})
+
+
+def _kinds(services: Parts, digest: str) -> dict[str, TensorKind]:
+    infos = services.blobs.store.header(digest).tensors
+    return {name: TensorKind(dtype=info.dtype, shape=list(info.shape)) for name, info in infos.items()}
 
 
 @router.post(

@@ -5,6 +5,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from contract import architectures
 from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.wire import devices as wire
@@ -22,7 +23,7 @@ from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.operations.progress import lifecycle, reading
 from service.operations.store import uploads
-from service.persistence.tables import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, UpdateRow
+from service.persistence.tables import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, ModelRow, UpdateRow
 
 SEEN_EVERY = timedelta(seconds=10)
 
@@ -163,7 +164,22 @@ def card(session: Session, federation_id: str, caller: Principal) -> wire.Federa
         task=config.task,
         prototypes=[config.prototype(each.name) for each in config.prototypes],
         wants_label_counts="label_counts" in config.recipe.needs,
+        local=config.local,
     )
+
+
+def models_of_their_own(session: Session, federation_id: str) -> dict[str, str]:
+    """Return prototype -> digest of its model, of prototypes that are networks of their users' own."""
+    config = reading.config_of(session.get_one(FederationRow, federation_id))
+    current, found = reading.current_models(session, federation_id), {}
+    for prototype in config.prototypes:
+        if architectures.find(prototype.architecture).server_side:
+            continue
+        id_ = current.get(reading.prototype_key(prototype.name)) or prototype.initial_model
+        model = session.get(ModelRow, id_) if id_ is not None else None
+        if model is not None and model.removed_at is None:
+            found[prototype.name] = model.digest
+    return found
 
 
 def reassign(session: Session, federation_id: str, client_id: str, prototype: str) -> ClientRow:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from contract.prototypes import meets
 from contract.wire.federations import Prototype
-from service.domain.assigning import assign, meets
+from service.domain.assigning import assign
 from service.domain.errors import DomainError
 
 LARGE = Prototype(name="large", architecture="mlp", requires={"memory_mb": 1000, "npu": True})

@@ -100,6 +100,10 @@ def test_an_imported_model_starts_a_federation(world: World) -> None:
     prototype = {"architecture": "custom", "initial_model": info["id"]}
     fed = world.create(prototypes=[prototype])
     assert world.show(fed)["prototypes"][0]["initial_model"] == info["id"]
+    card = world.site.request("GET", f"/v1/federations/{fed.id}/card", token=fed.join_token).json()
+    kinds = {name: {"dtype": "F32", "shape": list(array.shape)} for name, array in world.forge.arrays(3).items()}
+    assert card["tensors"] == {"main": kinds} and list(card["tensors"]["main"]) == list(kinds)
+    assert card["local"]["objective"] == {"kind": "sgd"}
     response = world.op("POST", "/v1/federations", json=world.body(prototypes=[prototype | {"initial_model": "mdl_x"}]))
     assert response.status_code in (404, 422)
     assert "mdl_x" in response.json()["detail"]
