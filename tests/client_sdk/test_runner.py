@@ -152,8 +152,9 @@ def test_who_waits_is_told_for_what_at_once(
     service.fault("GET", "/v1/assignment", lambda request: waiting(service))
     take_part(progress=True)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == f"{service.name}: 40 samples, cpu; asks http://potstill.test for work"
-    assert said[1] == f"{service.name}: waiting: two more clients are needed"
+    assert said[0] == "a step is tried with 8 samples on cpu"
+    assert said[1] == f"{service.name}: 40 samples, cpu; asks http://potstill.test for work"
+    assert said[2] == f"{service.name}: waiting: two more clients are needed"
 
 
 def waiting(service: Any) -> httpx.Response:
