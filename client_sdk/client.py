@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -186,10 +186,16 @@ class Client(BaseClient):
         self._transport.token = enrolled.token
         return enrolled
 
-    def assignment(self, wait: float = 30.0) -> Assignment:
-        """GET /v1/assignment: what to do now; the service holds the answer back up to `wait` seconds (0 to 60)."""
+    def assignment(self, wait: float = 30.0, *, heartbeats: bool = False) -> Assignment:
+        """GET /v1/assignment: what to do now; the service holds the answer back up to `wait` seconds (0 to 60).
+
+        Args:
+            wait: seconds.
+            heartbeats: this device sends heartbeats as soon as it is told to train, and counts as lost if it does not.
+        """
+        params: dict[str, Any] = {"wait": int(wait)} | ({"heartbeats": "true"} if heartbeats else {})
         response = self._transport.request(
-            "GET", "/v1/assignment", params={"wait": int(wait)}, timeout=self._transport.connection.timeout + wait
+            "GET", "/v1/assignment", params=params, timeout=self._transport.connection.timeout + wait
         )
         return _parse(response, _ASSIGNMENT)
 

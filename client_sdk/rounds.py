@@ -9,7 +9,7 @@ from torch import nn
 from client_sdk import methods, models, privacy
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
-from client_sdk.training import LocalResult, train_local
+from client_sdk.training import Hooks, LocalResult, train_local
 from contract.nn import codec
 from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, TensorFile, write_file
@@ -38,9 +38,7 @@ def train_round(
     assignment: TrainAssignment,
     resources: Resources,
     module: nn.Module,
-    *,
-    on_epoch: Callable[[int, float], None],
-    on_step: Callable[[int], None] | None = None,
+    hooks: Hooks,
     mask: Mask | None = None,
 ) -> Pending:
     """Train the round's model; store the update, and the method's state beside it, so that both survive a crash.
@@ -69,8 +67,9 @@ def train_round(
         first=folder.is_new(),
         round_index=assignment.round.index,
         prototype=assignment.prototype,
-        on_epoch=on_epoch,
-        on_step=on_step,
+        on_epoch=hooks.on_epoch,
+        on_step=hooks.on_step,
+        on_pass=hooks.on_pass,
     )
     return _submit(assignment, folder, module, result, mask)
 

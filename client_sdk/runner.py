@@ -15,6 +15,7 @@ from client_sdk.client import Client, Kind, update_url
 from client_sdk.connection import Connection, Options
 from client_sdk.deliveries import Deliveries
 from client_sdk.errors import NotFound, Unauthorized, UsageError
+from client_sdk.forks import is_forked
 from client_sdk.heartbeat import Heartbeats
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
@@ -23,7 +24,7 @@ from client_sdk.rounds import Mask, train_round
 from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
-from client_sdk.training import choose_device
+from client_sdk.training import Hooks, choose_device
 from contract.local import LocalPlan
 from contract.prototypes import choose
 from contract.wire.devices import (
@@ -86,23 +87,26 @@ def train_and_push(
         options: of the connection, such as `ca_file`, `direct` or `resumable_bytes`; see `Connection`.
 
     Raises:
-        DatasetError: the data are empty or do not fit.
-        ModelMismatch: the module's tensors are not the federation's, or a step cannot be trained with it. As long as
-            the device has not enrolled both are said before it does.
+        DatasetError, ModelMismatch: data or module do not fit, or train no step; said before the device enrols.
         PotstillError: anything else; see `client_sdk.errors`.
     """
-    computes = choose_device(device)
+    shown = Progress(progress)
+    computes = _prepare(rounds, device, shown)
     samples = data.load(dataset, classes, cache=cache)
     application = identity.Application(
         federation, len(samples), join_token, name, label_counts, samples.classes, prototype, capabilities
     )
-    _check_rounds(rounds)
-    _set_threads()
-    connection, shown = Connection.to(service, token, **options), Progress(progress)
+    connection = Connection.to(service, token, **options)
     folder = StateFolder(Path(state_dir or default_folder(connection.url, federation, name)))
     with Client(connection.filled(retries=RETRIES, on_retry=shown.say)) as client, folder.locked():
         resources = Resources(client, folder, samples, computes)
         return DeviceRun(resources, shown, model, on_round, secure, peers).take_part(application, rounds)
+
+
+def _prepare(rounds: int | None, device: str, shown: Progress) -> torch.device:
+    _check_rounds(rounds)
+    _set_threads(shown)
+    return choose_device(device)
 
 
 def _check_rounds(rounds: int | None) -> None:
@@ -110,11 +114,20 @@ def _check_rounds(rounds: int | None) -> None:
         raise UsageError(f"rounds: expected at least 1, or None for all of them, got {rounds}")
 
 
-def _set_threads() -> None:
-    threads = os.environ.get("POTSTILL_TORCH_THREADS")
+def _set_threads(shown: Progress) -> None:
+    threads = os.environ.get("POTSTILL_TORCH_THREADS", "")
+    if threads and (not threads.isdecimal() or int(threads) < 1):
+        raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
+    if is_forked():  # before anything is computed
+        if threads not in ("", "1"):
+            raise UsageError(
+                f"POTSTILL_TORCH_THREADS: this process was forked, where torch hangs with {threads} threads; set 1, or "
+                "start devices by multiprocessing.get_context('spawn')"
+            )
+        if torch.get_num_threads() > 1:
+            shown.say("this process was forked, where torch's threads hang: it computes with one; 'spawn' allows more")
+        threads = "1"
     if threads:
-        if not threads.isdecimal() or int(threads) < 1:
-            raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
         torch.set_num_threads(int(threads))
 
 
@@ -145,7 +158,7 @@ class DeviceRun:
         self.reports: list[RoundReport] = []
         self._deliveries = Deliveries(self.client, self.folder, progress)
         self._sleep, self._tried = sleep, tried
-        self._step_seconds: float | None = None
+        self._pass_seconds: float | None = None
         self._secure = SecureRounds(
             self.client, self.folder, progress, required=secure, peers=peers, sleep=lambda seconds: self._sleep(seconds)
         )
@@ -202,7 +215,7 @@ class DeviceRun:
         if not self._tried:
             device = self.resources.device
             self.progress.say(f"a step is tried with {min(plan.batch_size, len(self.samples))} samples on {device}")
-            self._step_seconds = trial.attempt(module, self.samples, plan, device, prototype)
+            self._pass_seconds = trial.attempt(module, self.samples, plan, device, prototype)
             self._tried = True
 
     def _network_of(self, prototype: Prototype, task: Task) -> nn.Module:
@@ -217,7 +230,7 @@ class DeviceRun:
         asked = time.monotonic()
         try:
             identity.renew(self.client, self.folder)
-            assignment = self.client.assignment(self._patience)
+            assignment = self.client.assignment(self._patience, heartbeats=True)
         except Unauthorized as error:
             raise identity.refused(error, self.folder) from error
         self._patience = WAIT_SECONDS
@@ -294,10 +307,14 @@ class DeviceRun:
         """Train the round's model and store the update as pending."""
         module = self._network_of(assignment.prototype, assignment.task)
         self._try(module, assignment.local, assignment.prototype)
+        heartbeats.expect(self._pass_seconds)
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
         with self.progress.bar(title, assignment.local.epochs) as on_epoch:
-            between = heartbeats.between(on_epoch)
-            return train_round(assignment, self.resources, module, on_epoch=between, on_step=heartbeats.step, mask=mask)
+            hooks = Hooks(heartbeats.between(on_epoch), heartbeats.step, heartbeats.passing)
+            try:
+                return train_round(assignment, self.resources, module, hooks, mask)
+            finally:
+                heartbeats.rest()
 
     # Before the rounds
 

@@ -48,6 +48,15 @@ class LocalResult:
     spent: Spent | None = None
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """Who is told how far a round's training is; see `train_local`."""
+
+    on_epoch: Callable[[int, float], None] | None = None
+    on_step: Callable[[int], None] | None = None
+    on_pass: Callable[[], None] | None = None
+
+
 def choose_device(name: str) -> torch.device:
     """Return the torch device of that name; ``auto`` takes CUDA, then Apple's MPS, then the CPU.
 
@@ -90,6 +99,7 @@ def train_local(
     prototype: Prototype | None = None,
     on_epoch: Callable[[int, float], None] | None = None,
     on_step: Callable[[int], None] | None = None,
+    on_pass: Callable[[], None] | None = None,
 ) -> LocalResult:
     """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
@@ -108,6 +118,7 @@ def train_local(
         prototype: what the network is, where it is one of the catalogue.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
         on_step: called after each step with their number so far.
+        on_pass: called before each batch that goes through the network, for whatever it does.
 
     Raises:
         TrainingError: the loss or a weight is not finite.
@@ -124,12 +135,20 @@ def train_local(
     work = Work(
         module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
     )
-    names = _layout(work, samples.task.num_classes)
+    work.on_pass = on_pass or work.on_pass
+    return _train_round(work, on_epoch, on_step)
+
+
+def _train_round(
+    work: Work, on_epoch: Callable[[int, float], None] | None, on_step: Callable[[int], None] | None
+) -> LocalResult:
+    assert work.samples.task is not None
+    plan, names = work.plan, _layout(work, work.samples.task.num_classes)
     if plan.precision is not None:
-        work.binary = Binary(module, base)
+        work.binary = Binary(work.module, work.base)
     try:
-        drawn_from = seed if plan.privacy is None else secret_seed()
-        with modes.training(module), seeded(drawn_from, device) as order:
+        drawn_from = work.seed if plan.privacy is None else secret_seed()
+        with modes.training(work.module), seeded(drawn_from, work.device) as order:
             method = methods.build(work)
             with _frozen(work, method.frozen()):
                 method.before(order)
@@ -138,7 +157,7 @@ def train_local(
         sent, kept = _tensors(work, outcome, names)
     except RuleError as error:
         raise TrainingError(f"{error.detail}; nothing was uploaded") from error
-    return LocalResult(loss, accuracy, steps, len(samples), sent, kept, outcome.control_reset, spent)
+    return LocalResult(loss, accuracy, steps, len(work.samples), sent, kept, outcome.control_reset, spent)
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:

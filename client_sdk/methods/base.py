@@ -1,6 +1,6 @@
 """What every local method is given, and the hooks it may override."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ class Work:
         round_index: 1 for the federation's first round.
         prototype: what the network is, where it is one of the catalogue.
         binary: the module's low precision, if any.
+        on_pass: called before each batch that goes through the network: a sign of life.
     """
 
     module: nn.Module
@@ -51,6 +52,7 @@ class Work:
     round_index: int = 1
     prototype: Prototype | None = None
     binary: Binary | None = None
+    on_pass: Callable[[], None] = lambda: None
 
     @contextmanager
     def passes(self, batch: int) -> Iterator[None]:
@@ -58,6 +60,7 @@ class Work:
 
         BatchNorm uses its running statistics for a batch of one, for which it has no statistics of its own.
         """
+        self.on_pass()
         with statistics_kept(self.module, batch), self.quantised():
             yield
 

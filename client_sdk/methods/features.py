@@ -57,6 +57,7 @@ class FedTgp(Method):
         rows = list(torch.split(torch.arange(len(work.samples)), work.plan.batch_size))
         with modes.evaluation(work.module), torch.no_grad(), work.quantised():
             for x, y in work.samples.read(rows, work.device, work.seed):
+                work.on_pass()
                 features.append(features_of(work.module, x).float().cpu())
                 labels.append(y.cpu())
         found = fedtgp.class_means(torch.cat(features), torch.cat(labels), self._shape[0])

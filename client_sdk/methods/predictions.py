@@ -86,6 +86,7 @@ class DsFl(Method):
     def _predicted(self) -> Iterator[Tensor]:
         everything = torch.arange(len(self._public), device=self.work.device)
         for rows in torch.split(everything, self.work.plan.batch_size):
+            self.work.on_pass()
             yield ds_fl.predictions(self._logits(rows).cpu())  # on the CPU: it counts in float64, which MPS has not
 
     def _logits(self, rows: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from contract.wire.common import Name, Request, Response, Timestamp
 from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
 from contract.wire.secure import Sealed, SecureKeys, SecureRound, Signature
 
+LONGEST_PASS = 86_400.0
+"""Seconds that a batch may take at most, as far as heartbeats are concerned."""
 Count = Annotated[int, Field(ge=0, le=2**40)]
 
 
@@ -122,6 +124,21 @@ class Heartbeat(Request):
     epoch: int | None = Field(None, ge=0, le=2**31, description="local epochs done", examples=[2])
     step: int | None = Field(None, ge=0, le=2**40, description="steps done", examples=[120])
     of: int | None = Field(None, ge=0, le=2**40, description="steps in all", examples=[300])
+    passes: int | None = Field(
+        None,
+        ge=0,
+        le=2**40,
+        description="batches begun so far, of any kind: a device that says so while it computes, and whose number "
+        "stays for long, counts as lost",
+        examples=[121],
+    )
+    pass_seconds: float | None = Field(
+        None,
+        ge=0,
+        le=LONGEST_PASS,
+        allow_inf_nan=False,
+        description="the longest that a batch took; ten minutes, or twenty times this, is what counts as long",
+    )
 
 
 class HeartbeatReceipt(Response):

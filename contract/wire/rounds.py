@@ -23,12 +23,13 @@ class Participant(Response):
     state: ParticipantState = Field(
         "asked",
         description="asked; fetched its assignment; training, by its heartbeats; answered; excluded: answered, but not "
-        "fused; lost: its heartbeats stopped; revoked before it answered",
+        "fused; lost: its heartbeats stopped, or go on and tell of no progress; revoked before it answered",
     )
     asked_at: Timestamp | None = None
     fetched_at: Timestamp | None = None
     heard_at: Timestamp | None = Field(None, description="last heartbeat in this round")
-    progress: dict[str, Any] | None = Field(None, description="of the last heartbeat: epoch, step, of")
+    moved_at: Timestamp | None = Field(None, description="when its heartbeats last told of another step or pass")
+    progress: dict[str, Any] | None = Field(None, description="of the last heartbeat: epoch, step, of, passes")
     replaces: str | None = Field(None, description="id of the lost client whose place it took")
     answered_at: Timestamp | None = None
     seconds: float | None = Field(None, description="from being asked to its answer")

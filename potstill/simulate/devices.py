@@ -71,7 +71,7 @@ class LocalClient:
         self._next: Assignment = assignment
         self._over, self._files, self._target = over, files, target
 
-    def assignment(self, wait: float) -> Assignment:
+    def assignment(self, wait: float, *, heartbeats: bool = False) -> Assignment:
         """Return what is to be done."""
         return self._next
 

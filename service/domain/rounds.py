@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from contract.wire.devices import Heartbeat
 from contract.wire.plans import OnDeadline, RoundsPlan
 from service.domain import gate
 
@@ -11,6 +12,10 @@ SKIPPED = "rounds_skipped"
 """Code of a federation that halts after too many rounds in a row that published nothing."""
 TOO_FEW = "too_few_updates"
 """Code of a federation that halts, or ends with nothing published, for want of updates."""
+
+
+STUCK_SECONDS, STUCK_PASSES = 600.0, 20
+"""So long a device may stay at one pass of its training: seconds, or the time of so many passes, whichever is more."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,17 @@ def closes_at(deadline_at: datetime, plan: RoundsPlan) -> datetime:
 def silent_after(plan: RoundsPlan) -> timedelta:
     """Return the silence after which a device that has sent heartbeats counts as lost."""
     return timedelta(seconds=plan.heartbeat_seconds * plan.lost_after)
+
+
+def stuck_after(beat: Heartbeat) -> timedelta | None:
+    """Return how long a device may stay at one pass before it counts as lost; None for one that counts none.
+
+    Heartbeats come from a thread of their own, and go on when the one that trains hangs. A device with long passes says
+    how long they are.
+    """
+    if beat.passes is None:
+        return None
+    return timedelta(seconds=max(STUCK_SECONDS, STUCK_PASSES * (beat.pass_seconds or 0.0)))
 
 
 def is_over(round_index: int, rounds_total: int, accuracy: float | None, target: float | None) -> bool:

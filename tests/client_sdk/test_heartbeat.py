@@ -151,3 +151,41 @@ def test_a_round_may_begin_again_more_than_once(service: Any, take_part: Any) ->
     data = (np.zeros((16, 2), np.float32), np.arange(16, dtype=np.int64) % 2)
     report = take_part(data)
     assert [round_.uploaded for round_ in report.rounds] == [False, False, True, True]
+
+
+def test_a_beat_counts_passes_as_long_as_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.5, 13.0])
+    monkeypatch.setattr("client_sdk.heartbeat.time.monotonic", lambda: next(clock))
+    heartbeats = Heartbeats(Ear().client, assignment(1), DATA)
+    heartbeats.expect(1.0)
+    assert heartbeats.beat() == Heartbeat(epoch=0, step=0, of=9), (
+        "the model is on its way: nothing moves, nothing hangs"
+    )
+    heartbeats.passing()
+    assert heartbeats.beat() == Heartbeat(epoch=0, step=0, of=9, passes=1, pass_seconds=1.0)
+    heartbeats.passing()
+    heartbeats.passing()
+    assert heartbeats.beat() == Heartbeat(epoch=0, step=0, of=9, passes=3, pass_seconds=2.5)
+    heartbeats.rest()
+    assert heartbeats.beat() == Heartbeat(epoch=0, step=0, of=9)
+
+
+def test_a_device_beats_while_its_update_is_on_its_way(service: Any, take_part: Any) -> None:
+    """A link on which an update takes longer than the silence that makes a device lost."""
+    service.heartbeat_seconds = 0
+    heard = threading.Event()
+
+    def slow(request: httpx.Request) -> httpx.Response:
+        before = len(service.beats)
+        deadline = 60.0
+        while len(service.beats) < before + 2 and deadline > 0:
+            heard.wait(0.05)
+            deadline -= 0.05
+        assert "passes" not in service.beats[-1]
+        return httpx.Response(503)
+
+    service.fault("PUT", "/v1/rounds/rnd_1/update", slow)
+    data = (np.zeros((16, 2), np.float32), np.arange(16, dtype=np.int64) % 2)
+    assert take_part(data, rounds=1).rounds_trained == 1
+    asked = service.sent("GET", "/v1/assignment")[0]
+    assert asked.url.params["heartbeats"] == "true"

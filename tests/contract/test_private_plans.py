@@ -30,6 +30,8 @@ TOLD: dict[type[BaseModel], dict[str, str]] = {
         "epoch": "public: the plan's number",
         "step": "public: steps are as many whatever is drawn",
         "of": "public",
+        "passes": "public: batches are as many whatever is drawn",
+        "pass_seconds": "public: of the machine",
     },
     UpdateMetadata: {
         "num_samples": "public",

@@ -30,7 +30,8 @@ from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations.access import tokens
-from service.operations.fleet import assignments, clients, discriminators, generators, heartbeats, updates
+from service.operations.fleet import assignments, clients, discriminators, generators, updates
+from service.operations.fleet import heartbeats as beating
 from service.operations.progress import participants
 
 router = APIRouter(prefix="/v1", tags=["devices"])
@@ -50,12 +51,12 @@ def _seen(services: Parts, client_id: str) -> None:
             clients.see(session, client_id)
 
 
-def _fetched(services: Parts, round_id: str, client_id: str) -> None:
+def _fetched(services: Parts, round_id: str, client_id: str, beats: bool) -> None:
     with services.store.read() as session:
-        unknown = participants.is_unfetched(session, round_id, client_id)
+        unknown = participants.is_unfetched(session, round_id, client_id, beats)
     if unknown:
         with services.store.write() as session:
-            participants.note_fetched(session, round_id, client_id)
+            participants.note_fetched(session, round_id, client_id, beats)
 
 
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))
@@ -64,6 +65,9 @@ async def get_assignment(
     services: Services,
     caller: Device,
     wait: Annotated[float, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
+    heartbeats: Annotated[
+        bool, Query(description="this device sends heartbeats as soon as it is told to train: none, and it is lost")
+    ] = False,
 ) -> Assignment:
     """Ask what to do now. With `wait`, the answer comes as soon as there is something to do, or at the end."""
     end = time.monotonic() + wait
@@ -72,16 +76,16 @@ async def get_assignment(
     if full is not None:
         raise DomainError("too-many-requests", f"{full}; close one, or ask again", retry_after=5)
     try:
-        return await _poll(request, services, caller, end)
+        return await _poll(request, services, caller, end, heartbeats)
     finally:
         services.polls.leave(caller.id)
 
 
-async def _poll(request: Request, services: Parts, caller: Principal, end: float) -> Assignment:
+async def _poll(request: Request, services: Parts, caller: Principal, end: float, beats: bool) -> Assignment:
     while True:
         assignment, version = await run_in_threadpool(_read, services, caller)
         if isinstance(assignment, TrainAssignment):
-            await run_in_threadpool(_fetched, services, assignment.round.id, caller.id)
+            await run_in_threadpool(_fetched, services, assignment.round.id, caller.id, beats)
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment
@@ -176,15 +180,16 @@ def post_heartbeat(
 ) -> HeartbeatReceipt:
     """Say that this device is alive and trains for a round, and how far it is; every `heartbeat_seconds` is enough.
 
-    A device that has begun to say so and falls silent counts as lost: the round no longer waits for it when the others
-    are enough. One that never says so is waited for until the deadline.
+    A device that has begun to say so and falls silent counts as lost, and so does one whose `passes` stay the same for
+    long: the round no longer waits for it when the others are enough. One that never says so, and did not announce it
+    when it asked for its assignment, is waited for until the deadline.
     """
     with services.store.read() as session:
-        if not heartbeats.admit(session, round_id, caller):
-            return heartbeats.receipt(session, round_id, caller.id)
+        if not beating.admit(session, round_id, caller):
+            return beating.receipt(session, round_id, caller.id)
     with services.store.write() as session:
-        heartbeats.record(session, round_id, caller.id, body)
-        return heartbeats.receipt(session, round_id, caller.id)
+        beating.record(session, round_id, caller.id, body)
+        return beating.receipt(session, round_id, caller.id)
 
 
 def _admit_gan(services: Parts, federation_id: str, caller: Device) -> generators.Ticket:

@@ -1,8 +1,9 @@
 """Participants of a round: what they say while they train, and who has gone silent."""
 
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session, aliased
 
 from contract.federation import FederationConfig
@@ -11,26 +12,32 @@ from contract.wire.devices import Heartbeat
 from service.domain import rounds as rules
 from service.domain import selection
 from service.operations.ledger.clock import is_due, now, patient
+from service.operations.progress import reading
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 
 
-def is_unfetched(session: Session, round_id: str, client_id: str) -> bool:
-    """Whether a participant was not yet told to train."""
+def is_unfetched(session: Session, round_id: str, client_id: str, beats: bool) -> bool:
+    """Whether a participant was not yet told to train, or is awaited anew: it was lost, or will beat from now on."""
     row = session.get(ParticipantRow, (round_id, client_id))
-    return row is not None and row.fetched_at is None
+    return row is not None and (row.fetched_at is None or (beats and _awaited_anew(row)))
 
 
-def note_fetched(session: Session, round_id: str, client_id: str) -> None:
-    """Record that a client was told to train; the first time counts."""
-    session.execute(
-        update(ParticipantRow)
-        .where(
-            ParticipantRow.round_id == round_id,
-            ParticipantRow.client_id == client_id,
-            ParticipantRow.fetched_at.is_(None),
-        )
-        .values(fetched_at=now())
-    )
+def _awaited_anew(row: ParticipantRow) -> bool:
+    return row.silent_at is None or row.lost_at is not None
+
+
+def note_fetched(session: Session, round_id: str, client_id: str, beats: bool) -> None:
+    """Record that a client was told to train; the first time counts.
+
+    One that sends heartbeats (`beats`) is to send the first one within the silence that makes a device lost: it may
+    have died before.
+    """
+    row = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True, with_for_update=True)
+    moment = now()
+    row.fetched_at = row.fetched_at or moment
+    if beats and _awaited_anew(row):
+        federation = session.get_one(FederationRow, session.get_one(RoundRow, round_id).federation_id)
+        row.silent_at, row.lost_at = moment + rules.silent_after(reading.config_of(federation).rounds), None
 
 
 def is_worth_writing(row: ParticipantRow, config: FederationConfig) -> bool:
@@ -40,12 +47,24 @@ def is_worth_writing(row: ParticipantRow, config: FederationConfig) -> bool:
 
 
 def hear(session: Session, row: ParticipantRow, beat: Heartbeat, config: FederationConfig) -> None:
-    """Record that a client trains, and how far it is; one that was lost is back."""
-    moment = now()
+    """Record that a client trains, and how far it is; one that was lost is back, unless it beats and does not move."""
+    moment, told = now(), beat.model_dump(exclude_none=True)
     row.fetched_at = row.fetched_at or moment
-    row.heard_at, row.lost_at = moment, None
+    row.heard_at = moment
+    if row.moved_at is None or _moves(row.progress, told):
+        row.moved_at = moment
+    row.progress = told
     row.silent_at = moment + rules.silent_after(config.rounds)
-    row.progress = beat.model_dump(exclude_none=True)
+    stuck = rules.stuck_after(beat)
+    if stuck is not None:
+        row.silent_at = min(row.silent_at, row.moved_at + stuck)
+    if row.silent_at > moment:
+        row.lost_at = None
+
+
+def _moves(before: dict[str, Any] | None, told: dict[str, Any]) -> bool:
+    """Whether a heartbeat tells of another place than the one before."""
+    return any((before or {}).get(name) != told.get(name) for name in ("epoch", "step", "passes"))
 
 
 def answered(session: Session, round_id: str, client_id: str) -> None:

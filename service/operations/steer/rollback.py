@@ -266,7 +266,7 @@ def _restart(session: Session, federation: FederationRow, round_: RoundRow, why:
     session.execute(delete(UpdateRow).where(UpdateRow.round_id == round_.id))
     for row in session.scalars(select(ParticipantRow).where(ParticipantRow.round_id == round_.id)):
         row.asked_at = now()
-        row.fetched_at = row.heard_at = row.silent_at = row.lost_at = row.progress = None
+        row.fetched_at = row.heard_at = row.moved_at = row.silent_at = row.lost_at = row.progress = None
     round_.base_models = lifecycle.bases(session, federation, ahead=round_.waits_for is not None)
     round_.deadline_at = jobs.later(reading.config_of(federation).rounds.deadline_seconds)
     round_.extensions, round_.restarts = 0, round_.restarts + 1

@@ -98,6 +98,7 @@ def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update
         asked_at=began,
         fetched_at=asked.fetched_at,
         heard_at=asked.heard_at,
+        moved_at=asked.moved_at,
         progress=asked.progress,
         replaces=asked.replaces,
         weight=row.metrics.get("weights", {}).get(client.name),

@@ -47,7 +47,8 @@ class ParticipantRow(Base):
     """A client that was asked in a round, and the prototype, or the group's copy of it, that it trains.
 
     `silent_at` is when it will count as lost if no heartbeat comes; `lost_at` says that it does. Both are null once it
-    has answered, and for devices that send no heartbeats. `replaces` is the client whose place it took.
+    has answered, and for devices that send no heartbeats. `moved_at` is when its heartbeats last told of another step
+    or pass. `replaces` is the client whose place it took.
     """
 
     __tablename__ = "participants"
@@ -58,6 +59,7 @@ class ParticipantRow(Base):
     asked_at: Mapped[datetime | None]
     fetched_at: Mapped[datetime | None]
     heard_at: Mapped[datetime | None]
+    moved_at: Mapped[datetime | None]
     silent_at: Mapped[datetime | None]
     lost_at: Mapped[datetime | None]
     progress: Mapped[dict[str, Any] | None]

@@ -101,7 +101,11 @@ def test_an_imported_model_starts_a_federation(world: World) -> None:
     fed = world.create(prototypes=[prototype])
     assert world.show(fed)["prototypes"][0]["initial_model"] == info["id"]
     card = world.site.request("GET", f"/v1/federations/{fed.id}/card", token=fed.join_token).json()
-    kinds = {name: {"dtype": "F32", "shape": list(array.shape)} for name, array in world.forge.arrays(3).items()}
+    dtypes = {"f": "F32", "i": "I64"}
+    kinds = {
+        name: {"dtype": dtypes[array.dtype.kind], "shape": list(array.shape)}
+        for name, array in world.forge.arrays(3).items()
+    }
     assert card["tensors"] == {"main": kinds} and list(card["tensors"]["main"]) == list(kinds)
     assert card["local"]["objective"] == {"kind": "sgd"}
     response = world.op("POST", "/v1/federations", json=world.body(prototypes=[prototype | {"initial_model": "mdl_x"}]))

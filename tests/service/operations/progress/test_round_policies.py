@@ -15,7 +15,7 @@ from service.operations.ledger import clock
 from service.operations.progress import deadlines, jobs, lifecycle, participants
 from service.operations.steer import fusion
 from service.operations.upkeep import sweep
-from service.persistence.tables import JobRow, RoundRow
+from service.persistence.tables import EventRow, JobRow, RoundRow
 from tests.service.conftest import Move, SettingsMaker
 from tests.service.world import Fed, World
 
@@ -217,6 +217,59 @@ def test_a_device_that_sends_no_heartbeats_is_waited_for(world: World, move: Mov
     move(400)
     sweep_now(world)
     assert (world.round(fed)["state"], states(world, fed)["b"]) == ("collecting", "fetched")
+
+
+def fetch(world: World, fed: Fed, name: str) -> None:
+    """Ask as the SDK does, which beats as soon as it is told to train."""
+    answer = world.site.request("GET", "/v1/assignment?heartbeats=true", token=fed.devices[name].token)
+    assert answer.json()["action"] == "train"
+
+
+def test_a_device_that_dies_before_its_first_heartbeat_is_lost(world: World, move: Move) -> None:
+    plan = {"min_updates": 2, "heartbeat_seconds": 10, "lost_after": 3, "deadline_seconds": 500}
+    fed = world.running("abcd", rounds=plan)
+    fetch(world, fed, "c")
+    world.assignment(fed.devices["d"])  # does not say that it will beat: it is waited for
+    world.push(fed, "a", world.update(fed, seed=1))
+    move(29)
+    sweep_now(world)
+    assert states(world, fed) == {"a": "answered", "b": "asked", "c": "fetched", "d": "fetched"}
+    move(31)
+    sweep_now(world)
+    assert states(world, fed)["c"] == "lost" and states(world, fed)["d"] == "fetched"
+    fetch(world, fed, "c")  # its next start
+    assert states(world, fed)["c"] == "fetched"
+    move(60)
+    sweep_now(world)
+    assert states(world, fed)["c"] == "fetched"
+    assert beat(world, fed, "c").status_code == 200
+    assert states(world, fed)["c"] == "training"
+
+
+def test_a_device_that_beats_and_does_not_move_is_lost(world: World, move: Move) -> None:
+    """At one pass for more than 600 s, or 20 times its longest: `b` with passes of 50 s may stay for 1000 s."""
+    fed = world.running("abcd", rounds={"min_updates": 2, "heartbeat_seconds": 300, "deadline_seconds": 9000})
+    at_one = {"epoch": 0, "step": 0, "passes": 1}
+    seen: dict[int, dict[str, str]] = {}
+    for moment in range(0, 1201, 300):
+        move(moment)
+        beat(world, fed, "a", **at_one, pass_seconds=1)
+        beat(world, fed, "b", **at_one, pass_seconds=50)
+        beat(world, fed, "c", **at_one | {"passes": 1 + moment})
+        beat(world, fed, "d", epoch=0, step=0)  # counts no passes: it may do something else
+        sweep_now(world)
+        seen[moment] = states(world, fed)
+    alive = dict.fromkeys("abcd", "training")
+    assert seen[300] == alive
+    assert seen[600] == seen[900] == alive | {"a": "lost"}
+    assert seen[1200] == alive | {"a": "lost", "b": "lost"}
+    with world.store.read() as session:
+        lost = select(EventRow.data).where(EventRow.kind == "client.lost").order_by(EventRow.sequence)
+        assert [data["client_id"] for data in session.scalars(lost)] == [fed.devices[name].id for name in "ab"]
+    person = next(person for person in world.round(fed)["participants"] if person["name"] == "a")
+    assert person["moved_at"] < person["heard_at"]
+    beat(world, fed, "a", **at_one | {"passes": 2})
+    assert states(world, fed)["a"] == "training", "it moves again"
 
 
 def test_lost_devices_do_not_end_a_round_that_would_be_too_small(world: World, move: Move) -> None:
