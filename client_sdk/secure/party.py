@@ -5,7 +5,6 @@ has seen that enough others signed the same one; of every other device it reveal
 its mask key, never of both. `Secrets` is all that it knows; whoever keeps it stores it before anything leaves.
 """
 
-import hashlib
 from collections.abc import Mapping
 
 from pydantic import BaseModel
@@ -14,7 +13,7 @@ from contract.errors import RuleError
 from contract.secure import primitives, shamir
 from contract.secure.fixed import FixedPoint
 from contract.secure.graph import Graph, build
-from contract.secure.masks import Mask, Masks, pair_seed, purpose, sign_of
+from contract.secure.masks import Mask, Masks, commitment, pair_seed, purpose, sign_of
 from contract.wire.secure import Revelation, SecureKeys
 
 
@@ -64,13 +63,12 @@ def begin(
 def advertise(own: Secrets) -> SecureKeys:
     """Return a device's public keys, signed."""
     seal, mask = primitives.public(bytes.fromhex(own.seal)), primitives.public(bytes.fromhex(own.mask))
-    commitment = hashlib.sha256(bytes.fromhex(own.seed)).digest()
     identity = bytes.fromhex(own.identity)
     keys = SecureKeys(
         identity=primitives.identity_of(identity).hex(),
         seal=seal.hex(),
         mask=mask.hex(),
-        commitment=commitment.hex(),
+        commitment=commitment(bytes.fromhex(own.seed)).hex(),
         signature="0" * 128,
     )
     return keys.model_copy(update={"signature": primitives.sign(identity, _of_keys(own, own.name, keys)).hex()})

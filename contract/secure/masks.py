@@ -4,6 +4,7 @@ y_u = x_u + PRG(b_u) + sum_{v in N(u), u < v} PRG(s_uv) - sum_{v in N(u), u > v}
 texts (Bonawitz et al. 2017, section 4). In the sum over the survivors the pairwise masks of two survivors cancel.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ def pair_seed(private: bytes, public: bytes, session: str, own: str, other: str)
     """
     first, second = sorted((own, other))
     return agree(private, public, purpose("mask", session, first, second))
+
+
+def commitment(seed: bytes) -> bytes:
+    """Return what a device commits itself to: SHA-256 of its self mask's seed."""
+    return hashlib.sha256(seed).digest()
 
 
 def purpose(what: str, *parts: str) -> bytes:

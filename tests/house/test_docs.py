@@ -14,6 +14,7 @@ from service.config import OTHERS, Settings
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ADR = ["Context", "Decision", "Consequences", "Rejected"]
 BEFORE = re.compile(r"^(\w+=\S+ |docker compose exec \w+ )*(?=potstill )")  # environment, or where it runs
 
 
@@ -115,6 +116,23 @@ def test_decisions_name_what_is_there(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
     names = {part for token in set(named) - set(paths) for part in re.split(r"\W+", token) if part}
     assert names <= words_of_the_code()
+
+
+def test_decisions_are_numbered_once_and_one_after_the_other() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [page.name[:5] for page in pages] == [f"{number:04}-" for number in range(1, len(pages) + 1)]
+    for number, page in enumerate(pages, start=1):
+        title, _, rest = page.read_text().partition("\n")
+        assert title.startswith(f"# {number}. "), page.name
+        assert rest.startswith("\nAccepted, "), page.name
+        heads = re.findall(r"^## (\w+)", rest, re.MULTILINE)
+        assert heads in (ADR, ADR[:-1]), page.name
+
+
+def test_decisions_are_named_by_their_numbers() -> None:
+    for page in PAGES:
+        for number, path in re.findall(r"\[ADR (\d+)\]\(\S*?adr/(\d+)", page.read_text()):
+            assert int(number) == int(path), f"{page.name} calls {path} ADR {number}"
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 The sum is exact modulo 2^32 or 2^64, so neither the order of the files nor who revealed changes a byte.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -15,7 +14,7 @@ from contract.errors import RuleError
 from contract.secure import primitives, shamir
 from contract.secure.fixed import FixedPoint, residues
 from contract.secure.graph import Graph, build
-from contract.secure.masks import Mask, Masks, pair_seed, sign_of
+from contract.secure.masks import Mask, Masks, commitment, pair_seed, sign_of
 from contract.tensors import Array
 from worker.parts.blocks import Readers, Source, blocks, header_of, model_writer, narrow
 from worker.parts.errors import PartError
@@ -59,7 +58,7 @@ def recover(group: Group) -> list[Mask]:
     graph, here = build(group.mask_keys, group.threshold), sorted(group.survivors)
     found = []
     for name in here:
-        found.append(Mask(_secret(graph, name, group.seeds, hash_of, group.commitments[name]), -1))
+        found.append(Mask(_secret(graph, name, group.seeds, commitment, group.commitments[name]), -1))
     for lost in sorted(set(group.members) - set(here)):
         around = [name for name in graph.adjacent[lost] if name in here]
         if around:
@@ -68,11 +67,6 @@ def recover(group: Group) -> list[Mask]:
                 seed = pair_seed(private, group.mask_keys[name], group.session, lost, name)
                 found.append(Mask(seed, -sign_of(name, lost)))
     return found
-
-
-def hash_of(seed: bytes) -> bytes:
-    """Return what a device commits itself to."""
-    return hashlib.sha256(seed).digest()
 
 
 def _secret(
