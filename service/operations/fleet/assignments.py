@@ -10,7 +10,7 @@ from contract.recipes.recipe import discriminator_link
 from contract.updates import extras
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
-from service.operations.fleet import clients, generators, sessions, updates
+from service.operations.fleet import clients, generators, secure_assignments, updates
 from service.operations.fleet.discriminators import discriminator_of
 from service.operations.fleet.updates import update_of
 from service.operations.progress import reading
@@ -123,7 +123,7 @@ def _round(
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
     participant = session.get(ParticipantRow, (round_.id, client.id))
     if config.rounds.secure is not None and participant is not None:
-        asked = sessions.read(session, federation, round_, participant, client, common)
+        asked = secure_assignments.read(session, federation, round_, participant, client, common)
         if asked is not None:
             return asked
     if updates.is_late(federation, round_, participant):
@@ -138,8 +138,8 @@ def _round(
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
     return wire.TrainAssignment(
         **common,
-        **sessions.of_training(session, federation, round_, participant),
-        round=sessions.round_of(federation, round_),
+        **secure_assignments.of_training(session, federation, round_, participant),
+        round=secure_assignments.round_of(federation, round_),
         model=models.reference(base),
         extras=_extras(session, federation, participant.prototype),
         local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),
