@@ -10,6 +10,7 @@ from client_sdk.records import Records
 from client_sdk.transport import segment
 from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
+from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, PrototypeChoice, Reissued
 from contract.wire.events import Event, EventPage
@@ -107,6 +108,16 @@ class OperatorClient(Records):
         """
         body = Rollback(round=round, rounds=rounds).model_dump(exclude_none=True)
         return self._post(f"/v1/federations/{segment(federation_id)}/rollback", Federation, json=body)
+
+    def change_plan(self, federation_id: str, change: PlanChange) -> Federation:
+        """PATCH /v1/federations/{id}/plan: how devices train and rounds go, from the next round on.
+
+        Raises:
+            InvalidField: what cannot be changed, and why.
+            InvalidTransition: it is over.
+        """
+        path = f"/v1/federations/{segment(federation_id)}/plan"
+        return self._call("PATCH", path, Federation, json=change.told())
 
     def rotate_join_token(
         self, federation_id: str, *, max_uses: int | None = None, valid_seconds: int | None = None

@@ -47,7 +47,7 @@ _PLACES = {
 }
 _MORE: dict[str, dict[str, tuple[str, ...]]] = {
     "federation": {
-        "steer": ("start", "pause", "resume", "cancel", "rollback"),
+        "steer": ("start", "pause", "resume", "cancel", "rollback", "plan"),
         "keeping": ("retention", "delete"),
         "spec": ("spec",),
     },

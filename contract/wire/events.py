@@ -16,6 +16,7 @@ KINDS: dict[str, str] = {
     "federation.cancelled": "an operator ended it",
     "federation.failed": "it cannot go on; `error` and `detail` say why",
     "federation.revived": "a failed one goes on",
+    "federation.plan": "an operator changed its plan; the next round has it",
     "federation.join_token": "its join token was replaced",
     "client.enrolled": "a device joined",
     "client.revoked": "a device's token no longer works",

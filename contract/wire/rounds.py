@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from contract.queue import JobName
+from contract.wire.changes import RoundPlan
 from contract.wire.common import Digest, Request, Response, Timestamp
 from contract.wire.secure import SecurePhase
 
@@ -95,6 +96,7 @@ class RoundDetail(Round):
     """One round with its participants."""
 
     participants: list[Participant] = Field(default_factory=list)
+    plan: RoundPlan | None = Field(None, description="what it opened with, as far as plans can change")
 
 
 class Model(Response):

@@ -1,13 +1,15 @@
-"""`potstill federation start | pause | resume | cancel | rollback`: how an operator lets one go on, or not."""
+"""`potstill federation start | pause | resume | cancel | rollback | plan`: how an operator lets one go on, or not."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
+from contract.wire.changes import PlanChange
 from contract.wire.federations import Federation
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Json, confirm, out, show_one
+from potstill.console import CliError, Json, confirm, nest, out, parse_options, print_table, show_one
 
 
 def _tell(found: Federation) -> None:
@@ -65,3 +67,63 @@ def rollback(
     show_one(found, as_json, _tell)
     for name, index in made.items():
         out().print(f"devices get {name} as it was {f'after round {index}' if index else 'before the first round'}")
+
+
+def plan(
+    federation: Ref,
+    local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=2.")] = None,
+    prototype: Annotated[
+        list[str] | None, typer.Option(help="Of one prototype's clients name.key=value, such as small.batch_size=16.")
+    ] = None,
+    round_option: Annotated[
+        list[str] | None, typer.Option(help="Field of rounds key=value, such as total=40 or deadline_seconds=600.")
+    ] = None,
+    schedule: Annotated[
+        list[str] | None, typer.Option(help="Of the distillation key=value: epochs, steps, batch_size, lr.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Show the plan that the next round has, or change it; a round that has opened keeps its own."""
+    given = {
+        "local": nest(parse_options(local or [], "--local")),
+        "prototypes": nest(parse_options(prototype or [], "--prototype")),
+        "rounds": nest(parse_options(round_option or [], "--round-option")),
+        "schedule": nest(parse_options(schedule or [], "--schedule")),
+    }
+    told = {name: value for name, value in given.items() if value}
+    with operator(url, token) as client:
+        found = client.federation(resolve(client, federation))
+        if told:
+            found = client.change_plan(found.id, _change(told))
+    show_one(found, as_json, _show_plan)
+
+
+def _change(told: dict[str, Any]) -> PlanChange:
+    try:
+        return PlanChange.model_validate(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise CliError(f"{where}: {said}" if where else said) from None
+
+
+def _show_plan(found: Federation) -> None:
+    distil = found.composition.distil
+    parts: dict[str, Any] = {"local": found.local.model_dump(mode="json", exclude_none=True)}
+    for each in found.prototypes:
+        if each.local is not None:
+            parts[f"prototypes.{each.name}"] = each.local.model_dump(mode="json", exclude_none=True)
+    parts["rounds"] = found.rounds.model_dump(mode="json", exclude_none=True)
+    if distil is not None:
+        parts["schedule"] = distil.schedule.model_dump(mode="json", exclude_none=True)
+    rows = [[f"{part}.{name}", _brief(value)] for part, plan in parts.items() for name, value in plan.items()]
+    print_table([found.name, "next round"], rows)
+
+
+def _brief(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    rest = ", ".join(f"{name} {_brief(each)}" for name, each in value.items() if name != "kind")
+    return f"{value['kind']} ({rest})" if "kind" in value and rest else str(value.get("kind", rest))

@@ -10,6 +10,7 @@ import pytest
 
 from client_sdk import Client, OperatorClient, errors
 from contract.local import Adam, LocalPlan
+from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
@@ -161,6 +162,12 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
         "POST",
         "/v1/federations/fed_1/join-token",
         {"join_token": "j"},
+    ),
+    "change_plan": (
+        lambda c: c.change_plan("fed_1", PlanChange.model_validate({"rounds": {"total": 9}})),
+        "PATCH",
+        "/v1/federations/fed_1/plan",
+        FEDERATION,
     ),
     "clients": (lambda c: c.clients("fed_1"), "GET", "/v1/federations/fed_1/clients", page(CLIENT)),
     "revoke_client": (

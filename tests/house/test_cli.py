@@ -27,7 +27,7 @@ COMMANDS = """
     audit: list verify
     client: assign forget list reissue revoke run
     dataset: add list remove
-    federation: cancel create delete join-token list pause resume retention rollback show spec start watch
+    federation: cancel create delete join-token list pause plan resume retention rollback show spec start watch
     job: cancel list retry show
     model: download import list promote
     recipe: list show
@@ -143,6 +143,22 @@ def test_notes_of_creation_are_printed_and_shown(service: Service) -> None:
         result = call(*command.split())
         assert result.exit_code == 0, result.output
         assert "note: recipe.drop_worst: left out; no \N{REPLACEMENT CHARACTER}[31mset" in result.output
+
+
+def test_a_plan_is_shown_and_changed(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1", FEDERATION)
+    service.on("PATCH", "/v1/federations/fed_1/plan", FEDERATION)
+    shown = call("federation", "plan", "fed_1")
+    assert shown.exit_code == 0, shown.output
+    assert "local.epochs" in shown.output and "rounds.total" in shown.output
+    arguments = "--local epochs=2 --prototype small.batch_size=4 --round-option total=9"
+    assert call("federation", "plan", "fed_1", *arguments.split()).exit_code == 0
+    assert json.loads(service.asked[-1].content) == {
+        "local": {"epochs": 2}, "prototypes": {"small": {"batch_size": 4}}, "rounds": {"total": 9},
+    }  # fmt: skip
+    refused = call("federation", "plan", "fed_1", "--local", "privacy=1")
+    assert refused.exit_code != 0
+    assert "local.privacy cannot be changed" in refused.stderr
 
 
 def test_create_from_a_file_with_options_over_it(service: Service, tmp_path: Any) -> None:

@@ -61,7 +61,8 @@ class Loader:
     def load(self, session: Session, job: Claimed, folder: Path) -> JobSpec:
         """Return everything the job needs; what it makes goes into `folder`."""
         federation = session.get_one(FederationRow, job.federation_id)
-        config = reading.config_of(federation)
+        round_ = None if job.round_id is None else session.get_one(RoundRow, job.round_id)
+        config = reading.config_of(federation) if round_ is None else reading.config_for(session, round_)
         current = reading.current_models(session, federation.id)
         samples = self._weights(session, current.get(reading.SAMPLES))
         build = Builder(config, federation.seed, self._datasets(session, config), samples)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Response
 from fastapi.responses import JSONResponse
 
+from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import (
     ClientInfo,
@@ -36,7 +37,7 @@ from service.operations.access import joining
 from service.operations.fleet import clients
 from service.operations.ledger.idempotency import once
 from service.operations.progress import reading
-from service.operations.steer import control, creation, retention, rollback
+from service.operations.steer import control, creation, plans, retention, rollback
 from service.operations.upkeep import erasure
 from service.operations.view import federations, rounds
 
@@ -62,6 +63,10 @@ _NEW: dict[str, Any] = {
 _ROLLBACKS: dict[str, Any] = {
     "to a round": {"value": {"round": 3}},
     "the newest round back": {"value": {"rounds": 1}},
+}
+_CHANGES: dict[str, Any] = {
+    "train less, for longer": {"value": {"local": {"epochs": 2}, "rounds": {"total": 40}}},
+    "one prototype": {"value": {"prototypes": {"main": {"batch_size": 16}}}},
 }
 _AUTH = documented("unauthorized", "forbidden")
 _ONE = documented("unauthorized", "forbidden", "not-found")
@@ -190,6 +195,22 @@ def roll_back_federation(
         federation_id,
         lambda session: rollback.rollback(session, federation_id, body),
     )
+
+
+@router.patch("/{federation_id}/plan", responses=_STEER | documented("invalid-field"))
+def change_plan(
+    federation_id: FederationId,
+    body: Annotated[PlanChange, Body(openapi_examples=_CHANGES)],
+    services: Services,
+    caller: Operator,
+) -> Federation:
+    """Change how devices train, how rounds go and how long students learn, from the next round on.
+
+    What is left out stays as it is. A round that has opened goes on with the plan that it opened with, which it shows.
+    The same change again changes nothing.
+    """
+    with services.store.write() as session:
+        return federations.describe(session, plans.change(session, federation_id, body))
 
 
 @router.delete("/{federation_id}", status_code=204, responses=_ONE | documented("invalid-transition", "in-use"))

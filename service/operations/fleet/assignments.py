@@ -135,7 +135,10 @@ def _round(
     if participant.prototype not in round_.base_models:
         reason = f"this client trains {participant.prototype!r} next, which round {round_.index - 1} still makes"
         return wire.WaitAssignment(**common, reason=reason)
-    base = session.get_one(ModelRow, round_.base_models[participant.prototype])
+    base, config = (
+        session.get_one(ModelRow, round_.base_models[participant.prototype]),
+        reading.config_for(session, round_),
+    )
     return wire.TrainAssignment(
         **common,
         **secure_assignments.of_training(session, federation, round_, participant),

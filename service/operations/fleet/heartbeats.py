@@ -20,7 +20,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> bool:
     if updates.update_of(session, round_id, participant.client_id) is not None:
         return False
     updates.refuse_if_closed(session, round_, participant)
-    config = reading.config_of(session.get_one(FederationRow, round_.federation_id))
+    config = reading.config_for(session, round_)
     return participants.is_worth_writing(participant, config)
 
 
@@ -38,12 +38,12 @@ def _places(session: Session, round_id: str, principal: Principal) -> tuple[Roun
 def record(session: Session, round_id: str, client_id: str, beat: Heartbeat) -> None:
     """Write a heartbeat down, unless the client has answered or the round has closed meanwhile."""
     round_ = session.get_one(RoundRow, round_id)
-    federation = reading.locked(session, round_.federation_id)
+    reading.locked(session, round_.federation_id)
     session.refresh(round_)
     clients.still_enrolled(session, client_id)
     participant = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True)
     if round_.state == "collecting" and updates.update_of(session, round_id, client_id) is None:
-        participants.hear(session, participant, beat, reading.config_of(federation))
+        participants.hear(session, participant, beat, reading.config_for(session, round_))
         clients.see(session, client_id)
 
 
@@ -59,5 +59,5 @@ def receipt(session: Session, round_id: str, client_id: str) -> HeartbeatReceipt
         answered=updates.update_of(session, round_id, client_id) is not None,
         deadline_at=round_.deadline_at,
         closes_at=updates.closes_at(federation, round_, participant),
-        heartbeat_seconds=reading.config_of(federation).rounds.heartbeat_seconds,
+        heartbeat_seconds=reading.config_for(session, round_).rounds.heartbeat_seconds,
     )

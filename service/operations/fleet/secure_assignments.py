@@ -15,7 +15,7 @@ _OTHERS = "waits for what other clients say"
 
 def round_of(federation: FederationRow, round_: RoundRow) -> wire.AssignedRound:
     """Return the round as a device works for it."""
-    plan = reading.config_of(federation).rounds
+    plan = reading.config_in(federation, round_).rounds
     return wire.AssignedRound(
         id=round_.id,
         index=round_.index,

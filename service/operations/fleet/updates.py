@@ -113,7 +113,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     if participant.prototype not in round_.base_models:
         raise refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
-    config = reading.config_of(session.get_one(FederationRow, round_.federation_id))
+    config = reading.config_for(session, round_)
     return Ticket(
         round_id,
         client.id,
@@ -168,7 +168,7 @@ def closes_at(federation: FederationRow, round_: RoundRow, participant: Particip
     """Return when a round closes for a participant: the grace is for those that have said that they train."""
     if participant.heard_at is None:
         return round_.deadline_at
-    return rules.closes_at(round_.deadline_at, reading.config_of(federation).rounds)
+    return rules.closes_at(round_.deadline_at, reading.config_in(federation, round_).rounds)
 
 
 def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:

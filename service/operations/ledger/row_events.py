@@ -109,6 +109,8 @@ def _federation(session: Session, row: FederationRow) -> Iterator[tuple[str, Dat
         before, after = change
         ended = after if after in ("paused", "finished", "cancelled", "failed") else "stage"
         yield f"federation.{_FEDERATION.get((before, after), ended)}", {"state": after}
+    if _change(row, "config"):
+        yield "federation.plan", {}
     if _change(row, "join_nonce"):
         yield "federation.join_token", {}
 

@@ -15,6 +15,7 @@ from service.operations.ledger import after_commit, garbage
 from service.operations.ledger.clock import now, patient
 from service.operations.progress import jobs, participants, secure
 from service.operations.progress.reading import (
+    config_for,
     config_of,
     current_models,
     delivered_count,
@@ -180,7 +181,7 @@ def _caught_up(session: Session, federation: FederationRow, round_: RoundRow) ->
         _finish(session, federation)
         return False
     round_.base_models = bases(session, federation, ahead=False) | round_.base_models
-    round_.waits_for, round_.deadline_at = None, jobs.later(plan.deadline_seconds)
+    round_.waits_for, round_.deadline_at = None, jobs.later(config_for(session, round_).rounds.deadline_seconds)
     after_commit.touch(session, federation)
     session.flush()
     return True
@@ -248,7 +249,7 @@ def _open_round(
 def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Find out who has gone silent, and ask others in their place where the plan says so."""
     participants.mark_lost(session, round_)
-    config = config_of(federation)
+    config = config_for(session, round_)
     if config.rounds.replace_lost and (round_.waits_for is not None or patient(now()) < round_.deadline_at):
         lost = participants.lost_without_substitute(session, round_)
         if lost and participants.substitute(
@@ -259,7 +260,7 @@ def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> No
 
 def settle(session: Session, federation: FederationRow, round_: RoundRow) -> None:
     """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
-    plan = config_of(federation).rounds
+    plan = config_for(session, round_).rounds
     if round_.secure_phase is None:
         decision = rules.decide(participants.round_view(session, round_), patient(now()), plan)
     else:

@@ -8,7 +8,9 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
+from contract.wire.changes import RoundPlan
 from service.domain.errors import not_found
+from service.domain.plans import with_plan
 from service.persistence.tables import (
     ClientRow,
     CurrentModelRow,
@@ -26,8 +28,19 @@ _STATE = "state:"
 
 
 def config_of(federation: FederationRow) -> FederationConfig:
-    """Return a federation's configuration, which never changes once it is created."""
+    """Return a federation's configuration, as rounds that open now have it."""
     return _parsed(federation.id, json.dumps(federation.config))
+
+
+def config_for(session: Session, round_: RoundRow) -> FederationConfig:
+    """Return the configuration that a round has: its federation's, with the plan that it opened with."""
+    return config_in(session.get_one(FederationRow, round_.federation_id), round_)
+
+
+def config_in(federation: FederationRow, round_: RoundRow) -> FederationConfig:
+    """Return the configuration that a federation's round has."""
+    config = config_of(federation)
+    return config if round_.plan is None else with_plan(config, RoundPlan.model_validate(round_.plan))
 
 
 @lru_cache(maxsize=256)

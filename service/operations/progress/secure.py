@@ -18,7 +18,7 @@ from service.domain.secure import Group, Member, in_large_groups, too_few
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now, patient
 from service.operations.progress import jobs, participants
-from service.operations.progress.reading import config_of
+from service.operations.progress.reading import config_in, config_of
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -110,7 +110,7 @@ def _is_over(round_: RoundRow) -> bool:
 
 
 def _enter(session: Session, federation: FederationRow, round_: RoundRow, phase: str) -> Decision:
-    plan = config_of(federation).rounds
+    plan = config_in(federation, round_).rounds
     assert plan.secure is not None
     round_.secure_phase = phase
     round_.secure_until = None if phase == "training" else jobs.later(plan.secure.phase_seconds)
@@ -171,7 +171,7 @@ def _shares(session: Session, federation: FederationRow, round_: RoundRow) -> De
 def _training(session: Session, federation: FederationRow, round_: RoundRow) -> Decision:
     """Take masked updates by the rules of every round, but no fewer of a group than its sum needs, if more may come."""
     groups = groups_of(session, federation, round_).values()
-    plan = config_of(federation).rounds
+    plan = config_in(federation, round_).rounds
     view = participants.round_view(session, round_, sharing=True)
     view = replace(view, needed=max(view.needed, sum(group.least for group in groups)))
     decision = rules.decide(view, patient(now()), plan)

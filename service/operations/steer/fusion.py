@@ -65,7 +65,7 @@ def add_round_models(
     outcome: Outcome,
 ) -> None:
     """Add models that a round made, and let devices have them."""
-    config = reading.config_of(federation)
+    config = reading.config_for(session, round_)
     query = select(UpdateRow.digest).where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
     updates = sorted(set(session.scalars(query)))
     made = {}

@@ -268,7 +268,7 @@ def _restart(session: Session, federation: FederationRow, round_: RoundRow, why:
         row.asked_at = now()
         row.fetched_at = row.heard_at = row.moved_at = row.silent_at = row.lost_at = row.progress = None
     round_.base_models = lifecycle.bases(session, federation, ahead=round_.waits_for is not None)
-    round_.deadline_at = jobs.later(reading.config_of(federation).rounds.deadline_seconds)
+    round_.deadline_at = jobs.later(reading.config_for(session, round_).rounds.deadline_seconds)
     round_.extensions, round_.restarts = 0, round_.restarts + 1
     round_.reason = f"restarted: {why}"
     secure.begin(session, federation, round_)

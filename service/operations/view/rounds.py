@@ -6,8 +6,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
+from service.domain.plans import plan_of
 from service.operations.ledger.paging import page
-from service.operations.progress import participants
+from service.operations.progress import participants, reading
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -117,7 +118,8 @@ def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
         .order_by(ClientRow.name)
     )
     participants = [_participant(row, client, participant, update) for client, participant, update in asked]
-    return wire.RoundDetail.model_validate(_values(session, row) | {"participants": participants})
+    plan = plan_of(reading.config_for(session, row))
+    return wire.RoundDetail.model_validate(_values(session, row) | {"participants": participants, "plan": plan})
 
 
 def listing(

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, Text, UniqueConstraint, false
+from sqlalchemy import JSON, ForeignKey, Index, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.persistence.tables.base import Base
@@ -16,6 +16,7 @@ class RoundRow(Base):
     `waits_for` is the round whose distilled models this one still lacks among its `base_models`. While a secure round
     collects, `secure_phase` says what its devices are asked for, until `secure_until`; `secure_session` binds what they
     say.
+    `plan` is the one that it opened with, once the federation has another; null: the federation's.
     """
 
     __tablename__ = "rounds"
@@ -41,6 +42,7 @@ class RoundRow(Base):
     secure_session: Mapped[str | None]
     secure_phase: Mapped[str | None]
     secure_until: Mapped[datetime | None]
+    plan: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ParticipantRow(Base):

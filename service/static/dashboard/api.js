@@ -56,6 +56,11 @@ export async function post(path, body = {}) {
   return response.status === 204 ? null : response.json();
 }
 
+export async function patch(path, body) {
+  const more = { "Content-Type": "application/json" };
+  return (await answered(await send("PATCH", path, { headers: headers(more), body: JSON.stringify(body) }))).json();
+}
+
 export async function remove(path) {
   await answered(await send("DELETE", path, { headers: headers({}) }));
 }

@@ -1,6 +1,6 @@
 // One federation: how it goes, who takes part, what can be done.
 
-import { address, all, get, post } from "./api.js";
+import { address, all, get, patch, post } from "./api.js";
 import { attempt, confirm, secret } from "./dialogs.js";
 import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
@@ -160,6 +160,7 @@ export class FederationPage {
       f.state === "running" && button("Pause", () => this.ask("pause", "Pause this federation?", "No round opens or closes until it is resumed; a round that is being fused is still published.", "Pause")),
       f.state === "paused" && button("Resume", () => this.ask("resume", "Resume this federation?", f.error ? "The failed round is given up, and the next one starts from the same model. To keep the round, retry its job instead." : "Rounds go on where they were.", "Resume"), { kind: "primary" }),
       ["running", "paused", "finished"].includes(f.state) && f.round > 0 && button("Roll back", () => this.rollback()),
+      !OVER.includes(f.state) && button("Change the plan", () => this.plan()),
       !OVER.includes(f.state) && button("New join token", () => this.rotate()),
       !OVER.includes(f.state) && button("Cancel", () => this.ask("cancel", "Cancel this federation for good?", "Its devices are told that it is over. Its models stay.", "Cancel the federation", true), { kind: "danger" }));
   }
@@ -173,6 +174,15 @@ export class FederationPage {
     if (!(await confirm("Make a new join token?", text, "Make it"))) return;
     const made = await attempt(() => post(`${this.path}/join-token`));
     if (made) await secret("The new join token", "It is shown this once. Devices join with it.", made.join_token);
+  }
+
+  async plan() {
+    const f = this.federation;
+    const text = ["Local training, rounds and the distillation's schedule can be changed; what is left out stays. A round that has opened keeps its plan, the next one has the new one.",
+      `Now: ${f.local.epochs} epochs, batches of ${f.local.batch_size}, rate ${f.local.optimizer.lr}; ${f.rounds.total} rounds of ${f.rounds.deadline_seconds} s at most.`];
+    const said = await confirm("Change the plan?", text, "Change it", { field: { label: "what changes, as JSON", value: `{"rounds": {"total": ${f.rounds.total}}}` } });
+    if (said === null) return;
+    await attempt(() => patch(`${this.path}/plan`, JSON.parse(said)), "The next round has the new plan");
   }
 
   async rollback() {

@@ -1,0 +1,115 @@
+"""What an operator changes of a federation that runs: how devices train, how rounds go, how long students learn."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+
+from contract.local import LocalChanges, LocalPlan
+from contract.recipes.parts import Schedule
+from contract.wire.common import Name, Request, Response
+from contract.wire.plans import Late, OnDeadline, RoundsPlan
+
+_FIXED = {
+    "local.objective": "what devices keep and send hangs on it",
+    "local.precision": "what devices send hangs on it",
+    "local.privacy": "what devices were promised and have spent hangs on it",
+    "rounds.gate": "models that were measured by one gate are not judged by another",
+    "rounds.on_bad_teacher": "whether groups run ahead hangs on it",
+    "rounds.min_clients": "it is of the first round",
+    "rounds.max_samples_per_client": "devices that enrolled were held to it",
+    "rounds.secure": "what the service may see was promised to the devices",
+    "recipe": "what is kept from round to round hangs on it; `schedule` can be changed",
+    "task": "every model is for it",
+    "prototypes.*.architecture": "every model has its tensors",
+    "datasets": "figures and scores are of these sets",
+    "seed": "every draw hangs on it",
+}
+
+
+class ScheduleChanges(BaseModel):
+    """How long and how fast students learn, from the next round on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    epochs: int | None = Field(None, ge=1, le=10_000, description="takes the place of `steps`")
+    steps: int | None = Field(None, ge=1, le=1_000_000, description="takes the place of `epochs`")
+    batch_size: int | None = Field(None, ge=1, le=65_536)
+    lr: float | None = Field(None, gt=0, le=10, description="of the schedule's optimiser")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "ScheduleChanges":
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give either epochs or steps")
+        return self
+
+
+class RoundsChanges(BaseModel):
+    """How rounds go, from the next one on; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    total: int | None = Field(None, ge=1, le=100_000, description="not below the newest round")
+    clients_per_round: StrictInt | StrictFloat | None = Field(None, gt=0, le=1_000_000)
+    min_updates: int | None = Field(None, ge=1, le=1_000_000)
+    deadline_seconds: int | None = Field(None, ge=1, le=30 * 86_400)
+    on_deadline: OnDeadline | None = None
+    max_extensions: int | None = Field(None, ge=1, le=100)
+    max_skipped: int | None = Field(None, ge=1, le=100_000)
+    late: Late | None = None
+    grace_seconds: int | None = Field(None, ge=1, le=86_400)
+    heartbeat_seconds: int | None = Field(None, ge=1, le=3600)
+    lost_after: int | None = Field(None, ge=2, le=1000)
+    replace_lost: bool | None = None
+    over_selection: float | None = Field(None, ge=1, le=10)
+    target_accuracy: float | None = Field(None, gt=0, le=1)
+
+
+class PlanChange(Request):
+    """A change of the plan. A round that has opened keeps the plan that it opened with; the next one has this."""
+
+    local: LocalChanges | None = Field(None, examples=[{"epochs": 2}])
+    prototypes: dict[Name, LocalChanges] | None = Field(
+        None,
+        max_length=32,
+        description="by name, beside what is said of it already",
+        examples=[{"main": {"batch_size": 16}}],
+    )
+    rounds: RoundsChanges | None = Field(None, examples=[{"total": 30}])
+    schedule: ScheduleChanges | None = Field(None, description="of the distillation", examples=[{"epochs": 3}])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _changeable(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            for path, why in _FIXED.items():
+                if _holds(value, path.split(".")):
+                    raise ValueError(f"{path} cannot be changed: {why}; create another federation")
+        return value
+
+    @model_validator(mode="after")
+    def _something(self) -> "PlanChange":
+        if not self.told():
+            raise ValueError("name what changes: local, prototypes, rounds or schedule")
+        return self
+
+    def told(self) -> dict[str, Any]:
+        """Return what it changes, and nothing else."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def _holds(tree: Any, path: list[str]) -> bool:
+    if not path:
+        return True
+    if not isinstance(tree, dict):
+        return False
+    inner = tree.values() if path[0] == "*" else [tree[path[0]]] if path[0] in tree else []
+    return any(_holds(each, path[1:]) for each in inner)
+
+
+class RoundPlan(Response):
+    """The plan that a round has, as far as plans can change."""
+
+    local: LocalPlan = Field(description="of the federation")
+    prototypes: dict[str, LocalChanges] = Field(default_factory=dict, description="what their clients do otherwise")
+    rounds: RoundsPlan
+    schedule: Schedule | None = Field(None, description="of the distillation; null without one")
