@@ -13,6 +13,8 @@ from client_sdk.downloads import download
 from client_sdk.errors import UnexpectedAnswer
 from client_sdk.transport import RequestOptions, Transport, segment
 from client_sdk.uploads import Delivery, DeliveryOptions
+from contract.bodies import stored
+from contract.faults import faults_of
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
@@ -140,14 +142,13 @@ class BaseClient:
 
 def _parse(response: httpx.Response, adapter: TypeAdapter[Answer]) -> Answer:
     try:
-        return adapter.validate_json(response.content)
+        return stored(adapter, response.content)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "body"
         if is_foreign(response):
             raise UnexpectedAnswer(explain(response)) from error
+        where, message = faults_of(error)[0]
         raise UnexpectedAnswer(
-            f"{response.request.method} {response.request.url.path}: {where}: {first['msg']}; "
+            f"{response.request.method} {response.request.url.path}: {where or 'body'}: {message}; "
             "install the version of potstill that the service runs"
         ) from error
 

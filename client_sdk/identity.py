@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import TypeVar
 
 import httpx
@@ -27,6 +28,7 @@ from client_sdk.errors import (
     UsageError,
 )
 from client_sdk.state import Identity, StateFolder
+from contract.faults import faults_of
 from contract.wire.common import Name
 from contract.wire.devices import Enrolment, FederationCard
 from contract.wire.federations import TERMINAL_STATES, Capability
@@ -83,8 +85,8 @@ class Application:
         """Return what is told to the service; the same again for the same identity."""
         return Enrolment(
             name=identity.name,
-            num_samples=self.num_samples,
-            label_counts=None if self.label_counts is None else [int(count) for count in self.label_counts],
+            num_samples=index(self.num_samples),  # also of numpy's numbers
+            label_counts=None if self.label_counts is None else [index(count) for count in self.label_counts],
             classes=identity.classes,
             prototype=self.prototype,
             capabilities=dict(self.capabilities or {}),
@@ -189,7 +191,7 @@ def _check_name(name: str) -> None:
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        raise UsageError(f"name: {name!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+        raise UsageError(f"name: {name!r}: {faults_of(error)[0].message}") from error
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

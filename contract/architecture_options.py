@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from contract.bodies import LISTED, WHOLE, Part
 
 Output = Literal["score", "probability"]
 Width = Annotated[int, Field(ge=1, le=4096)]
 
 
-class Options(BaseModel):
+class Options(Part):
     """Base of an architecture's options."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ClassifierOptions(Options):
@@ -48,13 +48,15 @@ class NormOptions(Options):
     """The choice between BatchNorm and GroupNorm."""
 
     norm: Literal["bn", "gn"] = Field("bn", description="BatchNorm, or GroupNorm, which keeps no running statistics")
-    groups: Literal[1, 2, 4, 8, 16] = Field(2, description="groups of each GroupNorm (gn only)")
+    groups: Annotated[Literal[1, 2, 4, 8, 16], WHOLE] = Field(2, description="groups of each GroupNorm (gn only)")
 
 
 class HiddenOptions(Options):
     """Widths of linear layers."""
 
-    hidden: tuple[Width, ...] = Field((64, 64), max_length=16, description="widths of the hidden layers")
+    hidden: Annotated[tuple[Width, ...], LISTED] = Field(
+        (64, 64), max_length=16, description="widths of the hidden layers"
+    )
 
 
 class MlpOptions(HiddenOptions, ClassifierOptions):
@@ -68,7 +70,7 @@ class DiscMlpOptions(HiddenOptions, DiscriminatorOptions):
 class WidthsOptions(Options):
     """Widths of two convolutions."""
 
-    widths: tuple[Width, Width] = Field((16, 32), description="channels of the two convolutions")
+    widths: Annotated[tuple[Width, Width], LISTED] = Field((16, 32), description="channels of the two convolutions")
 
 
 class DiscCnnDigitsOptions(WidthsOptions, DiscriminatorOptions):
@@ -120,7 +122,7 @@ class GeneratorMlpOptions(Options):
     """Noise through linear layers with ReLU to an image in [-1, 1] (tanh)."""
 
     latent: Width = Field(32, description="size of the noise vector z")
-    hidden: tuple[Width, ...] = Field((128, 128), min_length=1, max_length=16)
+    hidden: Annotated[tuple[Width, ...], LISTED] = Field((128, 128), min_length=1, max_length=16)
 
 
 class GeneratorResNetOptions(Options):

@@ -10,6 +10,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
+from pydantic import ValidationError
+from pydantic_core import to_json
+
 from contract.architecture_options import (
     ClassifierOptions,
     CnnDigitsOptions,
@@ -31,6 +34,8 @@ from contract.architecture_options import (
     Vgg9Options,
     VggOptions,
 )
+from contract.bodies import stored
+from contract.faults import faults_of
 
 __all__ = [
     "CATALOGUE",
@@ -55,6 +60,19 @@ _READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("floa
 ENTRY_POINTS = "potstill.architectures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+class OptionsError(ValueError):
+    """An option that does not fit its architecture.
+
+    Attributes:
+        option: which, with dots between the steps; empty for all of them.
+        detail: what is wrong with it.
+    """
+
+    def __init__(self, option: str, detail: str):
+        super().__init__(f"option {option!r}: {detail}" if option else detail)
+        self.option, self.detail = option, detail
 
 
 class Entry:
@@ -110,9 +128,28 @@ class Entry:
             form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
             raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
 
+    def read(self, options: Mapping[str, Any]) -> Options:
+        """Return options that were checked when they came, or that a program has at hand.
+
+        Raises:
+            ValueError: they do not fit the architecture.
+        """
+        return stored(self.options, options)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that came as JSON and do not fit the architecture.
+
+        Raises:
+            OptionsError: the first of them.
+        """
+        try:
+            self.options.model_validate_json(to_json(options))
+        except ValidationError as error:
+            raise OptionsError(*faults_of(error, options)[0]) from None
+
     def normalises(self, options: Mapping[str, Any]) -> bool | None:
         """Whether layers normalise, with these options; None where nobody knows."""
-        norm = getattr(self.options.model_validate(dict(options)), "norm", None)
+        norm = getattr(self.read(options), "norm", None)
         return self._normalises if norm is None else norm != "none"
 
     def check_private(self, options: Mapping[str, Any]) -> None:
@@ -132,7 +169,7 @@ class Entry:
         Raises:
             ValueError: says what it is no good for, with the remedy.
         """
-        if not self.batch_norm and getattr(self.options.model_validate(dict(options)), "norm", None) != "bn":
+        if not self.batch_norm and getattr(self.read(options), "norm", None) != "bn":
             return
         choices = self.options.model_json_schema().get("properties", {}).get("norm", {}).get("enum", [])
         other = [choice for choice in choices if choice != "bn"]
@@ -321,5 +358,5 @@ def output_of(name: str, options: Mapping[str, Any]) -> Output:
     Raises:
         ValueError: no such discriminator, or options that do not fit it.
     """
-    parsed = find(name, "discriminator").options.model_validate(dict(options))
+    parsed = find(name, "discriminator").read(options)
     return parsed.output if isinstance(parsed, DiscriminatorOptions) else "score"

@@ -220,7 +220,7 @@ def chain(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: 
         ValueError: no such classifier, options that do not fit it, or a network that is no chain, with the remedy.
     """
     entry = find(name, "classifier")
-    checked = entry.options.model_validate(dict(options))
+    checked = entry.read(options)
     if getattr(checked, "projection", None) is not None:
         raise _refusal(name, "a projection head is no layer of the chain", "leave out its option projection")
     build = CHAINS.get(name)

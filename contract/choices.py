@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from contract.bodies import Part
 from contract.notes import Remark, Setting
 from contract.updates import SEND
 
@@ -110,10 +111,10 @@ class Declares:
     sends: tuple[Sent, ...] = ()
 
 
-class Options(BaseModel):
+class Options(Part):
     """Base of what a recipe or a plan is made of: unknown options are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Declares,))
+    model_config = ConfigDict(ignored_types=(Declares,))
 
     def remarks(self, setting: Setting) -> Iterable[Remark]:
         """Say what is left out, taken by default or changed of these options in a federation like that."""

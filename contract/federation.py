@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from contract.bodies import Part
 from contract.groups import copies, original
 from contract.local import LocalPlan
 from contract.notes import Note
@@ -21,10 +22,10 @@ def fusing_runs_networks(recipe: Recipe, local: LocalPlan, measured: bool) -> bo
     return measured or recipe.needs_networks or "networks" in local.objective.needs
 
 
-class FederationConfig(BaseModel):
+class FederationConfig(Part):
     """The resolved configuration; `datasets` holds ids, `notes` what became of the request."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
     task: Task
     prototypes: list[Prototype]

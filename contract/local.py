@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from contract.bodies import WHOLE
 from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
@@ -89,7 +90,9 @@ class ScaffoldObjective(ClientObjective):
     )
 
     kind: Literal["scaffold"] = "scaffold"
-    option: Literal[1, 2] = Field(2, description="1: gradient at the sent model; 2: from the steps taken; needs SGD")
+    option: Annotated[Literal[1, 2], WHOLE] = Field(
+        2, description="1: gradient at the sent model; 2: from the steps taken; needs SGD"
+    )
 
     def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
         """The change of the control variate, by parameter."""

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from contract.bodies import LISTED
 from contract.choices import ONE_OF, Choice
 
-LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
+LearningRate = Annotated[float, Field(gt=0, le=10)]
 
-Beta = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerChoice(Choice):
@@ -35,7 +36,7 @@ class Adam(OptimizerChoice):
 
     kind: Literal["adam"] = "adam"
     lr: LearningRate = 1e-3
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    betas: Annotated[tuple[Beta, Beta], LISTED] = (0.9, 0.999)
     weight_decay: float = Field(0.0, ge=0, le=1)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.bodies import LISTED
 from contract.choices import ONE_OF, Choice, Declares, Implementations, Options
 from contract.seeds import derive_seed
 
@@ -24,7 +25,7 @@ class RateSteps(RateChoice):
     declares = Declares(source="FedBE section 5.1")
 
     kind: Literal["steps"] = "steps"
-    at: tuple[Share, ...] = Field(
+    at: Annotated[tuple[Share, ...], LISTED] = Field(
         (0.3, 0.6), min_length=1, max_length=32, description="shares of rounds.total; FedBE: after 30 % and 60 %"
     )
     factor: float = Field(0.1, gt=0, le=1)

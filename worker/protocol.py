@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel
 
+from contract.bodies import stored
 from contract.programs import environment, python
 from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress
 
@@ -53,7 +54,7 @@ def ordered(line: str) -> Order:
     Raises:
         ValueError: it is no order.
     """
-    return Order.model_validate(json.loads(line))
+    return stored(Order, line)
 
 
 def answer(said: Answer) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from contract import architectures as catalogue
+from contract.faults import faults_of
 from contract.nn.classifier import Projected
 from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
@@ -85,11 +86,10 @@ def _build(name: str, options: Mapping[str, Any], task: Task) -> nn.Module:
     entry = catalogue.find(name)
     builder = _builder(entry)
     try:
-        parsed = entry.options.model_validate(dict(options))
+        parsed = entry.read(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise ValueError(f"architecture {name!r}: option {where!r}: {first['msg']}") from error
+        field, message = faults_of(error, options)[0]
+        raise ValueError(f"architecture {name!r}: option {field or 'options'!r}: {message}") from error
     built = builder(parsed, task)
     if not isinstance(built, nn.Module):
         raise ValueError(f"architecture {name!r}: builder {entry.builder!r} made a {type(built).__name__}, no Module")

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from contract.faults import faults_of
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe, merge
 from contract.recipes.rows import averaging, distillation, objectives
@@ -103,6 +104,5 @@ def parse(tree: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "recipe"
-        raise RecipeError(where, first["msg"].removeprefix("Value error, ")) from error
+        first = faults_of(error, tree)[0]
+        raise RecipeError(first.field, first.message) from error

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from contract.audit import FIELDS
+from contract.bodies import QUERY_COUNT
 from contract.wire.common import Page, Request, Response, Timestamp
 
 Word = Annotated[str, Field(max_length=255)]
@@ -38,7 +39,9 @@ class AuditPage(Page[AuditEntry]):
 
 
 class AuditFilter(Request):
-    """What to show of the log."""
+    """What to show of the log, as it stands in a query: all values are text."""
+
+    model_config = ConfigDict(strict=False)
 
     actor: Word | None = Field(None, description="id or name of the token that acted")
     action: Word | None = Field(None, description="an action, or with a dot at the end all that begin so: `token.`")
@@ -48,6 +51,6 @@ class AuditFilter(Request):
     request: Word | None = Field(None, description="id of a request, as in X-Request-Id")
     since: Timestamp | None = Field(None, description="from this moment on")
     until: Timestamp | None = Field(None, description="before this moment")
-    limit: int = Field(50, ge=1, le=500, description="items on a page")
+    limit: Annotated[int, QUERY_COUNT] = Field(50, ge=1, le=500, description="items on a page")
     after: Word | None = Field(None, description="the `next` of the page before")
     oldest_first: bool = Field(False, description="else the newest row comes first")

@@ -5,21 +5,21 @@ from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 from unicodedata import category
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, Strict
+
+from contract.bodies import Body
 
 Item = TypeVar("Item")
 
 
-class Request(BaseModel):
+class Request(Body):
     """Base of request bodies: unknown fields are refused by name."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+class Response(Body):
+    """Base of response bodies: a newer service may add fields, and rows are shown as they are."""
 
-class Response(BaseModel):
-    """Base of response bodies: a newer service may add fields."""
-
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(strict=False, extra="ignore", allow_inf_nan=True)
 
 
 def _utc(value: datetime) -> datetime:
@@ -30,7 +30,12 @@ def _rfc3339(value: datetime) -> str:
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Timestamp = Annotated[datetime, AfterValidator(_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
+Timestamp = Annotated[
+    datetime,
+    Strict(False),  # in JSON it is text
+    AfterValidator(_utc),
+    PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+]
 
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

@@ -1,9 +1,14 @@
 """What a device says and is told: enrolment and assignment."""
 
+import contextlib
+import json
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from contract.bodies import LISTED
 from contract.choices import ONE_OF
 from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
 from contract.recipes.parts import GeneratorFederated
@@ -159,7 +164,7 @@ class GeneratorRef(Response):
     model: ModelRef
     architecture: str
     options: dict[str, Any] = Field(default_factory=dict)
-    input_range: tuple[float, float] = Field(description="data values that map to -1 and 1")
+    input_range: Annotated[tuple[float, float], LISTED] = Field(description="data values that map to -1 and 1")
 
 
 class _Assignment(Response):
@@ -283,30 +288,48 @@ Assignment = Annotated[
 class UpdateMetrics(Request):
     """Figures a device may report with its update, in the safetensors metadata under `metrics` as JSON."""
 
-    loss: float | None = Field(None, allow_inf_nan=False, description="mean training loss of the last epoch")
-    accuracy: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    loss: float | None = Field(None, description="mean training loss of the last epoch")
+    accuracy: float | None = Field(None, ge=0, le=1)
     steps: int | None = Field(None, ge=0)
-    seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
+    seconds: float | None = Field(None, ge=0)
     clipped: int | None = Field(None, ge=0, description="values of a masked update that were beyond the plan's clip")
-    epsilon: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="differential privacy spent so far, at the plan's delta"
-    )
+    epsilon: float | None = Field(None, ge=0, description="differential privacy spent so far, at the plan's delta")
+
+
+_DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+_SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 
 class UpdateMetadata(Request):
     """The `__metadata__` of an update's safetensors file; all values travel as strings."""
 
-    num_samples: int = Field(ge=1)
-    base_model: str
+    num_samples: int = Field(ge=1, le=2**40)
+    base_model: str = Field(max_length=100)
     metrics: UpdateMetrics | None = None
     control_reset: bool = Field(False, description="SCAFFOLD: the control variate was lost and starts at zeros again")
     session: str | None = Field(None, max_length=64, description="of a secure round, for which the update is masked")
 
-    @model_validator(mode="before")
     @classmethod
-    def _known_keys_only(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Keep the keys that are ours: a safetensors writer may add its own, such as ``format``."""
-        return {key: value for key, value in data.items() if key in cls.model_fields}
+    def read(cls, metadata: Mapping[str, str]) -> "UpdateMetadata":
+        """Return what a file's metadata says; a safetensors writer may add keys of its own, such as ``format``.
+
+        Raises:
+            ValidationError: an entry is missing, or is not the text of what it should be.
+        """
+        values: dict[str, Any] = {key: value for key, value in metadata.items() if key in cls.model_fields}
+        if _DIGITS.fullmatch(values.get("num_samples", "")):
+            values["num_samples"] = int(values["num_samples"])
+        if "metrics" in values:
+            values["metrics"] = _json(values["metrics"])
+        if "control_reset" in values:
+            values["control_reset"] = _SWITCH.get(values["control_reset"], values["control_reset"])
+        return cls.model_validate(values)
+
+
+def _json(text: str) -> Any:
+    with contextlib.suppress(ValueError, RecursionError):  # also a number with too many digits to read
+        return json.loads(text)
+    return text
 
 
 class UpdateReceipt(Response):

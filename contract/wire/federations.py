@@ -1,9 +1,11 @@
 """Federations: what an operator creates and everybody's rounds belong to."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
+from contract.bodies import Part
 from contract.groups import SEPARATOR
 from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
@@ -27,10 +29,8 @@ FederationState = Literal[
 TERMINAL_STATES: frozenset[str] = frozenset({"finished", "cancelled", "failed"})
 
 
-class InputSpec(BaseModel):
+class InputSpec(Part):
     """Shape and type of one sample, without the batch dimension."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     shape: list[int] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
     dtype: Literal["float32", "int64"] = "float32"
@@ -50,10 +50,8 @@ class InputSpec(BaseModel):
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class Task(BaseModel):
+class Task(Part):
     """What the networks decide."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["classification"] = "classification"
     num_classes: int = Field(ge=2, le=100_000, examples=[10])
@@ -83,10 +81,8 @@ def _no_separator(name: str) -> str:
 Capability = StrictBool | StrictInt | StrictFloat | str
 
 
-class Prototype(BaseModel):
+class Prototype(Part):
     """One network that clients train; a federation may have several."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: Annotated[Name, AfterValidator(_no_separator)] = "main"
     architecture: str = Field(max_length=100, examples=["cnn-digits"])
@@ -107,10 +103,8 @@ class Prototype(BaseModel):
     )
 
 
-class DatasetRefs(BaseModel):
+class DatasetRefs(Part):
     """Server data of a federation, each an id or a name of a registered data set."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unlabeled: str | None = Field(
         None, description="what teachers label and students learn from; DS-FL sends its inputs to every device"
@@ -119,13 +113,23 @@ class DatasetRefs(BaseModel):
     test: str | None = Field(None, description="labelled; accuracy is reported on it after every round")
 
 
-class RecipeChoice(BaseModel):
+class RecipeChoice(Part):
     """A built-in recipe by name, with changes to its options."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(examples=["fedgo"])
     options: dict[str, Any] = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])
+
+
+def _form(recipe: Any) -> str:
+    """Tell a whole recipe, which has parts, from a built-in one's name; the errors are then of what was meant."""
+    if isinstance(recipe, Mapping):
+        return "whole" if recipe.keys() & (Recipe.model_fields.keys() - {"name"}) else "named"
+    return "whole" if isinstance(recipe, Recipe) else "named"
+
+
+RecipeOrChoice = Annotated[
+    Annotated[RecipeChoice, Tag("named")] | Annotated[Recipe, Tag("whole")], Discriminator(_form)
+]
 
 
 class JoinLimits(Request):
@@ -155,7 +159,7 @@ class FederationCreate(Request):
     task: Task
     prototypes: list[Prototype] = Field(min_length=1, max_length=32)
     server_model: Prototype | None = Field(None, description="the larger model that Fed-ET trains on the server")
-    recipe: RecipeChoice | Recipe = Field(examples=[{"name": "fedavg"}])
+    recipe: RecipeOrChoice = Field(examples=[{"name": "fedavg"}])
     local: LocalPlan | None = Field(None, description="local training; null for the recipe's own")
     rounds: RoundsPlan = RoundsPlan()
     datasets: DatasetRefs = DatasetRefs()

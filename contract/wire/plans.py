@@ -3,8 +3,9 @@
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictFloat, StrictInt, model_validator
 
+from contract.bodies import Part
 from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
@@ -12,10 +13,8 @@ OnBadTeacher = Literal["fail", "exclude"]
 Late = Literal["refuse", "grace"]
 
 
-class Gate(BaseModel):
+class Gate(Part):
     """A new model is measured before it is published; one that is worse than the current one by too much is not."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     metric: Literal["validation_accuracy", "test_accuracy"] = Field(
         "validation_accuracy", description="which labelled set it is measured on; the set must be there"
@@ -28,10 +27,8 @@ class Gate(BaseModel):
     )
 
 
-class SecurePlan(BaseModel):
+class SecurePlan(Part):
     """Secure aggregation: devices mask their updates, and the service learns sums alone (Bonawitz et al. 2017)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     min_group: int = Field(
         3, ge=2, le=1000, description="updates that a sum is over at least; of two, each device sees the other's"
@@ -59,10 +56,8 @@ class SecurePlan(BaseModel):
         return FixedPoint(self.clip, self.bits, self.modulus_bits)
 
 
-class RoundsPlan(BaseModel):
+class RoundsPlan(Part):
     """How many rounds, with whom, and when a round may close."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     total: int = Field(10, ge=1, le=100_000)
     clients_per_round: StrictInt | StrictFloat | None = Field(

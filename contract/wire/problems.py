@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from contract.bodies import Body
 
 TYPE_PREFIX = "urn:potstill:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -59,7 +61,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-class Problem(BaseModel):
+class Problem(Body):
     """The body of every error. Members of the kind (`field`, `tensor`, `expected`, `actual`, …) stand beside these."""
 
     model_config = ConfigDict(extra="allow")

@@ -2,18 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from contract.bodies import Part
 
 Rounds = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class Retention(BaseModel):
+class Retention(Part):
     """Which blobs stay. What a document of provenance names but was removed is shown there as removed.
 
     Never removed: current models, what a round that is collected or fused reads, and what nobody asked to remove.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     updates: Rounds | Literal["all"] = Field(
         0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from contract.faults import faults_of
 from contract.notes import Note
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
@@ -126,16 +127,14 @@ def body(spec: dict[str, Any]) -> FederationCreate:
     try:
         return FederationCreate.model_validate(spec)
     except ValidationError as error:
-        lines = [_fault(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
+        lines = [_fault(*each) for each in faults_of(error, spec)]
         raise CliError("; ".join(dict.fromkeys(lines)) + "; see potstill federation create --help") from None
 
 
 def _fault(field: str, message: str) -> str:
     flag = _FLAGS.get(field)
-    if flag and message == "Field required":
+    if flag and message == "is missing":
         return f"{flag} is missing"
-    if message == "Extra inputs are not permitted":
-        message = "there is no such field"
     return f"{field or 'federation'}: {message}"
 
 

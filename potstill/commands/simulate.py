@@ -156,10 +156,10 @@ def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
 def _experiment(tree: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
+    from contract.faults import faults_of
     from potstill.simulate.settings import Experiment
 
     try:
         return Experiment.model_validate(tree)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise CliError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+        raise CliError("{}: {}".format(*faults_of(error, tree)[0])) from error

@@ -1,6 +1,5 @@
 """The SDK's own device loop with a client that has no network: it hands out assignments and takes in files."""
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -207,8 +206,7 @@ class Device:
 
 def _participation(name: str, prototype: str, update: Path) -> Participation:
     with TensorFile(update) as file:
-        values: dict[str, Any] = dict(file.header.metadata)
-    parsed = UpdateMetadata.model_validate(values | {"metrics": json.loads(values["metrics"])})
+        parsed = UpdateMetadata.read(file.header.metadata)
     metrics = parsed.metrics.model_dump(exclude={"seconds"}) if parsed.metrics else {}
     return Participation(
         client=name, prototype=prototype, num_samples=parsed.num_samples, control_reset=parsed.control_reset,

@@ -2,9 +2,11 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from contract.architectures import CATALOGUE
+from contract.bodies import Part
+from contract.faults import faults_of
 from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
@@ -23,10 +25,8 @@ from potstill.simulate.datasets import Loaded
 Partition = Literal["dirichlet", "step", "iid"]
 
 
-class RecipeEntry(BaseModel):
+class RecipeEntry(Part):
     """One recipe of a comparison: a preset with options, or a composition of one's own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="of the preset; for one's own composition, whatever it is called")
     label: str | None = Field(None, description="in tables, plots and folders; default: the name")
@@ -40,17 +40,15 @@ class RecipeEntry(BaseModel):
         return self.label or self.name
 
 
-class Experiment(BaseModel):
+class Experiment(Part):
     """A comparison of recipes on the same partitions, first models and participation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     recipes: list[RecipeEntry] = Field(min_length=1)
     data: str = "digits"
     data_dir: str | None = None
     clients: int = Field(20, ge=1, le=100_000)
     partition: Partition = "dirichlet"
-    alpha: float = Field(0.1, gt=0, allow_inf_nan=False)
+    alpha: float = Field(0.1, gt=0)
     balanced: Literal["feddf"] | None = None
     smallest: int = Field(10, ge=1, description="samples of a client at least (dirichlet)")
     major: int = Field(2, ge=1, description="major classes of a client (step)")
@@ -116,7 +114,7 @@ def suited(task: Task) -> _Suited:
 
 def task_of(loaded: Loaded) -> Task:
     """Return the task that a data set sets."""
-    dtype = "int64" if loaded.train.inputs.dtype.kind == "i" else "float32"
+    dtype: Literal["int64", "float32"] = "int64" if loaded.train.inputs.dtype.kind == "i" else "float32"
     shape = list(loaded.train.inputs.shape[1:])
     return Task(num_classes=loaded.num_classes, input=InputSpec(shape=shape, dtype=dtype))
 
@@ -148,9 +146,8 @@ def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int
             seed=seed,
         )
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "settings"
-        raise SimulationError(f"{entry.title}: {where}: {first['msg']}") from error
+        where, message = faults_of(error)[0]
+        raise SimulationError(f"{entry.title}: {where or 'settings'}: {message}") from error
 
 
 def _options(experiment: Experiment, entry: RecipeEntry, task: Task) -> dict[str, Any]:

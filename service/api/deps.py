@@ -12,6 +12,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.exc import OperationalError
 
+from contract.bodies import QUERY_COUNT
 from service.api import guard, services
 from service.domain.errors import DomainError
 from service.domain.principal import Principal, Role
@@ -84,7 +85,7 @@ Joiner = Annotated[Principal, Depends(need("join"))]
 Candidate = Annotated[Principal, Depends(need("join", "device"))]
 Holder = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 
-Limit = Annotated[int, Query(ge=1, le=500, description="items on a page")]
+Limit = Annotated[int, QUERY_COUNT, Query(ge=1, le=500, description="items on a page")]
 After = Annotated[str | None, Query(max_length=64, description="the `next` of the page before")]
 IdempotencyKey = Annotated[
     str | None,

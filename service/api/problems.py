@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,6 +13,7 @@ from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, Operational
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from contract.faults import faults as told
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
 from service.api.telemetry import PROBLEM
 from service.domain.errors import DomainError
@@ -106,20 +107,22 @@ def _domain(request: Request, error: Exception) -> Response:
     return problem(request.scope, error.kind, error.detail, headers, **error.members)
 
 
-def _field(location: Sequence[str | int]) -> str:
-    """Return where an error is, in the caller's words: the classes that may stand in one place are ours."""
-    return ".".join(str(part) for part in location if part not in ("body", "RecipeChoice", "Recipe"))
-
-
 def _validation(request: Request, error: Exception) -> Response:
     """Name the fields; never echo what was sent, which may hold a secret."""
     assert isinstance(error, RequestValidationError)
-    items = [{"field": _field(item["loc"]), "message": item["msg"]} for item in error.errors()]
-    first = items[0]
-    kind = "invalid-request" if error.errors()[0]["type"] == "json_invalid" else "invalid-field"
+    found = error.errors()
+    if found[0]["type"] == "json_invalid":
+        why, place = found[0]["ctx"]["error"], found[0]["loc"][-1]
+        return problem(request.scope, "invalid-request", f"body: no JSON at character {place}: {why}", field="body")
+    given: dict[str, Any] = {"body": error.body}
+    for each in found:
+        if each["loc"][0] != "body":  # `query`, `path` or `header`, and its name there
+            given.setdefault(each["loc"][0], {})[each["loc"][-1]] = None
+    items = [(fault.field.removeprefix("body").removeprefix("."), fault.message) for fault in told(found, given)]
+    field, message = items[0]
     more = f" (and {len(items) - 1} more)" if len(items) > 1 else ""
-    detail = f"{first['field'] or 'body'}: {first['message'].removeprefix('Value error, ')}{more}"
-    return problem(request.scope, kind, detail, field=first["field"], errors=items[:20])
+    errors = [{"field": field, "message": message} for field, message in items[:20]]
+    return problem(request.scope, "invalid-field", f"{field or 'body'}: {message}{more}", field=field, errors=errors)
 
 
 def _http(request: Request, error: Exception) -> Response:

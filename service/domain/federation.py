@@ -5,6 +5,7 @@ from collections.abc import Set
 from pydantic import ValidationError
 
 from contract import architectures
+from contract.faults import faults_of
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
 from contract.notes import Inputs, Setting
@@ -38,7 +39,8 @@ def resolve(request: FederationCreate, datasets: DatasetRefs, sets: Set[str]) ->
         recipe, notes = settle(recipe, setting, "recipe", more)
         local, others = settle(local, setting, "local")
     except ValidationError as error:
-        raise invalid_field("recipe", error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        field, said = faults_of(error)[0]
+        raise invalid_field(f"recipe.{field}".rstrip("."), said) from None
     return FederationConfig(
         task=request.task,
         prototypes=request.prototypes,
@@ -95,7 +97,7 @@ def resolve_recipe(request: RecipeChoice | Recipe) -> Recipe:
     try:
         return _own(request) if isinstance(request, Recipe) else presets.build(request.name, request.options)
     except RecipeError as error:
-        raise invalid_field(f"recipe.{error.field}", str(error)) from None
+        raise invalid_field(f"recipe.{error.field}".rstrip("."), str(error)) from None
 
 
 def _own(recipe: Recipe) -> Recipe:

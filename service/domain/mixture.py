@@ -5,6 +5,7 @@ from collections.abc import Set
 from pydantic import ValidationError
 
 from contract import architectures
+from contract.faults import faults_of
 from contract.federation import SERVER, FederationConfig
 from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.recipes.checks import (
@@ -52,8 +53,8 @@ def _check_plans(config: FederationConfig) -> None:
         try:
             config.plan_of(prototype.name)
         except ValidationError as error:
-            said = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise invalid_field(f"prototypes.{number}.local", said) from None
+            field, said = faults_of(error)[0]
+            raise invalid_field(f"prototypes.{number}.local.{field}".rstrip("."), said) from None
 
 
 def _check_fusable(config: FederationConfig) -> None:
@@ -244,13 +245,10 @@ def _check_options(
 ) -> None:
     try:
         entry = architectures.find(architecture, role)
-        entry.options.model_validate(options)
+        entry.check_options(options)
         entry.check_input(task.input.shape, task.input.dtype)
-    except ValueError as error:  # pydantic's ValidationError is one
-        raise invalid_field(field, _first(error)) from None
-
-
-def _first(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    except architectures.OptionsError as error:
+        place = f"{field.removesuffix('architecture')}options.{error.option}".rstrip(".")
+        raise invalid_field(place, error.detail) from None
+    except ValueError as error:
+        raise invalid_field(field, str(error)) from None

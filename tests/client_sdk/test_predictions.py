@@ -15,7 +15,7 @@ from client_sdk.errors import UnexpectedAnswer
 from client_sdk.methods.predictions import OWN
 from client_sdk.training import LocalResult, train_local
 from contract import updates
-from contract.local import DsFlObjective, LocalPlan, Privacy, SgdObjective
+from contract.local import DsFlObjective, LocalPlan, Privacy, Sgd, SgdObjective
 from contract.nn import codec
 from contract.tensors import TensorFile, parse_header
 from contract.wire.federations import Task
@@ -28,7 +28,7 @@ PUBLIC = torch.from_numpy(RNG.normal(size=(5, 2)).astype("float32"))
 TARGETS = torch.softmax(torch.from_numpy(RNG.normal(size=(5, 2)).astype("float32")) / 0.1, dim=1)
 PLAN = LocalPlan(
     objective=DsFlObjective(imitation_epochs=IMITATIONS),
-    optimizer={"kind": "sgd", "lr": LR},
+    optimizer=Sgd(lr=LR),
     epochs=EPOCHS,
     batch_size=8,
 )

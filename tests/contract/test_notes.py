@@ -91,7 +91,7 @@ def test_groups_that_wait_say_why() -> None:
 
 
 def test_a_recipe_in_full_is_refused_rather_than_changed() -> None:
-    recipe = Recipe(name="mine", distil={"schedule": {"steps": 5, "early_stop": EarlyStop()}})
+    recipe = Recipe.model_validate({"name": "mine", "distil": {"schedule": {"steps": 5, "early_stop": EarlyStop()}}})
     settled, notes = settle(recipe, Setting(asked=frozenset({"recipe"})), "recipe")
     assert (settled, notes) == (recipe, [])
 

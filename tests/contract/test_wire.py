@@ -110,10 +110,10 @@ def test_an_assignment_is_told_apart_by_its_action() -> None:
 
 def test_metadata_keeps_our_keys_and_leaves_others_alone() -> None:
     values = {"num_samples": "12", "base_model": "mdl_1", "format": "pt", "potstill.buffers": "[]"}
-    parsed = devices.UpdateMetadata.model_validate(values)
+    parsed = devices.UpdateMetadata.read(values)
     assert (parsed.num_samples, parsed.base_model, parsed.metrics) == (12, "mdl_1", None)
     with pytest.raises(ValidationError):
-        devices.UpdateMetadata.model_validate(values | {"num_samples": "0"})
+        devices.UpdateMetadata.read(values | {"num_samples": "0"})
 
 
 @pytest.mark.parametrize("field", ["loss", "accuracy", "seconds"])

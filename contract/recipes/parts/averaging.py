@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from contract.bodies import LISTED
 from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
 from contract.local import LocalPlan
@@ -212,7 +213,7 @@ class FuseDisco(FuseChoice):
     a: float = Field(0.5, ge=0)
     b: float = Field(0.1, ge=0)
     metric: Literal["kl", "l1", "l2", "cosine"] = "kl"
-    target: tuple[Annotated[float, Field(ge=0, le=1e15)], ...] | None = Field(
+    target: Annotated[tuple[Annotated[float, Field(ge=0, le=1e15)], ...], LISTED] | None = Field(
         None,
         min_length=2,
         max_length=100_000,

@@ -4,8 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.bodies import LISTED
 from contract.choices import ONE_OF, Choice, Declares, Options, Sent
 from contract.local import Adam, DiscriminatorPlan
+
+InputRange = Annotated[tuple[float, float], LISTED]
 
 
 # generator: where the discriminators' fakes come from
@@ -51,7 +54,7 @@ class GeneratorImported(GeneratorChoice):
     model: str = Field(description="id of the imported model")
     architecture: str = "gen-mlp"
     options: dict[str, Any] = Field(default_factory=dict)
-    input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
+    input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
 
 
 class GeneratorFederated(GeneratorTrained):
@@ -87,7 +90,7 @@ class GeneratorFedGan(GeneratorFederated):
     penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
-    input_range: tuple[float, float] = Field((0.0, 1.0), description="data values that map to -1 and 1")
+    input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="of one round")
 
     @model_validator(mode="after")

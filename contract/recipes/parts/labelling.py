@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from contract.bodies import LISTED
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Sent
 from contract.local import Link
 
@@ -183,7 +184,7 @@ class WeighProduct(WeighChoice):
     """
 
     kind: Literal["product"] = "product"
-    factors: tuple[Annotated[WeighFactor, ONE_OF], ...] = Field(min_length=2, max_length=6)
+    factors: Annotated[tuple[Annotated[WeighFactor, ONE_OF], ...], LISTED] = Field(min_length=2, max_length=6)
 
     @property
     def needs(self) -> frozenset[Need]:

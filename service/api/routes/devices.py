@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from contract.bodies import QUERY_NUMBER
 from contract.tensors import Header
 from contract.wire.devices import (
     Assignment,
@@ -64,7 +65,7 @@ async def get_assignment(
     request: Request,
     services: Services,
     caller: Device,
-    wait: Annotated[float, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
+    wait: Annotated[float, QUERY_NUMBER, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
     heartbeats: Annotated[
         bool, Query(description="this device sends heartbeats as soon as it is told to train: none, and it is lost")
     ] = False,

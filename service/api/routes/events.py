@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
+from contract.bodies import QUERY_COUNT
 from contract.wire.events import Event, EventPage
 from contract.wire.rounds import Job
 from service.api.deps import Services, Viewer
@@ -34,9 +35,13 @@ Format = Annotated[
     Literal["sse", "json"] | None,
     Query(description="`json` for one page; else a stream, unless the request accepts JSON only"),
 ]
-Position = Annotated[int | None, Query(ge=0, le=_TOP, description="only events after this number; 0 for all there are")]
-Newest = Annotated[int | None, Query(ge=0, le=_PAGE, description="begin with the newest so many; 0: from now on")]
-Count = Annotated[int, Query(ge=1, le=_PAGE, description="events on a JSON page")]
+Position = Annotated[
+    int | None, QUERY_COUNT, Query(ge=0, le=_TOP, description="only events after this number; 0 for all there are")
+]
+Newest = Annotated[
+    int | None, QUERY_COUNT, Query(ge=0, le=_PAGE, description="begin with the newest so many; 0: from now on")
+]
+Count = Annotated[int, QUERY_COUNT, Query(ge=1, le=_PAGE, description="events on a JSON page")]
 Accept = Annotated[str, Header(include_in_schema=False)]
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`: a stream that broke off goes on")]
 _STREAM: dict[int | str, dict[str, Any]] = {

@@ -1,9 +1,7 @@
 """Updates: what a device may send, and the transaction that makes it count."""
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from json import loads
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,13 +9,14 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.faults import faults_of
 from contract.ids import new_id
 from contract.layout import manifest
 from contract.local import SENT_PUBLIC, LocalPlan
 from contract.secure.fixed import FixedPoint, residues
 from contract.tensors import Header, TensorFile
 from contract.updates import check_predictions
-from contract.wire.devices import UpdateMetadata, UpdateReceipt
+from contract.wire.devices import UpdateMetadata, UpdateMetrics, UpdateReceipt
 from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
@@ -36,7 +35,12 @@ from service.persistence.tables import (
 )
 
 Delivered = TypeVar("Delivered", UpdateRow, GanUpdateRow)
-_DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+_SPELT = {
+    "num_samples": "; in the file's __metadata__ it is a whole number in digits",
+    "base_model": "; in the file's __metadata__ it is the id of the round's model",
+    "metrics": "; in the file's __metadata__ it is a JSON object as text",
+    "control_reset": "; in the file's __metadata__ it is 'true' or 'false'",
+}
 
 
 @dataclass(frozen=True)
@@ -202,19 +206,11 @@ def parse_metadata(metadata: dict[str, str], max_samples: int) -> UpdateMetadata
     Raises:
         DomainError: invalid-field, naming the entry.
     """
-    values: dict[str, Any] = dict(metadata)
-    for name in ("num_samples", "base_model"):
-        if name not in values:
-            raise invalid_field(name, "is missing in the file's __metadata__; set it to a string")
-    if not _DIGITS.fullmatch(values["num_samples"]):
-        raise invalid_field("num_samples", "must be a whole number in digits")
     try:
-        if "metrics" in values:
-            values["metrics"] = _metrics(values["metrics"])
-        parsed = UpdateMetadata.model_validate(values)
+        parsed = UpdateMetadata.read(metadata)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise invalid_field(".".join(str(part) for part in first["loc"]), first["msg"]) from None
+        field, message = faults_of(error)[0]
+        raise invalid_field(field, message + _SPELT.get(field, "")) from None
     if parsed.num_samples > max_samples:
         raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {max_samples}")
     return parsed
@@ -226,20 +222,17 @@ def check_spent(metadata: dict[str, str]) -> None:
     Raises:
         DomainError: invalid-field.
     """
-    metrics = _metrics(metadata["metrics"]) if "metrics" in metadata else None
-    if not isinstance(metrics, dict) or not isinstance(metrics.get("epsilon"), int | float):
+    try:
+        metrics = UpdateMetrics.model_validate_json(metadata.get("metrics", "{}"))
+    except ValidationError as error:
+        field, message = faults_of(error)[0]
+        raise invalid_field(f"metrics.{field}".rstrip("."), message + _SPELT["metrics"]) from None
+    if metrics.epsilon is None:
         raise invalid_field(
             "metrics.epsilon",
             "devices of this federation train with differential privacy, and this file does not say what was spent; "
             "update potstill on the device, or put it into the file's __metadata__ under metrics",
         )
-
-
-def _metrics(text: str) -> Any:
-    try:
-        return loads(text)
-    except (ValueError, RecursionError):  # also a number with too many digits to read
-        raise invalid_field("metrics", "must be JSON text") from None
 
 
 def check_values(ticket: Ticket, path: Path) -> None:

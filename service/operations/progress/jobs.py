@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from contract.bodies import stored
 from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.jobs import queue_of
@@ -46,7 +47,7 @@ def enqueue(session: Session, kind: JobName, federation: FederationRow, round_id
         attempt=0,
         fence=0,
         cancel_requested=False,
-        queue=queue_of(kind, FederationConfig.model_validate(federation.config)),
+        queue=queue_of(kind, stored(FederationConfig, federation.config)),
     )
     session.add(job)
     after_commit.wake_workers(session, job.queue)

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from contract.bodies import stored
 from contract.federation import FederationConfig
 from contract.wire.changes import RoundPlan
 from service.domain.errors import not_found
@@ -45,7 +46,7 @@ def config_in(federation: FederationRow, round_: RoundRow) -> FederationConfig:
 
 @lru_cache(maxsize=256)
 def _parsed(federation_id: str, text: str) -> FederationConfig:
-    return FederationConfig.model_validate_json(text)
+    return stored(FederationConfig, text)
 
 
 def prototype_key(name: str) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from contract.bodies import stored
 from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import not_found
@@ -32,7 +33,7 @@ _AFTER_ROUNDS = ("initial", "global", "gan")
 
 def plan_of(federation: FederationRow, default: Retention) -> Retention:
     """Return a federation's own plan, or the service's; masked updates are of no use after their round."""
-    plan = default if federation.retention is None else Retention.model_validate(federation.retention)
+    plan = default if federation.retention is None else stored(Retention, federation.retention)
     return plan if reading.config_of(federation).rounds.secure is None else plan.model_copy(update={"updates": 0})
 
 

@@ -231,7 +231,7 @@ def config(recipe: Recipe, **changes: Any) -> FederationConfig:
         recipe=recipe,
         local=rules.resolve_local(asked, recipe),
         rounds=asked.rounds,
-        datasets={"unlabeled": None, "validation": None, "test": None},
+        datasets=DatasetRefs(),
     )
 
 
@@ -282,13 +282,15 @@ def test_a_configuration_from_before_the_option_runs_ahead_too() -> None:
     ],
 )
 def test_a_network_that_cannot_be_matched_is_refused_with_the_reason(prototype: dict[str, Any], said: str) -> None:
-    config = FederationConfig(
-        task={"num_classes": 3, "input": {"shape": [1, 32, 32]}},
-        prototypes=[{"architecture": "mlp"}, {"name": "b", **prototype}],
-        recipe=PRESETS["fedma"].recipe,
-        local=PRESETS["fedma"].local,
-        rounds={},
-        datasets={},
+    config = FederationConfig.model_validate(
+        {
+            "task": {"num_classes": 3, "input": {"shape": [1, 32, 32]}},
+            "prototypes": [{"architecture": "mlp"}, {"name": "b", **prototype}],
+            "recipe": PRESETS["fedma"].recipe,
+            "local": PRESETS["fedma"].local,
+            "rounds": {},
+            "datasets": {},
+        }
     )
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_mixture(config, set())

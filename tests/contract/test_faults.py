@@ -1,0 +1,77 @@
+"""What is wrong is told by the sender's own path, the real reason first, and never in the words of our validators."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from contract.faults import faults_of
+from contract.wire.devices import Enrolment
+from contract.wire.federations import FederationCreate
+from contract.wire.retention import Retention
+
+BODY: dict[str, Any] = {
+    "name": "f",
+    "task": {"num_classes": 3, "input": {"shape": [4]}},
+    "prototypes": [{"architecture": "mlp"}],
+    "recipe": {"name": "fedavg"},
+}
+WHOLE: dict[str, Any] = {"name": "mine", "fuse": {"kind": "weighted_mean"}}
+
+
+def first(kind: Any, body: dict[str, Any]) -> tuple[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(body)
+    field, message = faults_of(caught.value, body)[0]
+    for ours in ("function-", "RecipeChoice", "[", "Value error", "tagged", "permitted", "named", "whole-"):
+        assert ours not in f"{field}: {message}"
+    return field, message
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field", "said"),
+    [
+        ({**WHOLE, "distil": {"members": {"kind": "groups"}}}, "recipe.distil.members", "set groups to 'random'"),
+        ({**WHOLE, "distil": {"schedule": {"epochs": 1, "steps": 2}}}, "recipe.distil.schedule", "either"),
+        ({**WHOLE, "discriminators": {}}, "recipe.discriminators", "leave the part out"),
+        ({**WHOLE, "fuse": {"kind": "predictions"}}, "recipe.fuse", "add the part 'distil'"),
+        ({**WHOLE, "fuse": {"kind": "magic"}}, "recipe.fuse.kind", "one of 'weighted_mean'"),
+        ({**WHOLE, "fuse": {}}, "recipe.fuse.kind", "is missing"),
+        ({**WHOLE, "fuse": {"kind": "momentum", "beta": "1"}}, "recipe.fuse.beta", "valid number"),
+        ({**WHOLE, "magic": 1}, "recipe.magic", "no such field"),
+        ({"distil": {}}, "recipe.name", "is missing"),
+        ({"name": "fedavg", "colour": 1}, "recipe.colour", "no such field"),
+        ("fedavg", "recipe", "should be an object"),
+        (None, "recipe", "should be an object"),
+    ],
+)
+def test_a_recipe_that_cannot_be(recipe: Any, field: str, said: str) -> None:
+    found, message = first(FederationCreate, BODY | {"recipe": recipe})
+    assert found == field and said in message
+
+
+@pytest.mark.parametrize(
+    ("local", "field"),
+    [
+        ({"optimizer": {"kind": "adam", "betas": [0.9, True]}}, "local.optimizer.betas.1"),
+        ({"optimizer": {"kind": "adam", "momentum": 0.9}}, "local.optimizer.momentum"),
+        ({"objective": {"kind": "scaffold", "option": True}}, "local.objective.option"),
+        ({"objective": {"kind": "scaffold"}, "clip_norm": 1.0}, "local.objective"),
+    ],
+)
+def test_a_choice_is_no_step_of_the_path(local: dict[str, Any], field: str) -> None:
+    assert first(FederationCreate, BODY | {"local": local})[0] == field
+
+
+def test_a_place_for_several_things_is_told_once() -> None:
+    field, message = first(Retention, {"updates": True})
+    assert (field, message) == ("updates", "Input should be a valid integer or 'all'")
+    field, message = first(Enrolment, {"name": "a", "num_samples": 1, "capabilities": {"memory": None}})
+    assert field == "capabilities.memory" and message.count("valid") == 4
+
+
+def test_a_rule_over_several_fields_names_the_one_at_fault() -> None:
+    rounds = {"clients_per_round": 2, "min_updates": 3}
+    assert first(FederationCreate, BODY | {"rounds": rounds})[0] == "rounds.min_updates"
+    task = BODY["task"] | {"classes": ["a", "b"]}
+    assert first(FederationCreate, BODY | {"task": task})[0] == "task.classes"
