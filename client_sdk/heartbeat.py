@@ -29,7 +29,7 @@ class Heartbeats:
         self._every = assignment.round.heartbeat_seconds
         self._lock, self._ended = threading.Lock(), threading.Event()
         plan = assignment.local
-        self._of = plan.epochs * samples.steps(plan.batch_size) if plan.privacy is None else None
+        self._of = max(1, plan.epochs * samples.steps(plan.batch_size)) if plan.privacy is None else None
         self._epoch = self._step = self._passes = 0
         self._computes, self._began = False, 0.0
         self._longest: float | None = None
@@ -75,7 +75,7 @@ class Heartbeats:
             longest = None if self._longest is None else min(round(self._longest, 3), LONGEST_PASS)
             return Heartbeat(
                 epoch=self._epoch,
-                step=self._step,
+                step=self._step if self._of is None else min(self._step, self._of),
                 of=self._of,
                 passes=self._passes if self._computes else None,
                 pass_seconds=longest if self._computes else None,

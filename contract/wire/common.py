@@ -44,8 +44,13 @@ _JOINERS = "\u200c\u200d"
 """Without these some scripts cannot be written."""
 
 
+def unseen(text: str) -> bool:
+    """Whether a text that people are shown has characters that are not seen, and steer what is."""
+    return any(category(letter) in _UNSEEN and letter not in _JOINERS for letter in text)
+
+
 def _plain(value: str) -> str:
-    if any(category(letter) in _UNSEEN and letter not in _JOINERS for letter in value):
+    if unseen(value):
         raise ValueError("control characters, and others that are not seen, are not allowed")
     if not value.strip(_JOINERS):
         raise ValueError("must have a character that is seen")

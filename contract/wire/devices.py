@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contract.bodies import LISTED
 from contract.choices import ONE_OF
@@ -128,7 +128,7 @@ class Heartbeat(Request):
 
     epoch: int | None = Field(None, ge=0, le=2**31, description="local epochs done", examples=[2])
     step: int | None = Field(None, ge=0, le=2**40, description="steps done", examples=[120])
-    of: int | None = Field(None, ge=0, le=2**40, description="steps in all", examples=[300])
+    of: int | None = Field(None, ge=1, le=2**40, description="steps in all", examples=[300])
     passes: int | None = Field(
         None,
         ge=0,
@@ -144,6 +144,12 @@ class Heartbeat(Request):
         allow_inf_nan=False,
         description="the longest that a batch took; ten minutes, or twenty times this, is what counts as long",
     )
+
+    @model_validator(mode="after")
+    def _within(self) -> "Heartbeat":
+        if self.step is not None and self.of is not None and self.step > self.of:
+            raise ValueError("step: more than `of`, the steps in all")
+        return self
 
 
 class HeartbeatReceipt(Response):

@@ -7,10 +7,11 @@ from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictFlo
 
 from contract.bodies import Part
 from contract.groups import SEPARATOR
+from contract.labels import MOST_CLASSES
 from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
 from contract.recipes.recipe import Recipe
-from contract.wire.common import Digest, Name, Request, Response, Timestamp
+from contract.wire.common import Digest, Name, Request, Response, Timestamp, unseen
 from contract.wire.plans import RoundsPlan
 from contract.wire.retention import Retention
 
@@ -54,7 +55,7 @@ class Task(Part):
     """What the networks decide."""
 
     kind: Literal["classification"] = "classification"
-    num_classes: int = Field(ge=2, le=100_000, examples=[10])
+    num_classes: int = Field(ge=2, le=MOST_CLASSES, examples=[10])
     input: InputSpec
     classes: list[ClassName] | None = Field(
         None,
@@ -169,6 +170,12 @@ class FederationCreate(Request):
     )
     retention: Retention | None = Field(None, description="what is kept; null for the service's POTSTILL_RETENTION")
     join: JoinLimits = Field(JoinLimits(), description="limits of the join token")
+
+    @model_validator(mode="after")
+    def _shown(self) -> "FederationCreate":
+        if any(unseen(name) for name in self.task.classes or ()):
+            raise ValueError("task.classes: control characters, and others that are not seen, are not allowed")
+        return self
 
 
 class ModelRef(Response):

@@ -23,9 +23,11 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
     """Return `inputs` and, if there, `labels` of an .npz file, as the service wants them.
 
     Raises:
-        CliError: not readable, or no array of inputs.
+        CliError: not readable, no array of inputs, or labels that are no class numbers.
     """
     import numpy as np
+
+    from contract.labels import class_numbers
 
     try:
         with np.load(file, allow_pickle=False) as data:
@@ -42,7 +44,10 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
     inputs = found["inputs"]
     arrays = {"inputs": inputs.astype(np.float32 if inputs.dtype.kind == "f" else inputs.dtype)}
     if "labels" in found:
-        arrays["labels"] = found["labels"].astype(np.int64)
+        try:
+            arrays["labels"] = class_numbers(found["labels"], len(inputs) if inputs.ndim else 0)
+        except ValueError as error:
+            raise CliError(f"{file}: {error}") from None
     return arrays
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from contract.faults import faults_of
-from contract.wire.devices import Enrolment
+from contract.wire.devices import Enrolment, Heartbeat
 from contract.wire.federations import FederationCreate
 from contract.wire.retention import Retention
 
@@ -75,3 +75,15 @@ def test_a_rule_over_several_fields_names_the_one_at_fault() -> None:
     assert first(FederationCreate, BODY | {"rounds": rounds})[0] == "rounds.min_updates"
     task = BODY["task"] | {"classes": ["a", "b"]}
     assert first(FederationCreate, BODY | {"task": task})[0] == "task.classes"
+
+
+@pytest.mark.parametrize("mark", ["\x1b[2J", "\u202e", "\u2066", "\n", "\0", "\u200b"])
+def test_names_of_classes_have_no_marks_that_steer_what_is_shown(mark: str) -> None:
+    task = BODY["task"] | {"classes": ["a", f"b{mark}", "c"]}
+    assert first(FederationCreate, BODY | {"task": task})[0] == "task.classes"
+
+
+@pytest.mark.parametrize(("beat", "field"), [({"of": 0}, "of"), ({"step": 4, "of": 3}, "step"), ({"step": -1}, "step")])
+def test_a_heartbeat_is_within_its_steps(beat: dict[str, Any], field: str) -> None:
+    assert first(Heartbeat, beat)[0] == field
+    Heartbeat.model_validate({"step": 3, "of": 3})

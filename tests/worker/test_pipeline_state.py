@@ -122,7 +122,7 @@ def test_fedtgps_constants_are_options(tmp_path: Path, federation: Any, tensors:
     """With one epoch and one batch the prototypes move by one step: lr times the gradient."""
     made = {}
     for lr in (1e-6, 0.01, 0.02):
-        few = {"server_epochs": 1, "server_batch_size": 64, "server_lr": lr, "margin": 2.5}
+        few: dict[str, Any] = {"server_epochs": 1, "server_batch_size": 64, "server_lr": lr, "margin": 2.5}
         plan = LocalPlan(objective=FedTgpObjective(**few))
         (tmp_path / str(lr)).mkdir()
         world = federation(tmp_path / str(lr), presets.build("fedtgp"), plan, {"main": MLP})

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.labels import class_numbers
 from contract.tensors import Header, TensorError, TensorFile
 from contract.wire import rounds as wire
 from service.domain.errors import DomainError, not_found
@@ -51,14 +51,14 @@ def num_classes(file: TensorFile) -> int | None:
     """Return the largest label + 1, or None without labels.
 
     Raises:
-        TensorError: code 'values', for a negative label.
+        TensorError: code 'values', for a label that is no class number.
     """
     if "labels" not in file.header.tensors:
         return None
-    labels = file.read("labels")
-    if labels.min() < 0:
-        index = int(np.argmax(labels < 0))
-        raise TensorError("values", f"labels has {labels[index]} at index {index}; labels start at 0", tensor="labels")
+    try:
+        labels = class_numbers(file.read("labels"), file.info("inputs").shape[0])
+    except ValueError as error:
+        raise TensorError("values", str(error), tensor="labels") from None
     return int(labels.max()) + 1
 
 

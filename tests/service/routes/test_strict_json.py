@@ -81,6 +81,7 @@ def test_every_field_of_every_body_is_read_strictly(shared: World, fed: Fed) -> 
         "enrol_client": fed.join_token,
         "post_heartbeat": fed.devices["a"].token,
         "staging": fed.devices["a"].token,
+        "secure": fed.devices["a"].token,
     }
     tried: set[str] = set()
     for route in bodies(document):

@@ -264,5 +264,5 @@ def test_a_device_is_told_what_it_does_in_this_round(world: World) -> None:
 def test_a_prototypes_plan_that_does_not_go_with_the_objective_is_refused_at_creation(world: World) -> None:
     prototypes = [{"architecture": "mlp", "options": {"hidden": [4]}, "local": {"optimizer": {"kind": "adam"}}}]
     response = world.op("POST", "/v1/federations", json=world.body(recipe={"name": "scaffold"}, prototypes=prototypes))
-    assert (kind(response), response.json()["field"]) == ("invalid-field", "prototypes.0.local")
+    assert (kind(response), response.json()["field"]) == ("invalid-field", "prototypes.0.local.objective")
     assert "plain SGD" in response.json()["detail"]

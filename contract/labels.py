@@ -1,0 +1,40 @@
+"""Labels of a data set: whole numbers from 0, one for each sample. What is not one is never made one by rounding."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_CLASSES = 100_000
+"""Classes that a task may have; a label is below."""
+
+
+def class_numbers(labels: NDArray[np.generic], samples: int) -> NDArray[np.int64]:
+    """Return labels [N] of any kind of number as class numbers [N]; whole floats (1.0) may stand for them.
+
+    Args:
+        labels: as they were given.
+        samples: N.
+
+    Raises:
+        ValueError: names the first label that is no class number, and the remedy.
+    """
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(
+            f"labels are no numbers ({labels.dtype}); number the classes from 0, such as "
+            "numpy.unique(labels, return_inverse=True)[1]"
+        )
+    if labels.ndim != 1:
+        remedy = "; one-hot labels become that by argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise ValueError(f"labels have shape {list(labels.shape)}; send one a sample, shape [{samples}]{remedy}")
+    if len(labels) != samples:
+        raise ValueError(f"there are {len(labels)} labels for {samples} inputs; pair them one to one")
+    numbers = labels.astype(np.float64)
+    for wrong, remedy in (
+        (~np.isfinite(numbers), "every sample needs a class; leave out those without"),
+        (numbers != np.floor(numbers), "labels with fractions are scores, no classes; send whole numbers from 0"),
+        (numbers < 0, "labels start at 0"),
+        (numbers >= MOST_CLASSES, f"labels are class numbers from 0, below {MOST_CLASSES}"),
+    ):
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            raise ValueError(f"label {index} is {numbers[index]:g}; {remedy}")
+    return labels.astype(np.int64)
