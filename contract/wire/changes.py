@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictFloat, StrictInt, model_validator
 
+from contract.bodies import Part
 from contract.local import LocalChanges, LocalPlan
 from contract.recipes.parts import Schedule
 from contract.wire.common import Name, Request, Response
@@ -26,10 +27,8 @@ _FIXED = {
 }
 
 
-class ScheduleChanges(BaseModel):
+class ScheduleChanges(Part):
     """How long and how fast students learn, from the next round on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epochs: int | None = Field(None, ge=1, le=10_000, description="takes the place of `steps`")
     steps: int | None = Field(None, ge=1, le=1_000_000, description="takes the place of `epochs`")
@@ -43,10 +42,8 @@ class ScheduleChanges(BaseModel):
         return self
 
 
-class RoundsChanges(BaseModel):
+class RoundsChanges(Part):
     """How rounds go, from the next one on; what is left out stays."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     total: int | None = Field(None, ge=1, le=100_000, description="not below the newest round")
     clients_per_round: StrictInt | StrictFloat | None = Field(None, gt=0, le=1_000_000)
