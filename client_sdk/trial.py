@@ -13,6 +13,7 @@ from client_sdk import models, modes
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, PotstillError, TrainingError
 from client_sdk.training import dtype_of, train_local
+from contract import architectures
 from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
 from contract.tensors import Header, TensorInfo
@@ -24,15 +25,23 @@ logger = logging.getLogger("client_sdk")
 
 
 def check_tensors(module: nn.Module, card: FederationCard, prototype: Prototype) -> None:
-    """Hold the user's own module against what the card says of the federation's model.
+    """Hold the user's own module against the federation's model: the card's tensors, or those of its architecture.
 
     Raises:
         ModelMismatch: naming the first tensors that differ.
     """
     told = card.tensors.get(prototype.name)
-    if told is not None:
+    if told is None and not _is_custom(prototype):
+        models.check_tensors(module, codec.manifest(models.make(prototype, card.task, None)))
+    elif told is not None:
         infos = {name: TensorInfo(kind.dtype, tuple(kind.shape), 0, 0) for name, kind in told.items()}
         models.check_tensors(module, Header(infos, {}))
+
+
+def _is_custom(prototype: Prototype) -> bool:
+    """Whether the network is its users' own, or one of which this device knows no more than that."""
+    entry = architectures.CATALOGUE.get(prototype.architecture)
+    return entry is None or not entry.server_side
 
 
 def attempt(

@@ -146,6 +146,11 @@ def test_an_odd_model_is_refused_before_the_device_joins(service: Any, take_part
     assert str(error).startswith("model: ")
 
 
+def test_a_module_in_place_of_an_architecture_has_its_tensors(service: Any, take_part: Run) -> None:
+    error = refused(service, take_part, "First tensors that differ", model=plain())
+    assert "0.weight" in error.tensors
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_network_gets_its_inputs_in_its_own_dtype(service: Any, take_part: Run, dtype: torch.dtype) -> None:
     serve(service, plain().to(dtype))
