@@ -19,7 +19,7 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="32 bytes")]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", description="64 bytes")]
 Share = Annotated[str, Field(pattern=r"^[0-9a-f]{66}$", description="33 bytes")]
 Sealed = Annotated[str, Field(pattern=r"^[0-9a-f]{188}$", description="nonce, two shares, tag: 94 bytes")]
-Session = Annotated[str, Field(min_length=1, max_length=64)]
+Session = Annotated[str, Field(min_length=1, max_length=64, examples=["rnd_1k1bgsahq96c94cyrb0j4zq-1"])]
 
 
 class SecureKeys(Request):

@@ -159,7 +159,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
         {"round 1: main"},
     ),
     "a gate that rejects": (
-        {"name": "feddf", "options": STEPS},
+        {"name": "feddf", "options": STEPS | {"drop_worst": None}},
         {"rounds": {"total": 1, "gate": {"max_drop": 0.0}}},
         {"round 1: main"},
     ),
