@@ -31,7 +31,7 @@ def settle(whole: Whole, setting: Setting, root: str, more: Iterable[Remark] = (
                 continue
             _put(tree, inner.split("."), remark.becomes)
         notes.append(Note(path=path, note=remark.note, why=remark.why))
-    return type(whole).model_validate(tree), notes
+    return type(whole).model_validate(tree, strict=False), notes  # checked as it came; lists stand for tuples here
 
 
 def _remarks(value: Any, where: str, setting: Setting) -> Iterator[tuple[str, Remark]]:

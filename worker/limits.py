@@ -21,6 +21,7 @@ _MEMORY = (
     "out of memory",
     "allocate memory",
     "memory allocation failed",
+    "memory allocation of",  # "... 262144 bytes failed": of libraries in Rust
     "bad_alloc",
     "MemoryError",
     "failed to map segment from shared object",  # of a library that is loaded; without a reason after it, for memory
@@ -38,7 +39,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there was no memory left, of the machine or of an accelerator."""
     if isinstance(error, MemoryError):
         return True
-    if isinstance(error, SystemError) and "without exception set" in str(error):
+    unsaid = ("without exception set", "without setting an exception")
+    if isinstance(error, SystemError) and any(words in str(error) for words in unsaid):
         return _is_limited()  # Python had no memory for the MemoryError either
     return isinstance(error, RuntimeError | OSError | ImportError) and says_out_of_memory(str(error))
 

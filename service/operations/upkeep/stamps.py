@@ -121,6 +121,7 @@ HAPPENED = [
     Happened(WorkerRow.last_seen_at, before=workers.SILENT, often=True),  # until it is heard again nobody knows
     Happened(JobRow.hinted_at),
     Happened(ParticipantRow.heard_at),
+    Happened(ParticipantRow.moved_at),
     Happened(ClientRow.last_seen_at),
     Happened(TokenRow.last_used_at),
     Happened(IdempotencyRow.created_at),
