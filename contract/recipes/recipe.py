@@ -165,6 +165,9 @@ def _check_members(recipe: Recipe) -> None:
         counts = f"{_kinds(parts.WeighChoice, 'scores')} weigh clients"
         counts = counts if recipe.reads_scores else "'samples' counts clients' samples"
         raise ValueError(f"distil.weigh: {counts}; set distil.members to 'clients', or 'groups' of them")
+    members = distil.members
+    if isinstance(members, parts.MembersPosterior) and not (members.clients or members.mean or members.samples):
+        raise ValueError("distil.members: nobody teaches; set clients or mean to true, or samples above 0")
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
 

@@ -23,6 +23,7 @@ CLIENTS = ("client-1", "client-2", "client-3")
 NETWORK = NetworkRef(architecture="mlp", options={"hidden": [64]})
 SGD = Sgd(lr=0.1, momentum=0.9)
 ADAM = {"kind": "adam", "lr": 1e-3}
+DIRICHLET = {"kind": "dirichlet", "alpha": 0.5}
 GRADIENT_RATE = 1.0
 TEXT = """\
 Three interleaved arms; three clients of 300 points, 80 % of an arm of one's own and 10 % of each other one. MLP 2-64-3,
@@ -47,8 +48,8 @@ V_DISTILLATION = presets.build(
     "v-distillation", {"schedule": {"optimizer": ADAM, "batch_size": 128, "epochs": 20, "lr": "constant"}}
 )
 METHODS = {
-    "S+A+C Dirichlet": fedbe(),
-    "S Dirichlet": fedbe(clients=False, mean=False),
+    "S+A+C Dirichlet": fedbe(posterior=DIRICHLET),
+    "S Dirichlet": fedbe(clients=False, mean=False, posterior=DIRICHLET),
     "S+A+C Gaussian 0.1": fedbe(posterior={"kind": "gaussian", "scale": 0.1}),
     "S+A+C Gaussian 1": fedbe(posterior={"kind": "gaussian", "scale": 1.0}),
     "C only": V_DISTILLATION,
@@ -116,9 +117,8 @@ def run(setting: Setting) -> Section:
 
 def _repeated(roll: Roll, found: dict[str, list[float]]) -> None:
     """Ten rounds of two epochs, as the paper's figure: nobody learns, the ensemble is only looked at."""
-    recipe = presets.build(
-        "one-shot-ensemble", {"members": {"kind": "posterior", "clients": False, "mean": False, "samples": 10}}
-    )
+    members = {"kind": "posterior", "clients": False, "mean": False, "samples": 10, "posterior": DIRICHLET}
+    recipe = presets.build("one-shot-ensemble", {"members": members})
     prototype = roll.prototype
     for index in range(1, 11):
         spec = roll.round(2, recipe, prototype, index)

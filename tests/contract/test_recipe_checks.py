@@ -38,6 +38,7 @@ PROB = {"kind": "odds", "link": "prob"}
         ),
         ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
         ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
+        ("fedbe", {"members": {"clients": False, "mean": False, "samples": 0}}, "distil.members: nobody teaches; set "),
         ("fedgo", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
         (
             "feddf",

@@ -31,6 +31,18 @@ def test_the_papers_numbers() -> None:
     assert (fedgo.local.epochs, feddf.local.epochs, fedavg.local.epochs) == (30, 40, 5)
 
 
+def test_fedbes_posterior_is_the_papers_gaussian_and_dirichlet_an_option() -> None:
+    def posterior(name: str, options: dict[str, Any]) -> Any:
+        distil = build(name, options).distil
+        assert distil is not None
+        assert isinstance(distil.members, parts.MembersPosterior)
+        return distil.members.posterior
+
+    assert posterior("fedbe", {}) == parts.SampleGaussian(scale=0.1)
+    assert posterior("fedbe", {"posterior": {"kind": "dirichlet"}}) == parts.SampleDirichlet(alpha=0.5)
+    assert posterior("feddf", {"members": {"kind": "posterior"}}) == parts.SampleGaussian(scale=0.1)
+
+
 def test_papers_are_by_those_who_wrote_them() -> None:
     by = {"feddf": "Lin", "fedbe": "Chen & Chao", "fedet": "Cho", "fedsdd": "Kwan & Song", "dafkd": "Wang"}
     assert all(PRESETS[name].source.startswith(authors) for name, authors in by.items())

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from contract.recipes import parts, presets
+from contract.tensors import write_file
 from tests.reference import ensembles as slow
+from tests.reference import fusing as slow_fusing
 from worker.pipeline import run, teachers
 from worker.pipeline.data import Augmenter, server_set
 from worker.pipeline.networks import build_network, recalibrate
@@ -195,6 +197,33 @@ def test_posterior_teachers_are_clients_mean_and_samples(tmp_path: Path, federat
         "ward-1", "ward-2", "ward-3", "ward-4", "ward-5", "mean of main",
         "sample 0 of main", "sample 1 of main", "sample 2 of main",
     ]  # fmt: skip
+
+
+SUBSETS = [(s, a, c) for s in (0, 2) for a in (False, True) for c in (False, True) if s or a or c]
+
+
+@pytest.mark.parametrize(("samples", "mean", "clients"), SUBSETS)
+def test_any_of_samples_average_and_clients_teach(
+    tmp_path: Path, federation: Any, tensors: Read, samples: int, mean: bool, clients: bool
+) -> None:
+    """FedBE's S, A and C, and every mixture of them; samples of scale 0 are the average, whatever is drawn."""
+    chosen = {"samples": samples, "mean": mean, "clients": clients, "posterior": {"kind": "gaussian", "scale": 0.0}}
+    world = federation(tmp_path, posterior(**chosen), prototypes={"main": MLP})
+    updates = world.updates()
+    states, counts = [tensors(each.weights) for each in updates], [each.num_samples for each in updates]
+    average = {
+        name: np.reshape(slow_fusing.average([state[name].ravel() for state in states], counts), value.shape)
+        for name, value in states[0].items()
+    }
+    write_file(tmp_path / "slow-mean", {name: value.astype(np.float32) for name, value in average.items()})
+    at_mean = updates[0].model_copy(update={"weights": tmp_path / "slow-mean"})
+    asked = [*(updates if clients else []), *[at_mean] * (int(mean) + samples)]
+    target = slow.average_logits(outputs(world, asked, tensors(tmp_path / "unlabeled")["inputs"]))
+    metrics = world.round(updates).metrics
+    names = [*(world.names if clients else []), *(["mean of main"] if mean else [])]
+    assert list(metrics["teacher_weights"]) == names + [f"sample {number} of main" for number in range(samples)]
+    assert metrics["teacher_forwards"] == len(asked) * 21
+    assert metrics["ensemble"]["entropy"] == pytest.approx(entropy(target), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "dirichlet", "swag"])

@@ -87,7 +87,7 @@ def _feddf(*, case: dict[str, Any] | None = None, **options: Any) -> Case:
 
 
 def _posterior(kind: str, *, case: dict[str, Any] | None = None, **more: Any) -> Case:
-    return _feddf(case=case, members={"kind": "posterior", "samples": 3, "posterior": {"kind": kind}, **more})
+    return _feddf(case=case, members={"kind": "posterior", "samples": 3, "posterior": {"kind": kind}} | more)
 
 
 def _fedgo(*, case: dict[str, Any] | None = None, **options: Any) -> Case:
@@ -155,6 +155,8 @@ PARTS: dict[str, Case] = {
     "members/posterior-gaussian": _posterior("gaussian", case=TWO),
     "members/posterior-swag": _posterior("swag", case=TWO),
     "members/posterior-alone": _posterior("swag", clients=False, mean=False),
+    "members/posterior-mean": _posterior("gaussian", clients=False, samples=0),
+    "members/posterior-mean_and_clients": _posterior("gaussian", samples=0, case=TWO),
     "members/posterior-no_batch_norm": _posterior("gaussian", sample_batch_norm=False),
     # weigh
     "weigh/samples": _feddf(weigh={"kind": "samples"}, case=TWO),
@@ -167,7 +169,7 @@ PARTS: dict[str, Case] = {
     "weigh/product": _fedgo(weigh={"kind": "product", "factors": [{"kind": "odds"}, {"kind": "entropy"}]}),
     "weigh/odds-groups": _fedgo(**GROUPED),
     "weigh/product-posterior": _feddf(
-        members={"kind": "posterior", "samples": 2},
+        members={"kind": "posterior", "samples": 2, "posterior": {"kind": "dirichlet"}},
         weigh={"kind": "product", "factors": [{"kind": "variance"}, {"kind": "entropy"}, {"kind": "uniform"}]},
     ),
     # combine and objective
@@ -187,7 +189,9 @@ PARTS: dict[str, Case] = {
     "students/main-two": _feddf(groups=RANDOM, students={"kind": "main"}, case=TWO),
     "students/all": _feddf(**GROUPED, students={"kind": "all", "warmup_rounds": 1}),
     "students/none": _feddf(students={"kind": "none"}, case=TWO),
-    "students/none-posterior": _feddf(students={"kind": "none"}, members={"kind": "posterior", "samples": 2}),
+    "students/none-posterior": _feddf(
+        students={"kind": "none"}, members={"kind": "posterior", "samples": 2, "posterior": {"kind": "dirichlet"}}
+    ),
     "students/server": _preset("fedet", options={"students": {"batch_norm": "frozen"}}),
     # data
     "data/augment": _feddf(data={"kind": "unlabeled", "augment": {"flip": True, "pad": 1}}),

@@ -153,7 +153,10 @@ def _groups(job: Round, choice: parts.MembersGroups) -> Members:
 # ------------------------------------------------------------------------------------------------------------ posterior
 @implements(parts.MembersPosterior)
 def _posterior(job: Round, choice: parts.MembersPosterior) -> Members:
-    """Clients, mean and samples of every prototype; one client alone is its own posterior and counts once."""
+    """Those asked for of clients, mean and samples, of every prototype.
+
+    One client alone is its own mean and its own posterior, and counts once.
+    """
     per_prototype = choice.samples + int(choice.mean)
     count = 0
     for updates in job.updates.values():
@@ -170,7 +173,8 @@ def _posterior_teachers(job: Round, choice: parts.MembersPosterior) -> Iterator[
             continue
         if choice.mean:
             yield Teacher(f"mean of {name}", job.network(name, job.averages[name]))
-        yield from _samples(job, name, choice)
+        if choice.samples:
+            yield from _samples(job, name, choice)
 
 
 def _samples(job: Round, prototype: str, choice: parts.MembersPosterior) -> Iterator[Teacher]:

@@ -80,15 +80,17 @@ class SampleSwag(PosteriorChoice):
 
 
 class MembersPosterior(MembersChoice):
-    """Clients, their mean and models sampled from a posterior over them."""
+    """Clients, their mean and models sampled from a posterior over them, or some of the three."""
 
     declares = Declares(source="FedBE section 4")
 
     kind: Literal["posterior"] = "posterior"
-    clients: bool = True
-    mean: bool = True
-    samples: int = Field(10, ge=1, le=1000, description="M")
-    posterior: Annotated[PosteriorChoice, ONE_OF] = SampleDirichlet()
+    clients: bool = Field(True, description="C: every client's model teaches")
+    mean: bool = Field(
+        True, description="A: their mean teaches; alone, and without augmentation, it has nothing to say (FedBE C.3)"
+    )
+    samples: int = Field(10, ge=0, le=1000, description="M of S: so many samples teach; 0 for none")
+    posterior: Annotated[PosteriorChoice, ONE_OF] = SampleGaussian()
     sample_batch_norm: bool = Field(True, description="sample BatchNorm statistics like weights (FedBE B.1)")
 
 

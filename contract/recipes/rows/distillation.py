@@ -97,8 +97,8 @@ ROWS = (
         "Chen & Chao 2021 (FedBE), Algorithm 1, sections 4 and 5.1, App. B",
         "Clients, their mean and models sampled from a posterior over them teach the mean, by SWA.",
         (
-            "Dirichlet 0.5, 10 samples: the better posterior, with the value for ResNet-20 (Table 7).",
-            "A Gaussian posterior has scale 0.1, as the authors' runs; eq. 5 means 1.",
+            "10 samples of the Gaussian, which the paper works with; scale 0.1 as in the authors' runs, eq. 5 means 1.",
+            "members.posterior.kind = dirichlet has alpha 0.5, the paper's value for ResNet-20 (Table 7).",
             "SWA as in the text (cycles from step 250), not as in the code; shorter jobs return their last model.",
             *_FEDBE_CHOICES,
         ),
