@@ -66,6 +66,11 @@ class Recipe(Options):
         labels = distil is not None and distil.students.learns and "unlabeled" in distil.data.needs
         return labels or (stage is not None and "unlabeled" in stage.generator.needs)
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether students learn the labels that the server set, named as `unlabeled`, has of its own."""
+        return self.distil is not None and self.distil.students.learns and self.distil.data.labelled
+
     def remarks(self, setting: Setting) -> Iterator[Remark]:
         """The filter of models goes without a set to judge on."""
         if self.drop_worst is not None and "validation" not in setting.sets:
@@ -87,6 +92,7 @@ class Recipe(Options):
             _check_fed_et,
             _check_groups,
             _check_members,
+            _check_labelled,
             _check_predictions,
         ):
             check(self)
@@ -170,6 +176,21 @@ def _check_members(recipe: Recipe) -> None:
         raise ValueError("distil.members: nobody teaches; set clients or mean to true, or samples above 0")
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
+
+
+def _check_labelled(recipe: Recipe) -> None:
+    """Refuse what reads teachers where students learn a set's own labels."""
+    distil, only = recipe.distil, "distil.data: with 'labeled' students learn the set's own labels"
+    if distil is None or not distil.data.labelled:
+        return
+    if not distil.students.learns:
+        raise ValueError(f"{only}, and with students 'none' nobody learns; take data 'unlabeled'")
+    if recipe.sends_predictions:
+        raise ValueError(f"{only}, and devices would be sent those; take data 'unlabeled' where fuse is 'predictions'")
+    if recipe.reads_scores or recipe.discriminators is not None:
+        raise ValueError(f"{only}, and discriminators weigh teachers; set weigh to 'uniform', discriminators to null")
+    if distil.combine.kind == "consensus":
+        raise ValueError(f"{only}, and Fed-ET's loss reads a consensus; take combine 'logits' and objective 'kl'")
 
 
 def _check_predictions(recipe: Recipe) -> None:

@@ -43,8 +43,8 @@ class SimulationConfig:
     Attributes:
         federation: what `POST /v1/federations` would be sent; `datasets` is not read, `server` takes its place.
         clients: the devices; all of them are there from the start.
-        server: the server's data by role (`unlabeled`, `validation`, `test`): a pair (x, y), x alone for `unlabeled`,
-            or the path of a safetensors file with `inputs` and `labels`.
+        server: the server's data by role (`unlabeled`, `validation`, `test`): a pair (x, y), x alone for `unlabeled`
+            where no student learns its labels, or the path of a safetensors file with `inputs` and `labels`.
         folder: holds everything that is made; a simulation that is run again there goes on where it was.
         device: torch device of the devices' training and of the server's jobs.
         threads: torch's threads; None leaves them as they are. Sums depend on them, and so do results.

@@ -285,7 +285,8 @@ def _canonical(config: FederationConfig, seed: int) -> str:
 def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     """Return a server set's tensors, checked as a client's would be."""
     labelled = isinstance(given, (tuple, list))
-    if role != "unlabeled" and not labelled:
+    wanted = role != "unlabeled" or config.recipe.needs_labels
+    if wanted and not labelled:
         raise SimulationError(f"server: {role} needs labels; give a pair (x, y)")
     inputs = given[0] if labelled else given
     labels = given[1] if labelled else [0] * len(inputs)
@@ -293,7 +294,7 @@ def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     samples.check(config.task)
     assert samples.inputs is not None and samples.labels is not None
     arrays = {"inputs": samples.inputs.numpy()}
-    return arrays | ({"labels": samples.labels.numpy()} if role != "unlabeled" else {})
+    return arrays | ({"labels": samples.labels.numpy()} if wanted else {})
 
 
 def _first(result: JobResult) -> RoundRecord:

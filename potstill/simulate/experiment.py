@@ -18,6 +18,7 @@ from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
 from potstill.simulate.settings import Experiment, RecipeEntry, federation, task_of
+from service.domain import federation as rules
 
 _DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's share of the pool, where the data set has none of its own
 _OWN_TEST = 0.2  # of a data set without a test set
@@ -98,13 +99,19 @@ def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generato
     return partition.dirichlet(labels, clients, experiment.alpha, generator, experiment.smallest)
 
 
-def save_server(dealt: Dealt, folder: Path) -> dict[str, Path]:
-    """Write the server's sets, once for all recipes; return role -> file."""
+def save_server(dealt: Dealt, folder: Path, learns_labels: bool = False) -> dict[str, Path]:
+    """Write the server's sets, once for all recipes; return role -> file.
+
+    Args:
+        dealt: the split data.
+        folder: where they go.
+        learns_labels: a recipe's students learn the labels of what is named as unlabelled; else they are left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, Path] = {}
     for role, samples in (("unlabeled", dealt.server), ("validation", dealt.validation), ("test", dealt.test)):
         if len(samples):
-            paths[role] = samples.save(folder / f"{role}.safetensors", labelled=role != "unlabeled")
+            paths[role] = samples.save(folder / f"{role}.safetensors", labelled=learns_labels or role != "unlabeled")
     return paths
 
 
@@ -170,6 +177,11 @@ def _config(
     )
 
 
+def _learns_labels(experiment: Experiment, task: Task, seed: int) -> bool:
+    bodies = (federation(experiment, entry, task, seed) for entry in experiment.recipes)
+    return any(rules.resolve_recipe(body.recipe).needs_labels for body in bodies)
+
+
 def load(experiment: Experiment) -> Loaded:
     """Return the experiment's data set, after all checks that need no training.
 
@@ -199,7 +211,8 @@ def run(
     for seed in range(experiment.first_seed, experiment.first_seed + experiment.seeds):
         dealt = deal(experiment, loaded, seed)
         home = out / f"seed-{seed}"
-        server: dict[str, object] = dict(save_server(dealt, home / "data"))
+        learns = _learns_labels(experiment, dealt.task, seed)
+        server: dict[str, object] = dict(save_server(dealt, home / "data", learns))
         if on_dealt is not None:
             on_dealt(seed, dealt)
         for entry in experiment.recipes:

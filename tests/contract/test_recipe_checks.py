@@ -18,6 +18,7 @@ from contract.recipes.presets import PRESETS, build
 
 SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
 GROUPS = {"kind": "random", "count": 2}
+LABELED = {"kind": "labeled"}
 PREDICTIONS = {"kind": "predictions"}
 PROB = {"kind": "odds", "link": "prob"}
 
@@ -39,6 +40,10 @@ PROB = {"kind": "odds", "link": "prob"}
         ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
         ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
         ("fedbe", {"members": {"clients": False, "mean": False, "samples": 0}}, "distil.members: nobody teaches; set "),
+        ("fedgo", {"data": LABELED}, "set weigh to 'uniform', discriminators to null"),
+        ("ds-fl", {"data": LABELED}, "take data 'unlabeled' where fuse is 'predictions'"),
+        ("fedet", {"data": LABELED}, "Fed-ET's loss reads a consensus"),
+        ("one-shot-ensemble", {"data": LABELED}, "nobody learns; take data 'unlabeled'"),
         ("fedgo", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
         (
             "feddf",

@@ -99,7 +99,7 @@ class Federation:
         rng = np.random.default_rng(5)
         for name, size in (("unlabeled", 21), ("test", 12), ("validation", 9)):
             arrays = {"inputs": rng.normal(size=(size, 1, 4, 4)).astype(np.float32)}
-            if name != "unlabeled":
+            if name != "unlabeled" or self.recipe.needs_labels:
                 arrays["labels"] = rng.integers(0, 3, size).astype(np.int64)
             write_file(self.root / name, arrays)
         for client in self.names:

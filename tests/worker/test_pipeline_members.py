@@ -185,6 +185,73 @@ def test_an_ensemble_without_students_is_measured_and_labels_nothing(
     assert "ensemble" not in blind.metrics
 
 
+# ------------------------------------------------------------------------------------------------- labels of their own
+ONE_STEP: dict[str, Any] = {"steps": 1, "batch_size": 21, "optimizer": {"kind": "sgd", "lr": 0.1}, "early_stop": None}
+SURE = 1e6
+"""A logit beside zeros: all of the probability, in the reference's softmax too."""
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        ({"kind": "soft_ce"}, slow.soft_cross_entropy),
+        ({"kind": "kl", "temperature": 4.0}, lambda student, hard: slow.kl(student, SURE * np.asarray(hard), 4.0)),
+        ({"kind": "kl", "temperature": 50.0}, lambda student, hard: slow.kl(student, SURE * np.asarray(hard), 50.0)),
+    ],
+    ids=["soft_ce", "kl 4", "kl 50"],
+)
+def test_students_of_a_sets_own_labels_equal_the_slow_reference(
+    tmp_path: Path, federation: Any, tensors: Read, objective: dict[str, Any], loss: Callable[[Any, Any], float]
+) -> None:
+    options = {"data": {"kind": "labeled"}, "objective": objective, "schedule": ONE_STEP}
+    world = federation(tmp_path, presets.build("feddf", options), prototypes={"main": MLP})
+    data, updates = tensors(tmp_path / "unlabeled"), world.updates()
+    states, counts = [tensors(each.weights) for each in updates], [each.num_samples for each in updates]
+    average = {
+        name: np.reshape(slow_fusing.average([state[name].ravel() for state in states], counts), value.shape)
+        for name, value in states[0].items()
+    }
+    write_file(tmp_path / "slow-mean", {name: value.astype(np.float32) for name, value in average.items()})
+    at_mean = updates[0].model_copy(update={"weights": tmp_path / "slow-mean"})
+    student = outputs(world, [at_mean], data["inputs"])[0]
+    metrics = world.round(updates).metrics
+    assert metrics["distil"]["main"]["curve"][0]["loss"] == pytest.approx(
+        loss(student, np.eye(3)[data["labels"]]), rel=1e-4
+    )
+    assert metrics["teacher_forwards"] == 0
+
+
+def test_teachers_are_measured_beside_labels_and_not_asked_without_a_test_set(tmp_path: Path, federation: Any) -> None:
+    options = SHORT | {"data": {"kind": "labeled"}, "schedule": ONE_STEP}
+    world = federation(tmp_path, presets.build("feddf", options), prototypes={"main": MLP})
+    unlabeled = world.spec("taught").datasets.unlabeled
+    taught, untaught = (
+        run(world.spec(name, datasets=Datasets(unlabeled=unlabeled, test=test)), lambda progress: None)
+        for name, test in (("with", tmp_path / "test"), ("without", None))
+    )
+    plain = world.spec("plain", recipe=presets.build("feddf", {"schedule": ONE_STEP}))
+    ensemble = run(plain, lambda progress: None).metrics["ensemble"]
+    assert taught.metrics["ensemble"]["accuracy"] == ensemble["accuracy"]
+    assert "ensemble" not in untaught.metrics
+    assert taught.models["main"].read_bytes() == untaught.models["main"].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [(None, "has no labels"), ([0] * 20, "20 labels for 21 samples"), ([0] * 20 + [3], "label 3; wanted are 0 to 2")],
+    ids=["none", "too few", "out of range"],
+)
+def test_labels_that_cannot_be_learnt(
+    tmp_path: Path, federation: Any, tensors: Read, labels: list[int] | None, said: str
+) -> None:
+    world = federation(tmp_path, presets.build("feddf", SHORT | {"data": {"kind": "labeled"}}))
+    arrays = {"inputs": tensors(tmp_path / "unlabeled")["inputs"]}
+    write_file(tmp_path / "odd", arrays | ({} if labels is None else {"labels": np.array(labels)}))
+    with pytest.raises(JobFailure, match=said) as caught:
+        world.round(datasets=Datasets(unlabeled=tmp_path / "odd"))
+    assert caught.value.code == "schema_mismatch"
+
+
 # ---------------------------------------------------------------------------------------------------- FedBE's posterior
 def posterior(**changes: Any) -> Any:
     return presets.build("feddf", SHORT | {"members": {"kind": "posterior", "samples": 3} | changes})

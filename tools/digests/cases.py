@@ -195,6 +195,7 @@ PARTS: dict[str, Case] = {
     "students/server": _preset("fedet", options={"students": {"batch_norm": "frozen"}}),
     # data
     "data/augment": _feddf(data={"kind": "unlabeled", "augment": {"flip": True, "pad": 1}}),
+    "data/labeled": _feddf(data={"kind": "labeled"}, objective={"kind": "kl", "temperature": 4.0}),
     "data/generated": _fedgo(data={"kind": "generated", "count": 18}),
     "data/generated-uniform": _fedgo(data={"kind": "generated", "count": 18}, weigh={"kind": "uniform"}),
     "data/noise": _feddf(data={"kind": "noise", "count": 18, "low": -1.0}, case={"sets": ("test",)}),

@@ -62,8 +62,6 @@ def _config(case: Case, seed: int, folder: Path) -> SimulationConfig:
         for number, role in enumerate(("unlabeled", "validation", "test"))
         if role in case.sets
     }
-    if "unlabeled" in server:
-        server["unlabeled"] = server["unlabeled"][0]
     return SimulationConfig(
         federation=FederationCreate.model_validate(body),
         clients=clients,

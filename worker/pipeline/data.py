@@ -28,8 +28,8 @@ def server_set(choice: parts.Data, task: Task, unlabeled: Path | None, seed: int
     return draw(choice, task, unlabeled, seed)
 
 
-@implements(parts.DataUnlabeled)
-def _unlabeled(_: parts.DataUnlabeled, task: Task, path: Path | None, seed: int) -> Tensor:
+@implements(parts.DataUnlabeled, parts.DataLabeled)
+def _unlabeled(_: parts.DataUnlabeled | parts.DataLabeled, task: Task, path: Path | None, seed: int) -> Tensor:
     if path is None:
         raise JobFailure("bad_option", "the recipe distils, which needs an unlabelled data set: datasets.unlabeled")
     return read_inputs(path, task, "unlabeled")

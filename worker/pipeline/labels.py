@@ -20,7 +20,7 @@ from worker.parts import combine
 from worker.parts.arrays import Float
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.blame import blame
-from worker.pipeline.networks import BATCH, build_network, count_right, outputs, recalibrate
+from worker.pipeline.networks import BATCH, build_network, count_right, outputs, read_labels, recalibrate
 from worker.pipeline.teachers import Members, Teacher, read_scores
 from worker.registry import implements
 from worker.specs import JobFailure
@@ -76,6 +76,32 @@ def _targets(made: combine.Labels) -> Targets:
     )
     assert logits is not None
     return Targets(logits, None if made.labels is None else torch.from_numpy(made.labels), diversity)
+
+
+_NEVER = -1e9
+"""The logit of a class that a label is not: its probability is 0 at any temperature, and 0 times it is 0."""
+
+
+def own_targets(path: Path, num_classes: int, size: int) -> Targets:
+    """Return a server set's own labels as what students learn: all probability on the label (FedBE's ablation).
+
+    Args:
+        path: safetensors file with `labels` [S].
+        num_classes: C.
+        size: S, the number of its inputs.
+
+    Raises:
+        JobFailure: schema_mismatch: no labels, not one for each sample, or one outside [0, C).
+    """
+    labels = read_labels(path, "unlabeled")
+    if len(labels) != size:
+        raise JobFailure("schema_mismatch", f"the unlabeled data set has {len(labels)} labels for {size} samples")
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if len(wrong):
+        said = f"the unlabeled data set has label {int(wrong[0])}; wanted are 0 to {num_classes - 1}"
+        raise JobFailure("schema_mismatch", said)
+    logits = torch.full((size, num_classes), _NEVER)
+    return Targets(logits.scatter_(1, labels.unsqueeze(1), 0.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------- label

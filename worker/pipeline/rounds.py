@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from worker.pipeline import labels
-    from worker.pipeline.labels import Ensemble
+    from worker.pipeline.labels import Ensemble, Targets
     from worker.pipeline.teachers import Members
 
 
@@ -99,47 +99,65 @@ def _distil(job: Round) -> None:
     if not students and distil.students.learns:
         job.metrics["warm_up"] = True
         return
-    inputs, ensemble = _label(job)
-    if ensemble is not None and job.spec.recipe.sends_predictions:
-        send_targets(job, ensemble.targets.logits.double().softmax(dim=1).float().numpy())
-    if ensemble is not None and inputs is not None and students:
-        teach_all(job, students, inputs, ensemble)
+    inputs, targets = _label(job)
+    if targets is not None and job.spec.recipe.sends_predictions:
+        send_targets(job, targets.logits.double().softmax(dim=1).float().numpy())
+    if targets is not None and inputs is not None and students:
+        teach_all(job, students, inputs, targets)
     if distil.students.shares_head:
         push_back(job)
 
 
-def _label(job: Round) -> "tuple[Tensor | None, Ensemble | None]":
-    """Return the server set and its labels; where nobody learns, only the test set is labelled."""
-    from worker.pipeline import labels
+def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
+    """Return the server set, None where nobody learns, and what students learn of it: its own labels or the teachers'.
+
+    Teachers are asked of the test set as well, to be measured.
+    """
     from worker.pipeline.data import server_set
+    from worker.pipeline.labels import own_targets
+
+    spec, distil = job.spec, job.spec.recipe.distil
+    assert distil is not None
+    if not distil.students.learns:
+        _ask_teachers(job, None)
+        return None, None
+    inputs = server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
+    if not distil.data.labelled:
+        return inputs, _ask_teachers(job, inputs)
+    assert spec.datasets.unlabeled is not None
+    targets = own_targets(spec.datasets.unlabeled, spec.task.num_classes, len(inputs))
+    _ask_teachers(job, None)
+    return inputs, targets
+
+
+def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
+    """Have the teachers label what is learnt and the test set; return the labels of what is learnt."""
+    from worker.pipeline import labels
     from worker.pipeline.networks import read_inputs, read_labels
     from worker.pipeline.teachers import members
 
     spec, distil = job.spec, job.spec.recipe.distil
     assert distil is not None
-    sets: dict[str, Tensor] = {}
-    learns = distil.students.learns
-    if learns:
-        sets["unlabeled"] = server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
+    sets: dict[str, Tensor] = {} if learnt is None else {"unlabeled": learnt}
     if spec.datasets.test is not None and not spec.recipe.sends_predictions:
         sets["test"] = read_inputs(spec.datasets.test, spec.task, "test")
     if not sets:
-        return None, None
+        return None
     teachers = members(job)
-    calibration = sets.get("unlabeled")
-    if isinstance(distil.members, parts.MembersPosterior) and not learns and spec.datasets.unlabeled is not None:
+    calibration = learnt
+    if isinstance(distil.members, parts.MembersPosterior) and learnt is None and spec.datasets.unlabeled is not None:
         calibration = read_inputs(spec.datasets.unlabeled, spec.task, "unlabeled")
     labeller = labels.Labeller(distil, spec.task, job.device, spec.output_dir, calibration)
     with job.phases.phase("label", of=teachers.count):
         ensembles = _labelled(job, labeller, teachers, sets)
-    main = ensembles["unlabeled" if learns else "test"]
+    main = ensembles["test" if learnt is None else "unlabeled"]
     job.metrics["ensemble"] = labels.describe(main)
-    job.metrics["teacher_forwards"] = main.forwards if learns else 0
+    job.metrics["teacher_forwards"] = 0 if learnt is None else main.forwards
     job.metrics["teacher_weights"] = labels.teacher_weights(main)
     if "test" in ensembles and spec.datasets.test is not None:
         test_labels = read_labels(spec.datasets.test, "test")
         job.metrics["ensemble"]["accuracy"] = labels.ensemble_accuracy(ensembles["test"], test_labels)
-    return sets.get("unlabeled"), ensembles.get("unlabeled")
+    return None if learnt is None else main.targets
 
 
 def _labelled(

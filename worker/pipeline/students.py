@@ -19,7 +19,7 @@ from worker.pipeline import head
 from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import DistillationTask, require_finite, teach
 from worker.pipeline.job import SERVER, Round
-from worker.pipeline.labels import Ensemble
+from worker.pipeline.labels import Targets
 from worker.pipeline.networks import BATCH, accuracy, build_network, outputs, read_inputs, read_labels
 from worker.registry import implements
 from worker.specs import NetworkRef
@@ -106,7 +106,7 @@ def validator(path: Path | None, task: Task, device: str) -> Callable[[nn.Module
     return validate
 
 
-def teach_all(job: Round, students: list[Student], inputs: Any, ensemble: Ensemble) -> None:
+def teach_all(job: Round, students: list[Student], inputs: Any, targets: Targets) -> None:
     """Let all students learn from the same labels; one student is in memory at a time.
 
     Raises:
@@ -114,7 +114,7 @@ def teach_all(job: Round, students: list[Student], inputs: Any, ensemble: Ensemb
     """
     spec, distil = job.spec, job.spec.recipe.distil
     assert distil is not None
-    inputs, targets = inputs.to(job.device), ensemble.targets.to(job.device)
+    inputs, targets = inputs.to(job.device), targets.to(job.device)
     validate = validator(spec.datasets.validation, spec.task, job.device) if distil.schedule.early_stop else None
     job.metrics["distil"] = {}
     for student in students:

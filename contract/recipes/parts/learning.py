@@ -153,6 +153,8 @@ class DataChoice(Choice):
     slot = "distil.data"
     drawn: ClassVar[bool] = False
     """Whether samples are drawn once, before the first round, and kept."""
+    labelled: ClassVar[bool] = False
+    """Whether students learn the set's own labels, and no teacher is asked."""
 
     if TYPE_CHECKING:  # each of them has it, as its last option
         augment: Augment
@@ -164,6 +166,19 @@ class DataUnlabeled(DataChoice):
     declares = Declares(needs=frozenset({"unlabeled"}))
 
     kind: Literal["unlabeled"] = "unlabeled"
+    augment: Augment = Augment()
+
+
+class DataLabeled(DataChoice):
+    """The federation's data set on the server, named as `unlabeled`, with its own labels in place of the teachers'.
+
+    What an ensemble's labels are worth is seen against it. Teachers are asked of the test set alone, to be measured.
+    """
+
+    declares = Declares(source="FedBE's ablation of targets", needs=frozenset({"unlabeled"}))
+
+    labelled = True
+    kind: Literal["labeled"] = "labeled"
     augment: Augment = Augment()
 
 

@@ -45,6 +45,8 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     sets = {role for role, id_ in refs if id_ is not None}
     config = rules.resolve(request, refs, sets)
     check_mixture(config, sets)
+    if config.recipe.needs_labels and refs.unlabeled is not None:
+        _check_dataset("datasets.unlabeled", datasets.get(session, refs.unlabeled), request, labeled=True)
     check_retention(config.rounds, request.retention)
     for model_id in _imported(request, config.recipe):
         models.still_there(models.get(session, model_id))

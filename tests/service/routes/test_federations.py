@@ -206,6 +206,22 @@ def test_data_sets_must_fit_the_task(world: World) -> None:
     assert made["datasets"]["test"] == good["id"]
 
 
+def test_students_learn_a_sets_own_labels_only_where_it_has_them(world: World) -> None:
+    recipe = {"name": "fedbe", "options": {"data": {"kind": "labeled"}}}
+    for labels, said in ((None, "no labels"), (np.array([0, 1, 2, 3, 0]), "3 classes")):
+        bare = world.dataset() if labels is None else world.dataset(labels=labels)
+        response = world.op(
+            "POST", "/v1/federations", json=world.body(recipe=recipe, datasets={"unlabeled": bare["id"]})
+        )
+        assert refused(response) == (422, "invalid-field")
+        assert response.json()["field"] == "datasets.unlabeled"
+        assert said in response.json()["detail"]
+    assert world.ok("GET", "/v1/federations")["items"] == []
+    good = world.dataset(labels=np.array([0, 1, 2, 2, 0]))["id"]
+    made = world.ok("POST", "/v1/federations", json=world.body(recipe=recipe, datasets={"unlabeled": good}))
+    assert made["datasets"]["unlabeled"] == good
+
+
 ENROL: list[tuple[dict[str, Any], str]] = [
     ({"num_samples": 0}, "num_samples"),
     ({"num_samples": -1}, "num_samples"),
