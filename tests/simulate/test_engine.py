@@ -320,3 +320,14 @@ def test_a_prototypes_control_variate_is_the_mean_of_its_own_clients(tmp_path: P
             for key in file.names:
                 expected = sum(memory[key] for memory in own) / len(own)
                 np.testing.assert_allclose(file.read(key), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_labels_of_the_servers_set_are_kept_where_students_learn_them_and_asked_for_there(tmp_path: Path) -> None:
+    learns = {"name": "feddf", "options": {"data": {"kind": "labeled"}, "schedule": {"steps": 2}, "early_stop": None}}
+    for recipe, there in ((learns, True), ("feddf", False)):
+        home = tmp_path / str(there)
+        Simulation(config(home, recipe, server={"unlabeled": samples(90, 30)}))
+        with TensorFile(home / "data" / "unlabeled.safetensors") as file:
+            assert ("labels" in file.names) == there
+    with pytest.raises(SimulationError, match="server: unlabeled needs labels; give a pair"):
+        Simulation(config(tmp_path / "bare", learns))
