@@ -40,7 +40,12 @@ class GeneratorWganGp(GeneratorTrained):
     options: dict[str, Any] = Field(default_factory=dict)
     critic_architecture: str = "disc-mlp"
     critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
-    steps: int = Field(25_000, ge=0, le=1_000_000, description="generator steps; 0 leaves it as initialised (Table 12)")
+    steps: int = Field(
+        25_000,
+        ge=0,
+        le=1_000_000,
+        description="generator steps, where the paper trains 100,000; 0 leaves it as initialised (Table 12)",
+    )
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
     penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))

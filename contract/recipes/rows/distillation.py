@@ -212,6 +212,8 @@ ROWS = (
         "FedGO, Algorithms 1-3, eq. 9, App. E.2",
         "As FedDF, but each teacher counts, image by image, by the odds that its client owns such images.",
         (
+            "Generator, critic and discriminator are small networks of ours, and 25,000 generator steps; the paper "
+            "takes WGAN-GP's, 100,000 steps, the discriminator disc-cnn-4 and mirrored images (docs/recipes.md).",
             "The second sigmoid of the discriminator is part of its training.",
             "Scores on the server set are computed once for the whole federation.",
             "link = sigmoid gives plain odds; they are sharper and were better on small data.",
