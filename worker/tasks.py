@@ -16,9 +16,9 @@ class Wakes(Protocol):
 
 
 def register(app: Celery, runner: Wakes) -> None:
-    """Add the one task to a Celery application."""
+    """Add the one task to a Celery application, and to no other one of this process: each has its own runner."""
 
-    @app.task(name=TASK_WORK, ignore_result=True)  # type: ignore[untyped-decorator]
+    @app.task(name=TASK_WORK, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]
     def work() -> None:
         """Have the runner look at the jobs table."""
         runner.wake()

@@ -20,11 +20,11 @@ from client_sdk import data
 from contract.federation import FederationConfig
 from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImported
 from contract.tensors import write_file
-from potstill.simulate import course
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
+from potstill.simulate.lifecycle import Lifecycle, RoundDone
 from service.domain import secure, selection
 from worker.building import Builder
 from worker.specs import Datasets, GeneratorSpec, JobResult, RoundSpec, UpdateSpec
@@ -72,13 +72,13 @@ class Simulation:
         """
         with threads(self._given.threads):
             history, begun = self._prepared()
-            way = course.Course(self.config, history.initial, begun.note["state"])
-            while (ending := way.ending()) is None:
-                record, fresh = self._round(way, history)
+            lifecycle = Lifecycle(self.config, history.initial, begun.note["state"])
+            while (ending := lifecycle.ending()) is None:
+                record, fresh = self._round(lifecycle, history)
                 history.rounds.append(record)
                 if fresh and on_round is not None:
                     on_round(record)
-                self._tidy(way)  # also of a round that is read: the process may have been stopped before
+                self._tidy(lifecycle)  # also of a round that is read: the process may have been stopped before
         history.ending = ending
         return history
 
@@ -150,16 +150,16 @@ class Simulation:
         reads = self.config.recipe.reads_scores
         return [name for name in self._devices if name in history.scores or not reads]
 
-    def _round(self, way: course.Course, history: History) -> tuple[RoundRecord, bool]:
+    def _round(self, lifecycle: Lifecycle, history: History) -> tuple[RoundRecord, bool]:
         """Run a round, or read it; return its record and whether it was run now."""
-        before, eligible = way.record, self._eligible(history)
+        before, eligible = lifecycle.record, self._eligible(history)
         index = before.index + 1
         name = f"rounds/{index:05}"
-        if len(eligible) < way.wanted:
+        if len(eligible) < lifecycle.wanted:
             ready = f"{len(eligible)} can take part"
-            raise SimulationError(f"round {index}: it opens with {way.wanted} clients, and {ready}")
+            raise SimulationError(f"round {index}: it opens with {lifecycle.wanted} clients, and {ready}")
         asked = self.participants(index, eligible)
-        closing = way.closing(len(asked), len(eligible))
+        closing = lifecycle.closing(len(asked), len(eligible))
         if self.config.rounds.secure is not None:
             told, asked = len(asked), secure.in_large_groups(asked, self.config.rounds.secure)
             short = len(asked) < self.config.rounds.least
@@ -178,7 +178,7 @@ class Simulation:
         participants = [self._known(part) for part in done.note["participants"]]
         seconds = done.note["device_seconds"] + done.note["job_seconds"]
         result = done.result if closing.action == "aggregate" else None
-        return way.accept(course.Done(participants, result, done.note["state"], seconds), closing), fresh
+        return lifecycle.accept(RoundDone(participants, result, done.note["state"], seconds), closing), fresh
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -222,15 +222,15 @@ class Simulation:
         )
 
     # -------------------------------------------------------------------------------------------------- the folder
-    def _tidy(self, way: course.Course) -> None:
-        """Remove what nobody reads any more: the round's updates, and the files that the course no longer names."""
+    def _tidy(self, lifecycle: Lifecycle) -> None:
+        """Remove what nobody reads any more: the round's updates, and the files that the lifecycle no longer names."""
         rounds = self._folder / "rounds"
         if not self._given.keep_updates:
-            shutil.rmtree(rounds / f"{way.record.index:05}" / "updates", ignore_errors=True)
-            for part in way.record.participants:
+            shutil.rmtree(rounds / f"{lifecycle.record.index:05}" / "updates", ignore_errors=True)
+            for part in lifecycle.record.participants:
                 part.update = None
-        named = {path.absolute() for path in way.files(self._given.keep_models)}
-        for index in range(1, way.record.index + 1):
+        named = {path.absolute() for path in lifecycle.files(self._given.keep_models)}
+        for index in range(1, lifecycle.record.index + 1):
             for path in (rounds / f"{index:05}").glob("job/*"):
                 if path.absolute() not in named and path.is_file():
                     path.unlink()

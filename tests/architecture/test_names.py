@@ -18,12 +18,13 @@ class _Idle:
         self.woken += 1
 
 
-def test_the_message_that_is_sent_has_a_task(tmp_path: Path) -> None:
-    app = make_celery(Settings(home=tmp_path))
-    runner = _Idle()
-    tasks.register(app, runner)
-    app.tasks[TASK_WORK].run()
-    assert runner.woken == 1
+def test_the_message_that_is_sent_has_a_task_and_each_installation_its_own(tmp_path: Path) -> None:
+    runners = [_Idle(), _Idle()]
+    apps = [make_celery(Settings(home=tmp_path)) for _ in runners]
+    for app, runner in zip(apps, runners, strict=True):
+        tasks.register(app, runner)
+    apps[1].tasks[TASK_WORK].run()
+    assert [runner.woken for runner in runners] == [0, 1]
 
 
 def test_celery_takes_json_only(tmp_path: Path) -> None:

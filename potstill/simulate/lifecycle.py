@@ -21,7 +21,7 @@ _CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Done:
+class RoundDone:
     """One round's devices and its job.
 
     Attributes:
@@ -37,7 +37,7 @@ class Done:
     seconds: float
 
 
-class Course:
+class Lifecycle:
     """One federation's way from round to round.
 
     Args:
@@ -106,7 +106,7 @@ class Course:
         return found
 
     # -------------------------------------------------------------------------------------------------- after a round
-    def accept(self, done: Done, decision: rules.Decision) -> RoundRecord:
+    def accept(self, done: RoundDone, decision: rules.Decision) -> RoundRecord:
         """Take a round in; return its record."""
         if done.result is None:
             self.record = self._closed(done, decision)
@@ -114,7 +114,7 @@ class Course:
             self.record = self._fused(done, done.result)
         return self.record
 
-    def _closed(self, done: Done, decision: rules.Decision) -> RoundRecord:
+    def _closed(self, done: RoundDone, decision: rules.Decision) -> RoundRecord:
         """Return the record of a round that was not fused."""
         index, reason = self.record.index + 1, decision.reason
         outcome: Literal["failed", "skipped"] = "failed" if decision.action == "fail" else "skipped"
@@ -125,7 +125,7 @@ class Course:
         told = f"{rules.TOO_FEW}: {reason}" if outcome == "failed" else reason
         return self._record(done, outcome, told, {}, {})
 
-    def _fused(self, done: Done, result: JobResult) -> RoundRecord:
+    def _fused(self, done: RoundDone, result: JobResult) -> RoundRecord:
         index, metrics = self.record.index + 1, dict(result.metrics)
         rejected = self._judge(metrics)
         files = {name: path for name, path in result.models.items() if name not in rejected}
@@ -163,7 +163,7 @@ class Course:
             if after is not None:
                 self._measured[name][index] = after
 
-    def _state(self, index: int, done: Done, rejected: Mapping[str, str], published: bool) -> dict[str, Path]:
+    def _state(self, index: int, done: RoundDone, rejected: Mapping[str, str], published: bool) -> dict[str, Path]:
         """Return what is kept for the next round; note when each of its files was made."""
         old, result = self.record.state, done.result
         if result is None or result.state is None:
@@ -204,7 +204,7 @@ class Course:
 
     def _record(
         self,
-        done: Done,
+        done: RoundDone,
         outcome: Literal["published", "skipped", "failed"],
         reason: str | None,
         files: Mapping[str, Path],
