@@ -23,6 +23,7 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
+from contract.wire.report import FederationReport
 from contract.wire.rounds import Dataset, Job, JobRetry, Model, Promotion, Round, RoundDetail, Worker
 from contract.wire.status import Status
 
@@ -77,6 +78,15 @@ class OperatorClient(Records):
     def federation(self, federation_id: str) -> Federation:
         """GET /v1/federations/{id}."""
         return self._get(f"/v1/federations/{segment(federation_id)}", Federation)
+
+    def report(self, federation_id: str, *, targets: Sequence[float] = ()) -> FederationReport:
+        """GET /v1/federations/{id}/report: what it has cost, by round, in all and to a test accuracy.
+
+        Args:
+            targets: accuracies in [0, 1], 20 at most.
+        """
+        path = f"/v1/federations/{segment(federation_id)}/report"
+        return self._get(path, FederationReport, params={"target": list(targets)})
 
     def start_federation(self, federation_id: str) -> Federation:
         """POST /v1/federations/{id}/start."""

@@ -59,6 +59,7 @@ from service.infra.wakeup import Wakeup
 from service.operations.ledger import audit
 from service.operations.ledger.events import Batch, head, read
 from service.operations.ledger.unit import Store
+from service.operations.store import traffic
 from service.operations.store.workers import running
 from service.operations.upkeep.sweep import sweep, tidy
 from service.operations.view.federations import versions
@@ -69,6 +70,8 @@ log = logging.getLogger("service")
 SWEEP_SECONDS = 1.0
 """How often deadlines and lost wake-ups are looked for."""
 _TIDY_SECONDS = 600.0
+TRAFFIC_SECONDS = 1.0
+"""How often counted bytes are written: a process that is killed loses no more of them."""
 LONG_POLLS, LONG_POLLS_PER_TOKEN = 5000, 8
 EVENT_STREAMS, EVENT_STREAMS_PER_TOKEN = 500, 32
 """Of one API process, and of one token in it."""
@@ -202,6 +205,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     chores = asyncio.gather(
         _repeat("sweep", SWEEP_SECONDS, lambda: sweep(store, settings.lease_seconds), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, services.blobs, settings), ending),
+        _repeat("traffic", TRAFFIC_SECONDS, lambda: traffic.flush(store, services.traffic), ending),
         _repeat("log of refusals", _TIDY_SECONDS, lambda: write_refusals(services), ending),
     )
     with _leave_at_once(services):
@@ -209,6 +213,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     ending.set()  # not cancelled: a thread would go on with connections that are closed below
     await chores
     await asyncio.to_thread(write_refusals, services)
+    await asyncio.to_thread(traffic.flush, store, services.traffic)
     await services.changes.stop()
     await services.feed.stop()
     services.wakeup.close()
@@ -294,7 +299,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.state.services = build_services(settings)
     app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
-    app.add_middleware(Telemetry, metrics=app.state.services.metrics)
+    app.add_middleware(Telemetry, metrics=app.state.services.metrics, traffic=app.state.services.traffic)
     app.add_middleware(CheckedStart, settings=settings)
     app.add_middleware(Under)
     problems.install(app)

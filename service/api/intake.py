@@ -24,6 +24,7 @@ from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.services import Services
 from service.api.source import Source
+from service.api.telemetry import ELSEWHERE
 from service.domain.errors import DomainError, not_found
 from service.infra.blobs import BlobFault, Staging
 from service.infra.parts import PartsLost
@@ -240,6 +241,7 @@ async def _from_staging(
     if staging is None:
         raise not_found("staged file", name)
     try:
+        source.request.scope[ELSEWHERE] = await run_in_threadpool(staging.size, source.owner, name)
         received = await run_in_threadpool(_fetched, services, staging, source.owner, name, path, manifest, on_header)
         yield received
     except FileNotFoundError:

@@ -116,8 +116,8 @@ def _validation(request: Request, error: Exception) -> Response:
         return problem(request.scope, "invalid-request", f"body: no JSON at character {place}: {why}", field="body")
     given: dict[str, Any] = {"body": error.body}
     for each in found:
-        if each["loc"][0] != "body":  # `query`, `path` or `header`, and its name there
-            given.setdefault(each["loc"][0], {})[each["loc"][-1]] = None
+        if each["loc"][0] != "body":  # `query`, `path` or `header`, and its name there, of several values the place
+            given.setdefault(each["loc"][0], {})[each["loc"][1]] = None
     items = [(fault.field.removeprefix("body").removeprefix("."), fault.message) for fault in told(found, given)]
     field, message = items[0]
     more = f" (and {len(items) - 1} more)" if len(items) > 1 else ""

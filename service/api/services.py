@@ -12,6 +12,7 @@ from service.infra.parts import Parts
 from service.infra.rates import Rates, RecentTokens, Slots
 from service.infra.refusals import Refusals
 from service.infra.throttle import Throttle
+from service.infra.traffic import Traffic
 from service.infra.wakeup import Wakeup
 from service.operations.ledger.unit import Store
 from service.persistence.engine import Database
@@ -38,3 +39,4 @@ class Services:
     refusals: Refusals = field(default_factory=Refusals)
     recent_tokens: RecentTokens = field(default_factory=RecentTokens)
     event_throttle: Throttle = field(default_factory=Throttle)
+    traffic: Traffic = field(default_factory=Traffic)

@@ -12,8 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from contract.wire.problems import KINDS
 from service.api.deps import Anyone, Services
 from service.api.services import Services as Parts
+from service.api.telemetry import ACCOUNT
 from service.domain.errors import DomainError
-from service.operations.store import uploads
+from service.domain.principal import Principal
+from service.operations.store import traffic, uploads
 
 _FINAL = (409, 413, 415, 422)
 _UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")
@@ -56,6 +58,12 @@ def _answered(source: Source) -> dict[str, Any] | None:
         return uploads.answered(session, source.owner, source.upload or "", source.target)
 
 
+def count_for(request: Request, services: Parts, caller: Principal, item: str) -> None:
+    """Note whose bytes a request brings."""
+    with services.store.read() as session:
+        request.scope[ACCOUNT] = traffic.of_upload(session, caller, item)
+
+
 def _discard(source: Source) -> None:
     with source.services.store.write() as session:
         uploads.discard(session, source.owner, source.upload or "")
@@ -76,6 +84,8 @@ async def get_source(
 ) -> AsyncIterator[Source]:
     """Give the route its source; when what came is refused for good, the upload goes with it."""
     source = Source(request, services, principal.id, upload, staged)
+    if principal.role == "device":
+        await run_in_threadpool(count_for, request, services, principal, request.url.path.rpartition("/")[2])
     if upload is not None:
         answer = await run_in_threadpool(_answered, source)
         if answer is not None:

@@ -5,9 +5,12 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.infra.metrics import GONE, Metrics
+from service.infra.traffic import Account, Counts, Traffic
 
 PROBLEM = "potstill.problem"
 LEFT = "potstill.client_gone"
+ACCOUNT, ELSEWHERE = "potstill.account", "potstill.elsewhere"
+"""Keys of a request's scope: whose bytes its are, and how many the bucket sends or takes in its place."""
 _OUTSIDE = "(none)"
 
 
@@ -20,17 +23,17 @@ def _route(scope: Scope) -> str:
 
 
 class Telemetry:
-    """The layer around the application that feeds `Metrics`."""
+    """The layer around the application that feeds `Metrics`, and `Traffic` of what is said to be somebody's."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics):
-        self.app, self.metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, traffic: Traffic):
+        self.app, self.metrics, self.traffic = app, metrics, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; one whose client has left is no fault of ours, and no 5xx."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, received = time.perf_counter(), GONE, 0
+        began, status, received, sent = time.perf_counter(), GONE, 0, 0
 
         async def counted() -> Message:
             nonlocal received
@@ -39,10 +42,11 @@ class Telemetry:
             return message
 
         async def noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = str(message["status"])
             await send(message)
+            sent += len(message.get("body", b""))
 
         try:
             await self.app(scope, counted, noted)
@@ -50,7 +54,15 @@ class Telemetry:
             status = "500"
             raise
         finally:
+            self._count(scope, status, sent, received)
             if scope.get(LEFT):
                 status = GONE
             seconds = time.perf_counter() - began
             self.metrics.request(scope["method"], _route(scope), status, seconds, scope.get(PROBLEM), received)
+
+    def _count(self, scope: Scope, status: str, sent: int, received: int) -> None:
+        account: Account | None = scope.get(ACCOUNT)
+        if account is not None:
+            elsewhere = int(scope.get(ELSEWHERE, 0))
+            bytes_ = Counts(down=elsewhere or sent, up=received + elsewhere)
+            self.traffic.request(account, scope["method"], status, bytes_)

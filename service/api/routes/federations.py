@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
+from contract.bodies import QUERY_NUMBER
 from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import (
@@ -27,6 +29,7 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
+from contract.wire.report import FederationReport
 from contract.wire.retention import Retention
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
@@ -38,11 +41,13 @@ from service.operations.fleet import clients
 from service.operations.ledger.idempotency import once
 from service.operations.progress import reading
 from service.operations.steer import control, creation, plans, retention, rollback
+from service.operations.store import traffic
 from service.operations.upkeep import erasure
-from service.operations.view import federations, rounds
+from service.operations.view import federations, report, rounds
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
+Accuracy = Annotated[float, QUERY_NUMBER, Field(ge=0, le=1)]
 FederationIdOrName = Annotated[str, Path(max_length=100, examples=["fed_01…", "digits"])]
 _DIGITS = {
     "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
@@ -110,6 +115,25 @@ def show_federation(federation_id: FederationId, services: Services, caller: Vie
     """Show a federation: its state, its parts, its current models, accuracy by round."""
     with services.store.read() as session:
         return federations.describe(session, reading.get(session, federation_id))
+
+
+@router.get("/{federation_id}/report", responses=_ONE)
+def show_report(
+    federation_id: FederationId,
+    services: Services,
+    caller: Viewer,
+    target: Annotated[
+        list[Accuracy] | None,
+        Query(max_length=20, description="test accuracies: what it cost to reach each of them first"),
+    ] = None,
+) -> FederationReport:
+    """Show what a federation has cost: bytes and seconds by round, in all, and to a test accuracy.
+
+    `files` is computed from what was sent and accepted, as papers count; `wire` is what was measured.
+    """
+    traffic.flush(services.store, services.traffic)
+    with services.store.read() as session:
+        return report.report(session, reading.get(session, federation_id), target or [])
 
 
 def _steer(

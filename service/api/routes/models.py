@@ -16,11 +16,12 @@ from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
 from service.api.services import Services as Parts
 from service.api.source import Delivery
+from service.api.telemetry import ACCOUNT
 from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.operations.ledger.idempotency import once
 from service.operations.steer import rollback
-from service.operations.store import faults, models, provenance
+from service.operations.store import faults, models, provenance, traffic
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -144,7 +145,8 @@ def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer)
 def get_weights(model_id: ModelId, request: Request, services: Services, caller: Holder) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
     with services.store.read() as session:
-        digest = models.digest_of_weights(session, model_id, caller)
+        row = models.with_weights(session, model_id, caller)
+        digest, request.scope[ACCOUNT] = row.digest, traffic.of_download(session, row, caller)
     etag = f'"{digest}"'
     headers = {
         "ETag": etag,

@@ -35,15 +35,15 @@ def readable(session: Session, model_id: str, principal: Principal) -> ModelRow:
     return row
 
 
-def digest_of_weights(session: Session, model_id: str, principal: Principal) -> str:
-    """Return the digest of a model's weights, which the caller may read.
+def with_weights(session: Session, model_id: str, principal: Principal) -> ModelRow:
+    """Return a model whose weights are there, and which the caller may read.
 
     Raises:
         DomainError: not-found, forbidden; removed.
     """
     row = readable(session, model_id, principal)
     still_there(row)
-    return row.digest
+    return row
 
 
 def still_there(row: ModelRow) -> None:

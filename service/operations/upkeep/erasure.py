@@ -23,6 +23,7 @@ from service.persistence.tables import (
     ProvenanceRow,
     RoundRow,
     SecureMemberRow,
+    TrafficRow,
     UpdateRow,
 )
 
@@ -107,7 +108,15 @@ def _including(
 
 
 # ---------------------------------------------------------------------------------------------------------- federations
-_ROWS: tuple[type[Base], ...] = (CurrentModelRow, DiscriminatorRow, GanUpdateRow, ModelRow, ProvenanceRow, JobRow)
+_ROWS: tuple[type[Base], ...] = (
+    CurrentModelRow,
+    DiscriminatorRow,
+    GanUpdateRow,
+    ModelRow,
+    ProvenanceRow,
+    JobRow,
+    TrafficRow,
+)
 
 
 def delete_federation(session: Session, federation_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow, UploadRow
 from service.persistence.tables.base import Base, UtcDateTime
-from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow
+from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, TrafficRow
 from service.persistence.tables.models import CurrentModelRow, DatasetRow, ModelRow, ProvenanceRow
 from service.persistence.tables.rounds import ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 from service.persistence.tables.work import EventRow, JobRow, WorkerRow
@@ -25,6 +25,7 @@ __all__ = [
     "RoundRow",
     "SecureMemberRow",
     "TokenRow",
+    "TrafficRow",
     "UpdateRow",
     "UploadRow",
     "UtcDateTime",

@@ -82,6 +82,23 @@ class DiscriminatorRow(Base):
     removed_at: Mapped[datetime | None]
 
 
+class TrafficRow(Base):
+    """Bytes of files that went to and came from a device, or from people and programs (`client_id` is empty).
+
+    `round_index` is 0 before the first round and `AFTERWARDS` when the federation is over; `item` is the id of the
+    model that went out, or what came.
+    """
+
+    __tablename__ = "traffic"
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), primary_key=True)
+    round_index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    client_id: Mapped[str] = mapped_column(primary_key=True)
+    item: Mapped[str] = mapped_column(primary_key=True)
+    down: Mapped[int]
+    up: Mapped[int]
+    requests: Mapped[int]
+
+
 class GanUpdateRow(Base):
     """A client's generator and critic of one round of the federated generator; one a client and round."""
 

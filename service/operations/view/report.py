@@ -1,0 +1,221 @@
+"""What a federation has cost, from its rows."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from contract.federation import SERVER
+from contract.groups import is_main
+from contract.updates import SEND, extras
+from contract.wire.report import Bytes, Cost, FederationReport, RoundCost, Seconds
+from service.domain import costs
+from service.infra.traffic import AFTERWARDS
+from service.operations.progress import reading
+from service.operations.store import traffic
+from service.persistence.tables import (
+    DiscriminatorRow,
+    FederationRow,
+    GanUpdateRow,
+    JobRow,
+    ModelRow,
+    ParticipantRow,
+    RoundRow,
+    UpdateRow,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A device's part in a round: the model it was sent and, of what it sent, the size.
+
+    Attributes:
+        took: seconds from the fetch of its assignment to the accepted file.
+        training: of that, what it told.
+    """
+
+    prototype: str
+    size: int | None
+    took: float
+    training: float
+
+
+@dataclass
+class Wire:
+    """What was measured: of devices by round, and of everybody else."""
+
+    rounds: dict[int, Bytes] = field(default_factory=dict)
+    others: int = 0
+
+
+def report(session: Session, federation: FederationRow, targets: Sequence[float]) -> FederationReport:
+    """Return what a federation has cost so far."""
+    wire, jobs = _wire(session, federation), _jobs(session, federation)
+    before = _before(session, federation, wire, jobs)
+    rounds = _rounds(session, federation, wire, jobs)
+    first = _first_accuracy(session, federation)
+    return FederationReport(
+        federation_id=federation.id,
+        name=federation.name,
+        state=federation.state,
+        recipe=federation.config["recipe"]["name"],
+        before=before,
+        rounds=rounds,
+        total=costs.total(before, rounds),
+        afterwards=wire.rounds.get(AFTERWARDS, Bytes()),
+        others=wire.others,
+        targets=[costs.to_target(target, first, before, rounds) for target in targets],
+    )
+
+
+def _wire(session: Session, federation: FederationRow) -> Wire:
+    found = Wire()
+    for account, counts in traffic.kept(session, federation.id):
+        if not account.client_id:
+            found.others += counts.down
+            continue
+        known = found.rounds.get(account.round_index, Bytes())
+        found.rounds[account.round_index] = known + Bytes(down=counts.down, up=counts.up)
+    return found
+
+
+def _jobs(session: Session, federation: FederationRow) -> list[JobRow]:
+    done = select(JobRow).where(JobRow.federation_id == federation.id, JobRow.state == "done").order_by(JobRow.id)
+    return list(session.scalars(done))
+
+
+def _first_accuracy(session: Session, federation: FederationRow) -> float | None:
+    """Return the accuracy of the first models: the server's, where it has one, else the mean over the main ones."""
+    query = select(ModelRow).where(ModelRow.federation_id == federation.id, ModelRow.role == "initial")
+    rows = {row.prototype or "": row.metrics.get("accuracy") for row in session.scalars(query)}
+    wanted = {SERVER} if SERVER in rows else {name for name in rows if is_main(name)}
+    found = [each for name, each in rows.items() if name in wanted and each is not None]
+    return sum(found) / len(found) if found else None
+
+
+# ----------------------------------------------------------------------------------------------- before the first round
+def _before(session: Session, federation: FederationRow, wire: Wire, jobs: Sequence[JobRow]) -> Cost:
+    files = _sent(session, federation, GanUpdateRow, reading.GAN)
+    files += _sent(session, federation, DiscriminatorRow, reading.GENERATOR)
+    seconds = Seconds()
+    for job in jobs:
+        if job.round_id is None:
+            seconds += Seconds(jobs=_took(job), phases={job.kind: _took(job)})
+    return Cost(files=files, wire=_counted(wire, 0, files), seconds=seconds)
+
+
+def _sent(session: Session, federation: FederationRow, table: type[Any], role: str) -> Bytes:
+    """Return the bytes of what devices made from a model of a role, which each of them was sent before."""
+    query = select(func.count(), func.sum(table.size)).where(table.federation_id == federation.id)
+    count, up = session.execute(query).one()
+    size = select(func.max(ModelRow.size)).where(ModelRow.federation_id == federation.id, ModelRow.role == role)
+    return Bytes(down=count * (session.scalar(size) or 0), up=int(up or 0))
+
+
+def _counted(wire: Wire, index: int, files: Bytes) -> Bytes | None:
+    """Return what was measured; None where something went over the wire and nobody had begun to count."""
+    return wire.rounds.get(index, None if files.down or files.up else Bytes())
+
+
+# ------------------------------------------------------------------------------------------------------------ one round
+def _rounds(session: Session, federation: FederationRow, wire: Wire, jobs: Sequence[JobRow]) -> list[RoundCost]:
+    parts, sizes = _parts(session, federation), _sizes(session, federation)
+    states, done = _states(session, federation), {job.round_id: job for job in jobs}
+    query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
+    found = []
+    for row in session.scalars(query):
+        mine, beside = parts[row.id], _state_at(states, row.opened_at)
+        answers = [each for each in mine if each.size is not None]
+        down = sum(_sent_to(each, row, sizes, beside) for each in mine)
+        files = Bytes(down=down, up=sum(each.size or 0 for each in answers))
+        found.append(
+            RoundCost(
+                round=row.index,
+                state=row.state,
+                accuracy=row.metrics.get("accuracy") if row.state == "published" else None,
+                devices=len(mine),
+                answered=len(answers),
+                files=files,
+                wire=_counted(wire, row.index, files),
+                seconds=_seconds(row, answers, done.get(row.id)),
+            )
+        )
+    return found
+
+
+def _parts(session: Session, federation: FederationRow) -> dict[str, list[Part]]:
+    """Return round id -> the devices that were told to train in it."""
+    theirs = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
+    query = (
+        select(ParticipantRow, UpdateRow)
+        .join(RoundRow, RoundRow.id == ParticipantRow.round_id)
+        .outerjoin(UpdateRow, theirs)
+        .where(RoundRow.federation_id == federation.id)
+        .where(ParticipantRow.fetched_at.is_not(None) | UpdateRow.id.is_not(None))
+    )
+    found = defaultdict(list)
+    for asked, update in session.execute(query):
+        found[asked.round_id].append(_part(asked, update))
+    return found
+
+
+def _part(asked: ParticipantRow, update: UpdateRow | None) -> Part:
+    if update is None:
+        return Part(asked.prototype, None, 0.0, 0.0)
+    told = float((update.metrics or {}).get("seconds") or 0.0)
+    return Part(asked.prototype, update.size, _between(asked.fetched_at, update.received_at), told)
+
+
+def _sizes(session: Session, federation: FederationRow) -> dict[str, int]:
+    """Return model id -> bytes, of a federation's models and of imported ones."""
+    mine = (ModelRow.federation_id == federation.id) | ModelRow.federation_id.is_(None)
+    return {row.id: row.size for row in session.execute(select(ModelRow.id, ModelRow.size).where(mine))}
+
+
+State = tuple[datetime, str, int]
+"""When something that is kept between rounds was made, its name, its bytes."""
+
+
+def _states(session: Session, federation: FederationRow) -> list[State]:
+    query = (
+        select(ModelRow.created_at, ModelRow.name, ModelRow.size)
+        .where(ModelRow.federation_id == federation.id, ModelRow.role == "state", ModelRow.name.startswith(SEND))
+        .order_by(ModelRow.created_at, ModelRow.id)
+    )
+    return [(made, name or "", size) for made, name, size in session.execute(query)]
+
+
+def _state_at(states: Iterable[State], moment: datetime) -> dict[str, int]:
+    """Return name -> bytes of what devices were sent beside the model at a moment."""
+    return {name: size for made, name, size in states if made <= moment}
+
+
+def _sent_to(part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int]) -> int:
+    base = sizes.get(row.base_models.get(part.prototype, ""), 0)
+    return base + sum(extras(beside, part.prototype).values())
+
+
+def _seconds(row: RoundRow, answers: Sequence[Part], job: JobRow | None) -> Seconds:
+    took = [each.took for each in answers]
+    return Seconds(
+        collecting=_between(row.opened_at, row.closed_at),
+        devices=round(sum(took), 3),
+        slowest=max(took, default=0.0),
+        training=round(sum(each.training for each in answers), 3),
+        queued=0.0 if job is None else _between(row.closed_at, job.started_at),
+        jobs=0.0 if job is None else _took(job),
+        phases=dict(row.metrics.get("seconds", {})),
+    )
+
+
+def _took(job: JobRow) -> float:
+    return _between(job.started_at, job.finished_at)
+
+
+def _between(begun: datetime | None, ended: datetime | None) -> float:
+    """Return the seconds between two moments; 0 where one is missing, or the clock went back."""
+    return 0.0 if begun is None or ended is None else round(max(0.0, (ended - begun).total_seconds()), 3)

@@ -1,0 +1,172 @@
+"""What a federation has cost: bytes are worked by hand, from the sizes of files and of what was asked for."""
+
+from typing import Any
+
+import pytest
+
+from service.infra.traffic import Account, Counts
+from service.operations.store import traffic
+from tests.service.world import Device, Fed, World
+
+from .sending import Sender
+
+
+def report(world: World, fed: Fed, *targets: float) -> dict[str, Any]:
+    query = "&".join(f"target={target}" for target in targets)
+    return dict(world.ok("GET", f"/v1/federations/{fed.id}/report?{query}"))
+
+
+def fetch(world: World, device: Device, headers: dict[str, str] | None = None) -> bytes:
+    """Ask for the assignment, and download its model; return what came."""
+    url = world.assignment(device)["model"]["url"]
+    return world.site.request("GET", url, token=device.token, headers=headers).content
+
+
+def test_two_rounds(world: World) -> None:
+    fed = world.running(["a", "b"])
+    size = len(fetch(world, fed.devices["a"]))
+    fetch(world, fed.devices["b"])
+    update = world.update(fed, metrics='{"seconds": 1.5}')
+    assert all(world.push(fed, name, update).status_code == 201 for name in "ab")
+    world.finish(world.claim(), {"main": world.forge.arrays(3)}, {"accuracy": 0.5, "seconds": {"fuse": 0.25}})
+    fetch(world, fed.devices["a"])
+    later = world.update(fed)
+    assert world.push(fed, "a", later).status_code == 201  # b neither asks nor answers
+
+    found = report(world, fed, 0.4, 0.5, 0.75)
+    first, second = found["rounds"]
+    whole = {"down": 2 * size, "up": 2 * len(update)}
+    assert first["files"] == first["wire"] == whole
+    assert (first["devices"], first["answered"], first["accuracy"]) == (2, 2, 0.5)
+    assert (first["seconds"]["phases"], first["seconds"]["training"]) == ({"fuse": 0.25}, 3.0)
+    assert 0 <= first["seconds"]["slowest"] <= first["seconds"]["devices"] <= 2 * first["seconds"]["collecting"]
+    assert second["files"] == second["wire"] == {"down": size, "up": len(later)}
+    assert (second["state"], second["accuracy"], second["devices"], second["answered"]) == ("collecting", None, 1, 1)
+    assert found["before"]["files"] == {"down": 0, "up": 0}
+    assert found["total"]["files"] == found["total"]["wire"] == {"down": 3 * size, "up": 2 * len(update) + len(later)}
+    reached, exactly, never = found["targets"]
+    assert (reached["round"], reached["cost"]["files"]) == (1, whole)
+    assert (exactly["round"], exactly["cost"]["wire"]) == (1, whole)
+    assert never == {"target": 0.75, "round": None, "cost": None}
+
+
+def test_the_wire_counts_parts_repetitions_and_refusals(world: World) -> None:
+    fed = world.running(["a", "b"])
+    a = fed.devices["a"]
+    size = len(fetch(world, a))
+    assert len(fetch(world, a, {"Range": "bytes=0-9"})) == 10
+    assert len(fetch(world, a, {"Range": "bytes=10-"})) == size - 10
+    known = world.site.request("GET", world.assignment(a)["model"]["url"], token=a.token).headers["etag"]
+    assert fetch(world, a, {"If-None-Match": known}) == b""
+    assert fetch(world, a, {"Range": f"bytes={size}-"}) != b""  # a problem, which is no file
+    refusal = world.update(fed, num_samples=None)
+    assert world.push(fed, "a", refusal).status_code == 422
+    update = world.update(fed)
+    assert [world.push(fed, "a", update).status_code for _ in range(2)] == [201, 200]
+    (first,) = report(world, fed)["rounds"]
+    assert first["wire"] == {"down": 3 * size, "up": len(refusal) + 2 * len(update)}
+    assert first["files"] == {"down": size, "up": len(update)}
+
+
+def test_what_others_download_is_no_device_s(world: World) -> None:
+    fed = world.running(["a", "b"])
+    url = world.show(fed)["models"]["main"]["url"]
+    size = len(world.op("GET", url).content)
+    found = report(world, fed)
+    assert (found["others"], found["rounds"][0]["wire"]) == (size, {"down": 0, "up": 0})
+
+
+def test_a_resumable_upload_counts_by_its_pieces(world: World) -> None:
+    fed = world.running(["a", "b"])
+    sender, update = Sender(world, fed.devices["a"].token), world.update(fed)
+    url = sender.opened(len(update))
+    sender.patch(url, 0, update[:50])
+    assert sender.patch(url, 40, update[40:]).status_code == 409  # the wrong place: it came, and does not count
+    sender.patch(url, 50, update[50:])
+    assert world.push(fed, "a", b"", url=f"{_update_url(world, fed)}?upload={url.rpartition('/')[2]}").is_success
+    (first,) = report(world, fed)["rounds"]
+    assert first["files"]["up"] == len(update)
+    assert len(update) <= first["wire"]["up"] <= 2 * len(update) - 40
+
+
+def _update_url(world: World, fed: Fed) -> str:
+    return f"/v1/rounds/{world.round(fed)['id']}/update"
+
+
+def test_before_the_first_round(world: World) -> None:
+    fed = world.collecting(["a", "b"])
+    (generator,) = {len(_generator(world, device)) for device in fed.devices.values()}
+    discriminator = world.forge.pack(world.forge.arrays(2), {"num_samples": "10"})
+    for device in fed.devices.values():
+        url = f"/v1/federations/{fed.id}/discriminator"
+        assert world.site.request("PUT", url, token=device.token, body=discriminator).status_code == 201
+    found = report(world, fed)
+    assert found["before"]["files"] == {"down": 2 * generator, "up": 2 * len(discriminator)}
+    assert found["before"]["wire"] == found["total"]["wire"] == found["before"]["files"]
+    assert set(found["before"]["seconds"]["phases"]) == {"initialize", "generator"}
+
+
+def _generator(world: World, device: Device) -> bytes:
+    url = world.assignment(device)["generator"]["model"]["url"]
+    return world.site.request("GET", url, token=device.token).content
+
+
+def test_the_first_model_may_be_good_enough(world: World) -> None:
+    fed = world.create()
+    world.enrol(fed, "a")
+    world.ok("POST", f"/v1/federations/{fed.id}/start")
+    measured = {"accuracy": 0.6, "model": {"prototypes": {"main": 0.6}}}
+    world.finish(world.claim(), {"main": world.forge.arrays()}, measured)
+    (target,) = report(world, fed, 0.6)["targets"]
+    assert (target["round"], target["cost"]["files"]) == (0, {"down": 0, "up": 0})
+
+
+def test_a_target_is_an_accuracy(shared: World) -> None:
+    fed = shared.create()
+    for wrong in ("80", "-0.1", "1.01", "nan", "1e-1"):
+        response = shared.op("GET", f"/v1/federations/{fed.id}/report?target={wrong}")
+        assert (response.status_code, response.json()["field"]) == (422, "query.target"), wrong
+    many = "&".join(["target=0.5"] * 21)
+    assert shared.op("GET", f"/v1/federations/{fed.id}/report?{many}").status_code == 422
+
+
+def test_counts_are_added_in_either_database(both: Any, world_of: type[World]) -> None:
+    world = world_of(both.settings)
+    try:
+        fed = world.create()
+        account, gone = Account(fed.id, 3, "cli_1", "mdl_1"), Account("fed_gone", 3, "cli_1", "mdl_1")
+        for _ in range(2):
+            world.services.traffic.add({account: Counts(down=7, requests=1), gone: Counts(up=5, requests=1)})
+            traffic.flush(world.store, world.services.traffic)
+        with world.store.read() as session:
+            assert list(traffic.kept(session, fed.id)) == [(account, Counts(down=14, up=0, requests=2))]
+            assert list(traffic.kept(session, "fed_gone")) == []
+    finally:
+        world.close()
+
+
+def test_what_cannot_be_written_waits(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, held = shared.create(), shared.services.traffic
+    account = Account(fed.id, 1, "cli_1", "mdl_1")
+    held.add({account: Counts(down=7, requests=1)})
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="full"):
+        broken.setattr("service.operations.store.traffic.record", _full)
+        traffic.flush(shared.store, held)
+    held.add({account: Counts(down=1, requests=1)})
+    traffic.flush(shared.store, held)
+    with shared.store.read() as session:
+        assert list(traffic.kept(session, fed.id)) == [(account, Counts(down=8, up=0, requests=2))]
+
+
+def _full(*_: object) -> None:
+    raise OSError("full")
+
+
+def test_it_goes_with_its_federation(shared: World) -> None:
+    fed = shared.running(["a"])
+    fetch(shared, fed.devices["a"])
+    report(shared, fed)
+    shared.ok("POST", f"/v1/federations/{fed.id}/cancel")
+    assert shared.op("DELETE", f"/v1/federations/{fed.id}").status_code == 204
+    with shared.store.read() as session:
+        assert list(traffic.kept(session, fed.id)) == []
