@@ -7,11 +7,13 @@ from pydantic import Field, model_validator
 
 from contract.bodies import WHOLE
 from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
+from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
 from contract.optimizers import Optimizer as Optimizer
 from contract.optimizers import OptimizerChoice as OptimizerChoice
 from contract.optimizers import Sgd as Sgd
+from contract.passes import Passes
 from contract.rates import Variation, factor_of
 from contract.tensors import Header
 from contract.updates import (
@@ -51,6 +53,10 @@ class ClientObjective(Choice):
             TensorError: the model or the public set is not what the objective needs.
         """
         return {}
+
+    def passes(self, epochs: int) -> Passes:
+        """Return how often samples go through the network; what only measures is not counted."""
+        return Passes(epochs)
 
     def check(self, plan: "LocalPlan") -> None:
         """Refuse a plan that this objective does not go with.
@@ -98,6 +104,10 @@ class ScaffoldObjective(ClientObjective):
         """The change of the control variate, by parameter."""
         return {CONTROL + name: ("F32", base.tensors[name].shape) for name in parameters(base)}
 
+    def passes(self, epochs: int) -> Passes:
+        """Option 1 takes the gradient at the sent model, over all samples."""
+        return Passes(epochs + (1 if self.option == 1 else 0))
+
     def check(self, plan: "LocalPlan") -> None:
         """Refuse what would hide the gradient."""
         if self.option == 2:
@@ -127,6 +137,10 @@ class FedGkdObjective(ClientObjective):
     tau: float = Field(3.0, gt=0, le=100)
     history: int = Field(5, ge=1, le=64, description="M, global models in the mean")
 
+    def passes(self, epochs: int) -> Passes:
+        """The teacher looks at every batch."""
+        return Passes(epochs, forward=epochs)
+
 
 class MoonObjective(ClientObjective):
     """Cross-entropy plus a contrast of features with the global and the previous local model."""
@@ -136,6 +150,10 @@ class MoonObjective(ClientObjective):
     kind: Literal["moon"] = "moon"
     mu: float = Field(1.0, ge=0, le=100)
     tau: float = Field(0.5, gt=0, le=100)
+
+    def passes(self, epochs: int) -> Passes:
+        """The global model and the previous local one look at every batch."""
+        return Passes(epochs, forward=2 * epochs)
 
 
 class FedUvObjective(ClientObjective):
@@ -183,6 +201,10 @@ class FedTgpObjective(ClientObjective):
         """The means of the device's features, and of how many samples."""
         return {CLASS_MEANS: ("F32", (num_classes, features_of(base))), CLASS_COUNTS: ("I64", (num_classes,))}
 
+    def passes(self, epochs: int) -> Passes:
+        """The means are of the trained network's features."""
+        return Passes(epochs, forward=1)
+
 
 SENT_PUBLIC = Carried(PUBLIC, follows="round", sent=True)
 SENT_TARGETS = Carried(TARGETS, follows="round", sent=True)
@@ -213,6 +235,10 @@ class DsFlObjective(ClientObjective):
     def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
         """The predictions, of the public set's every sample."""
         return {PREDICTIONS: ("F32", (public_samples(public), num_classes))}
+
+    def passes(self, epochs: int) -> Passes:
+        """The targets are imitated on the public set, and it is predicted at the end."""
+        return Passes(epochs, public_training=self.imitation_epochs, public_forward=1)
 
     def check(self, plan: "LocalPlan") -> None:
         """Refuse low precision, which is of weights."""
@@ -366,14 +392,3 @@ def check_exposed(plan: LocalPlan, choice: Choice) -> None:
                 f"privacy: {sent.what} would be sent without noise ({kind_of(type(choice))}); {sent.exposed}, or leave "
                 "local.privacy out"
             )
-
-
-class DiscriminatorPlan(Options):
-    """How a client trains its discriminator, once, before the first round (FedGO Alg. 3)."""
-
-    architecture: str = "disc-cnn-digits"
-    options: dict[str, object] = Field(default_factory=dict)
-    optimizer: Optimizer = Adam(lr=2e-4, betas=(0.5, 0.999))
-    epochs: int = Field(30, ge=1, le=10_000)
-    batch_size: int = Field(64, ge=1, le=65_536)
-    flip: bool = Field(False, description="mirror real images left to right at random; wrong for digits and text")

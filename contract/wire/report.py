@@ -1,5 +1,7 @@
 """What a federation has cost: bytes and seconds, by round, in all, and to an accuracy."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from contract.wire.common import Response
@@ -46,6 +48,36 @@ class Seconds(Response):
 _PLAIN = tuple(name for name in Seconds.model_fields if name != "phases")
 
 
+class Flops(Response):
+    """Floating-point operations as estimated from the networks' shapes; a multiplication with its addition is two.
+
+    Matrix products and convolutions count, forward and back; what only measures does not.
+    """
+
+    training: int = Field(0, description="of devices: local training of the accepted updates")
+    discriminators: int = Field(0, description="of devices: discriminators, and the fakes that they are shown")
+    labelling: int = Field(0, description="of the server: teachers label what students learn")
+    distillation: int = Field(0, description="of the server: students learn")
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(**{name: getattr(self, name) + getattr(other, name) for name in Flops.model_fields})
+
+
+Role = Literal["prototype", "server", "generator", "discriminator"]
+
+
+class Network(Response):
+    """A network that takes part."""
+
+    name: str = Field(description="of its prototype, `server`, `generator` or `discriminator`")
+    role: Role
+    architecture: str | None
+    bytes: int = Field(description="its file as it was first made")
+    parameters: int | None = Field(None, description="numbers that are trained; null where it cannot be built here")
+    forward_flops: int | None = Field(None, description="of one sample; null where they cannot be counted")
+    training_flops: int | None = Field(None, description="of one sample forward and back")
+
+
 class Cost(Response):
     """What a stretch of a federation has cost."""
 
@@ -60,6 +92,9 @@ class Cost(Response):
         "and what was refused; null where nobody counted",
     )
     seconds: Seconds = Seconds()
+    flops: Flops | None = Field(
+        Flops(), description="null where they are not known of all that took part; none are of a generator's training"
+    )
 
     def __add__(self, other: "Cost") -> "Cost":
         known = [each.wire for each in (self, other) if each.wire is not None]
@@ -67,6 +102,7 @@ class Cost(Response):
             files=self.files + other.files,
             wire=sum(known, Bytes()) if known else None,
             seconds=self.seconds + other.seconds,
+            flops=None if self.flops is None or other.flops is None else self.flops + other.flops,
         )
 
 
@@ -95,6 +131,7 @@ class FederationReport(Response):
     name: str
     state: FederationState
     recipe: str
+    networks: list[Network]
     before: Cost = Field(description="before the first round: first models, generator, discriminators")
     rounds: list[RoundCost]
     total: Cost = Field(description="before and in the rounds")

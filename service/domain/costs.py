@@ -1,8 +1,22 @@
 """What a federation has cost, put together from what each of its rounds has. Simulations use it, too."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from contract.wire.report import Cost, RoundCost, TargetCost
+from contract.federation import FederationConfig
+from contract.local import LocalPlan
+from contract.wire.report import Cost, Flops, Network, Role, RoundCost, TargetCost
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An update that was accepted: whose, of which model, from how many samples."""
+
+    client: str
+    prototype: str
+    num_samples: int
 
 
 def total(before: Cost, rounds: Sequence[RoundCost]) -> Cost:
@@ -25,3 +39,108 @@ def to_target(target: float, first: float | None, before: Cost, rounds: Sequence
         if each.accuracy is not None and each.accuracy >= target:
             return TargetCost(target=target, round=each.round, cost=total(before, rounds[:count]))
     return TargetCost(target=target)
+
+
+# ----------------------------------------------------------------------------------------------------------- operations
+def round_flops(
+    config: FederationConfig,
+    seed: int,
+    index: int,
+    trained: Iterable[Trained],
+    networks: Iterable[Network],
+    figures: Mapping[str, Any] | None,
+    public: int,
+) -> Flops | None:
+    """Return the operations of a round; None where those of a network are not known.
+
+    Args:
+        config: as the round had it.
+        seed: the federation's.
+        index: the round's.
+        trained: accepted updates.
+        networks: all that take part.
+        figures: of the job that fused it (`worker.pipeline.rounds.fuse_round`); None: none did.
+        public: samples of the set that devices predict on, where they do.
+    """
+    prototypes = {each.name: each for each in networks if each.role == "prototype"}
+    training = _training(config, seed, index, trained, prototypes, public)
+    told: Any = {} if figures is None or config.recipe.distil is None else figures.get("flops", {"labelling": None})
+    if training is None or None in told.values():
+        return None
+    return Flops(training=training, **told)
+
+
+def _training(
+    config: FederationConfig,
+    seed: int,
+    index: int,
+    trained: Iterable[Trained],
+    networks: Mapping[str, Network],
+    public: int,
+) -> int | None:
+    @cache
+    def plan_of(model: str) -> LocalPlan:
+        return config.plan_of(model)
+
+    total = 0
+    for each in trained:
+        network, plan = networks.get(each.prototype), plan_of(each.prototype)
+        if network is None or network.forward_flops is None or network.training_flops is None:
+            return None
+        partial = plan.partial_work
+        epochs = plan.epochs if partial is None else partial.draw(plan.epochs, seed, index, each.client)
+        passes = plan.objective.passes(epochs)
+        total += passes.flops(network.forward_flops, network.training_flops, each.num_samples, public)
+    return total
+
+
+def discriminator_flops(config: FederationConfig, samples: Iterable[int], networks: Iterable[Network]) -> Flops | None:
+    """Return the operations of the discriminators that were delivered; None where a network's are not known.
+
+    Each real sample is shown with a fresh fake (FedGO Alg. 3, Table 17): one pass of the generator, two of training.
+
+    Args:
+        config: the federation's.
+        samples: of each client that delivered one.
+        networks: all that take part.
+    """
+    shown, stage = sum(samples), config.recipe.discriminators
+    if not shown or stage is None:
+        return Flops()
+    found = {each.role: each for each in networks}
+    generator, discriminator = found.get("generator"), found.get("discriminator")
+    if generator is None or discriminator is None:
+        return None
+    if generator.forward_flops is None or discriminator.training_flops is None:
+        return None
+    one = generator.forward_flops + 2 * discriminator.training_flops
+    return Flops(discriminators=stage.plan.epochs * shown * one)
+
+
+def network_of(name: str, role: Role, architecture: str | None, size: int, effort: Mapping[str, Any] | None) -> Network:
+    """Return what is shown of a network.
+
+    Args:
+        name: of its model.
+        role: what it is there for.
+        architecture: its own.
+        size: bytes of its first file.
+        effort: what it costs (`worker.parts.flops.Effort`), None where nobody knows.
+    """
+    known = effort or {}
+    return Network(
+        name=name,
+        role=role,
+        architecture=architecture,
+        bytes=size,
+        parameters=known.get("parameters"),
+        forward_flops=known.get("forward"),
+        training_flops=known.get("training"),
+    )
+
+
+def public_samples(config: FederationConfig, registered: int | None) -> int:
+    """Return the size of the set that devices predict on: the server's, or as many as the recipe draws."""
+    if registered is not None and "unlabeled" in config.recipe.needs:
+        return registered
+    return int(getattr(config.public, "count", 0))

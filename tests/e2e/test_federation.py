@@ -65,6 +65,11 @@ def _check_costs(deployment: Deployment, federation: Federation, recipe: str) ->
         assert each.files.up > 3 * model, "updates have metadata of their own"
         assert 0 < each.seconds.slowest <= each.seconds.devices
         assert 0 < sum(each.seconds.phases.values()) <= each.seconds.jobs + 0.01
+        assert each.flops is not None
+        assert each.flops.training == 210 * 2 * (found.networks[0].training_flops or 0), "samples, epochs"
+        assert (each.flops.distillation > 0, each.flops.labelling > 0) == (recipe != "fedavg",) * 2
+    assert found.before.flops is not None
+    assert (found.before.flops.discriminators > 0) == (recipe == "fedgo")
     assert found.afterwards == Bytes(down=3 * model)
     assert found.before.wire == found.before.files
     assert (found.before.files.down > 0) == (recipe == "fedgo")

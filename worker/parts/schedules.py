@@ -76,6 +76,13 @@ def batches_of(samples: int, batch_size: int) -> int:
     return full + (1 if rest > (1 if full and batch_size > 1 else 0) else 0)
 
 
+def samples_of(steps: int, samples: int, batch_size: int) -> int:
+    """Return how many samples so many mini-batches have: some of them several times, where there are several passes."""
+    a_pass = batches_of(samples, batch_size)
+    passes, rest = divmod(steps, a_pass)
+    return passes * min(samples, a_pass * batch_size) + rest * batch_size
+
+
 @dataclass(frozen=True)
 class Watch:
     """What early stopping remembers: the best accuracy so far and the step it was seen at."""

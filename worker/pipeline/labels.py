@@ -18,6 +18,7 @@ from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Contents, Saved
 from worker.parts import combine
 from worker.parts.arrays import Float
+from worker.parts.flops import forward_flops, plus
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, build_network, count_right, outputs, read_labels, recalibrate
@@ -61,12 +62,14 @@ class Ensemble:
         weights: [m, S], float64, summing to 1 over the m teachers.
         names: the m teachers' names.
         forwards: samples that went through a teacher: m S; 0 where predictions came instead of models.
+        flops: operations of these; None where a teacher's cannot be counted.
     """
 
     targets: Targets
     weights: Float
     names: list[str]
     forwards: int
+    flops: int | None = 0
 
 
 def _targets(made: combine.Labels) -> Targets:
@@ -114,10 +117,11 @@ class _Tally:
     rows: list[Float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     forwards: int = 0
+    flops: int | None = 0
 
     def ensemble(self) -> Ensemble:
         weights = normalise(self.rows)
-        return Ensemble(_targets(self.combiner.result(weights)), weights, self.names, self.forwards)
+        return Ensemble(_targets(self.combiner.result(weights)), weights, self.names, self.forwards, self.flops)
 
     def state(self) -> dict[str, Array]:
         return {"rows": np.stack(self.rows)} | {f"sum.{name}": held for name, held in self.combiner.state().items()}
@@ -125,14 +129,15 @@ class _Tally:
     def restore(self, saved: Saved, name: str) -> None:
         found = saved.under(f"{name}/")
         self.rows, self.names = list(found.pop("rows")), list(saved.notes["names"])
-        self.forwards = int(saved.notes["forwards"][name])
+        self.forwards, self.flops = int(saved.notes["forwards"][name]), saved.notes.get("flops", {}).get(name)
         self.combiner.restore({key.removeprefix("sum."): array for key, array in found.items()})
 
 
 def _partial(tallies: Mapping[str, _Tally]) -> Contents:
     arrays = {f"{name}/{key}": array for name, tally in tallies.items() for key, array in tally.state().items()}
     names = next(iter(tallies.values())).names
-    return arrays, {"names": names, "forwards": {name: tally.forwards for name, tally in tallies.items()}}
+    counted = {what: {name: getattr(tally, what) for name, tally in tallies.items()} for what in ("forwards", "flops")}
+    return arrays, {"names": names, **counted}
 
 
 Weigher = Callable[[slice, Float], Float]
@@ -275,6 +280,10 @@ class Labeller:
                 row[rows] = weigher(rows, logits)
                 tally.combiner.add(start, logits, row[rows])
                 tally.forwards += len(logits) if teacher.predictions is None else 0
+            if teacher.predictions is None:
+                network = teacher.network
+                more = forward_flops(network.architecture, network.options, self.task, len(tally.inputs))
+                tally.flops = plus(tally.flops, more)
             tally.rows.append(row)
             tally.names.append(teacher.name)
 
@@ -288,7 +297,9 @@ def pack(ensembles: Mapping[str, Ensemble]) -> Contents:
             held = getattr(each.targets, what)
             if held is not None:
                 arrays[f"{name}/{what}"] = held.numpy()
-    notes = {name: {"names": each.names, "forwards": each.forwards} for name, each in ensembles.items()}
+    notes = {
+        name: {"names": each.names, "forwards": each.forwards, "flops": each.flops} for name, each in ensembles.items()
+    }
     return arrays, {"done": True, "ensembles": notes}
 
 
@@ -299,7 +310,7 @@ def unpack(saved: Saved) -> dict[str, Ensemble]:
         held = saved.under(f"{name}/")
         weights = held.pop("weights")
         targets = Targets(**{what: torch.from_numpy(array) for what, array in held.items()})
-        found[name] = Ensemble(targets, weights, list(said["names"]), int(said["forwards"]))
+        found[name] = Ensemble(targets, weights, list(said["names"]), int(said["forwards"]), said.get("flops"))
     return found
 
 

@@ -32,8 +32,8 @@ def fuse_round(
     A prototype that nobody trained and that is no student is not among the models: it stays byte for byte.
 
     Figures: `accuracy` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with their accuracies,
-    `weights` and `teacher_weights` per client, `distil` per student, `teacher_forwards`, `gate` (see
-    `worker.pipeline.gate`), `seconds`.
+    `weights` and `teacher_weights` per client, `distil` per student, `teacher_forwards` and `flops` of labelling what
+    is learnt and of distillation, `gate` (see `worker.pipeline.gate`), `seconds`.
 
     Raises:
         JobFailure: see `worker.pipeline.run`; errors name the client.
@@ -96,6 +96,7 @@ def _distil(job: Round) -> None:
     remember_groups(job)
     students = students_of(job)
     job.metrics["teacher_forwards"] = 0
+    job.metrics["flops"] = {"labelling": 0, "distillation": 0}
     if not students and distil.students.learns:
         job.metrics["warm_up"] = True
         return
@@ -153,6 +154,7 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     main = ensembles["test" if learnt is None else "unlabeled"]
     job.metrics["ensemble"] = labels.describe(main)
     job.metrics["teacher_forwards"] = 0 if learnt is None else main.forwards
+    job.metrics["flops"]["labelling"] = 0 if learnt is None else main.flops
     job.metrics["teacher_weights"] = labels.teacher_weights(main)
     if "test" in ensembles and spec.datasets.test is not None:
         test_labels = read_labels(spec.datasets.test, "test")

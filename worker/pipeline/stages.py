@@ -1,7 +1,8 @@
 """The jobs around the rounds: first models, the generator, and the discriminators' scores."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from contract.tensors import TensorFile, check_file, write_file
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Checkpoints, Contents
+from worker.parts.flops import effort_of
 from worker.pipeline import generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
@@ -48,7 +50,8 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
 
     Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `SENT_PUBLIC`.
 
-    Figures: `accuracy` and `model` as in a round, where there is a test set.
+    Figures: `accuracy` and `model` as in a round, where there is a test set; `networks` with what each costs
+    (`worker.parts.flops.Effort`).
 
     Raises:
         JobFailure: bad_option, schema_mismatch or non_finite, naming the prototype.
@@ -66,6 +69,7 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
             _first_model(spec, name, network, models[name])
             phases.step(index + 1)
     metrics = _first_accuracy(spec, wanted, models, phases, device)
+    metrics["networks"] = _efforts(wanted, spec.task)
     state = None
     if spec.public is not None:
         path = spec.output_dir / "public.safetensors"
@@ -95,6 +99,12 @@ def _first_model(spec: InitializeSpec, name: str, network: NetworkRef, target: P
         )
     module = build_network(network, spec.task, "cpu", seed=derive_seed(spec.seed, "model", name), owner=owner)
     save_state(module, target, _features(module, spec.task))
+
+
+def _efforts(networks: Mapping[str, NetworkRef], task: Task) -> dict[str, Any]:
+    """Return what each network costs, for those that can be built here."""
+    found = {name: effort_of(each.architecture, each.options, task) for name, each in networks.items()}
+    return {name: asdict(effort) for name, effort in found.items() if effort is not None}
 
 
 def _features(module: nn.Module, task: Task) -> dict[str, str]:
@@ -136,7 +146,7 @@ def train_generator(
     """Make the generator, a fresh discriminator for clients to start from, and what the recipe draws.
 
     Figures: `input_range` [lo, hi], the data values that the generator's -1 and 1 stand for; where it is trained also
-    `critic`, a curve of (step, loss), and `steps`.
+    `critic`, a curve of (step, loss), and `steps`; `networks` as in `initialize`.
 
     Raises:
         JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), schema_mismatch, non_finite.
@@ -156,7 +166,10 @@ def train_generator(
         models["samples"] = spec.output_dir / "samples.safetensors"
         with phases.phase("samples"):
             _samples(spec, made, models["samples"], device)
-    metrics = {"input_range": list(made.span), **made.figures, "seconds": phases.seconds}
+    networks = {"generator": NetworkRef(architecture=spec.generator.architecture, options=spec.generator.options)}
+    networks |= {} if spec.discriminator is None else {"discriminator": spec.discriminator}
+    metrics = {"input_range": list(made.span), **made.figures, "networks": _efforts(networks, spec.task)}
+    metrics["seconds"] = phases.seconds
     return JobResult(models=models, metrics=metrics, device=device)
 
 

@@ -14,7 +14,8 @@ from contract.seeds import derive_seed
 from contract.tensors import Array, TensorFile, write_file
 from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint
-from worker.parts.schedules import steps_of
+from worker.parts.flops import plus, training_flops
+from worker.parts.schedules import samples_of, steps_of
 from worker.pipeline import head
 from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import DistillationTask, require_finite, teach
@@ -143,8 +144,15 @@ def _teach(job: Round, student: Student, task: DistillationTask) -> None:
                 pass  # finite weights may give none of a finite output; devices would be the first to see it
             write_like(state_arrays(module.state_dict()), base, target)
     job.metrics["distil"][student.name] = figures
+    _count(job, student, samples_of(figures["steps"], len(task.inputs), task.distil.schedule.batch_size))
     job.models[student.name] = target
     checkpoint.complete(figures["steps"], lambda: (_arrays_of(target), {"done": True, "figures": figures}))
+
+
+def _count(job: Round, student: Student, samples: int) -> None:
+    network, counted = student.network, job.metrics["flops"]
+    more = training_flops(network.architecture, network.options, job.spec.task, samples)
+    counted["distillation"] = plus(counted["distillation"], more)
 
 
 def _arrays_of(path: Path) -> dict[str, Array]:

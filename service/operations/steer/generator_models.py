@@ -30,8 +30,13 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
             lifecycle.open_gan_round(session, federation, upcoming, generator.deadline_seconds)
             return
     networks = {
-        reading.GENERATOR: (generator.architecture, generator.options, outcome.metrics),
-        reading.DISCRIMINATOR: (plan.architecture, plan.options, {}),
+        reading.GENERATOR: (
+            generator.architecture,
+            generator.options,
+            {name: value for name, value in outcome.metrics.items() if name != "networks"}
+            | _of_network(outcome, reading.GENERATOR),
+        ),
+        reading.DISCRIMINATOR: (plan.architecture, plan.options, _of_network(outcome, reading.DISCRIMINATOR)),
         reading.SAMPLES: (None, {}, {}),
     }
     for name, file in outcome.files.items():
@@ -53,6 +58,12 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
         return
     federation.collect_deadline_at = jobs.later(discriminators.deadline_seconds)
     lifecycle.move(session, federation, "collect")
+
+
+def _of_network(outcome: Outcome, name: str) -> dict[str, Any]:
+    """Return what a network costs, as a model's figures have it."""
+    effort = outcome.metrics.get("networks", {}).get(name)
+    return {} if effort is None else {"network": effort}
 
 
 def _averaged(session: Session, federation: FederationRow) -> list[str]:

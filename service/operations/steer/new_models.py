@@ -50,11 +50,12 @@ def add_prototype_model(
 
 
 def figures_of(outcome: Outcome, prototype: str) -> dict[str, Any]:
-    """Return what was measured of a prototype's new model: its accuracy, and the gate's metric."""
+    """Return what was measured of a prototype's new model: its accuracy, the gate's metric, what its network costs."""
     accuracy = outcome.metrics.get("model", {}).get("prototypes", {}).get(prototype)
     gate = outcome.metrics.get("gate", {})
     measured = gate.get("models", {}).get(prototype, {}).get("after")
-    found = {"accuracy": accuracy, gate.get("metric", ""): measured}
+    network = outcome.metrics.get("networks", {}).get(prototype)
+    found = {"accuracy": accuracy, gate.get("metric", ""): measured, "network": network}
     return {name: value for name, value in found.items() if value is not None}
 
 

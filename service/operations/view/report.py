@@ -12,12 +12,14 @@ from sqlalchemy.orm import Session
 from contract.federation import SERVER
 from contract.groups import is_main
 from contract.updates import SEND, extras
-from contract.wire.report import Bytes, Cost, FederationReport, RoundCost, Seconds
+from contract.wire.report import Bytes, Cost, FederationReport, Flops, Network, Role, RoundCost, Seconds
 from service.domain import costs
 from service.infra.traffic import AFTERWARDS
 from service.operations.progress import reading
 from service.operations.store import traffic
 from service.persistence.tables import (
+    ClientRow,
+    DatasetRow,
     DiscriminatorRow,
     FederationRow,
     GanUpdateRow,
@@ -34,12 +36,15 @@ class Part:
     """A device's part in a round: the model it was sent and, of what it sent, the size.
 
     Attributes:
+        num_samples: that it trained on, by its update.
         took: seconds from the fetch of its assignment to the accepted file.
         training: of that, what it told.
     """
 
+    client: str
     prototype: str
     size: int | None
+    num_samples: int
     took: float
     training: float
 
@@ -52,17 +57,26 @@ class Wire:
     others: int = 0
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What is read once: bytes, jobs that are done, networks."""
+
+    wire: Wire
+    jobs: list[JobRow]
+    networks: list[Network]
+
+
 def report(session: Session, federation: FederationRow, targets: Sequence[float]) -> FederationReport:
     """Return what a federation has cost so far."""
-    wire, jobs = _wire(session, federation), _jobs(session, federation)
-    before = _before(session, federation, wire, jobs)
-    rounds = _rounds(session, federation, wire, jobs)
+    seen = Seen(_wire(session, federation), _jobs(session, federation), _networks(session, federation))
+    before, rounds, wire = _before(session, federation, seen), _rounds(session, federation, seen), seen.wire
     first = _first_accuracy(session, federation)
     return FederationReport(
         federation_id=federation.id,
         name=federation.name,
         state=federation.state,
         recipe=federation.config["recipe"]["name"],
+        networks=seen.networks,
         before=before,
         rounds=rounds,
         total=costs.total(before, rounds),
@@ -88,6 +102,24 @@ def _jobs(session: Session, federation: FederationRow) -> list[JobRow]:
     return list(session.scalars(done))
 
 
+_NETWORKS: dict[str, Role] = {reading.GENERATOR: "generator", reading.DISCRIMINATOR: "discriminator"}
+
+
+def _networks(session: Session, federation: FederationRow) -> list[Network]:
+    """Return the networks that take part, those of rounds first."""
+    wanted = (ModelRow.federation_id == federation.id) & ModelRow.role.in_(("initial", *_NETWORKS))
+    return [_network(row) for row in session.scalars(select(ModelRow).where(wanted).order_by(ModelRow.id))]
+
+
+def _network(row: ModelRow) -> Network:
+    role = _NETWORKS.get(row.role)
+    if role is not None:
+        return costs.network_of(role, role, row.architecture, row.size, row.metrics.get("network"))
+    name = row.prototype or ""
+    kind: Role = "server" if name == SERVER else "prototype"
+    return costs.network_of(name, kind, row.architecture, row.size, row.metrics.get("network"))
+
+
 def _first_accuracy(session: Session, federation: FederationRow) -> float | None:
     """Return the accuracy of the first models: the server's, where it has one, else the mean over the main ones."""
     query = select(ModelRow).where(ModelRow.federation_id == federation.id, ModelRow.role == "initial")
@@ -98,14 +130,17 @@ def _first_accuracy(session: Session, federation: FederationRow) -> float | None
 
 
 # ----------------------------------------------------------------------------------------------- before the first round
-def _before(session: Session, federation: FederationRow, wire: Wire, jobs: Sequence[JobRow]) -> Cost:
+def _before(session: Session, federation: FederationRow, seen: Seen) -> Cost:
     files = _sent(session, federation, GanUpdateRow, reading.GAN)
     files += _sent(session, federation, DiscriminatorRow, reading.GENERATOR)
     seconds = Seconds()
-    for job in jobs:
+    for job in seen.jobs:
         if job.round_id is None:
             seconds += Seconds(jobs=_took(job), phases={job.kind: _took(job)})
-    return Cost(files=files, wire=_counted(wire, 0, files), seconds=seconds)
+    delivered = select(ClientRow.num_samples).join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+    samples = session.scalars(delivered.where(DiscriminatorRow.federation_id == federation.id))
+    flops = costs.discriminator_flops(reading.config_of(federation), samples, seen.networks)
+    return Cost(files=files, wire=_counted(seen.wire, 0, files), seconds=seconds, flops=flops)
 
 
 def _sent(session: Session, federation: FederationRow, table: type[Any], role: str) -> Bytes:
@@ -122,9 +157,10 @@ def _counted(wire: Wire, index: int, files: Bytes) -> Bytes | None:
 
 
 # ------------------------------------------------------------------------------------------------------------ one round
-def _rounds(session: Session, federation: FederationRow, wire: Wire, jobs: Sequence[JobRow]) -> list[RoundCost]:
+def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[RoundCost]:
     parts, sizes = _parts(session, federation), _sizes(session, federation)
-    states, done = _states(session, federation), {job.round_id: job for job in jobs}
+    states, done = _states(session, federation), {job.round_id: job for job in seen.jobs}
+    public = _public(session, federation)
     query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
     found = []
     for row in session.scalars(query):
@@ -140,34 +176,52 @@ def _rounds(session: Session, federation: FederationRow, wire: Wire, jobs: Seque
                 devices=len(mine),
                 answered=len(answers),
                 files=files,
-                wire=_counted(wire, row.index, files),
+                wire=_counted(seen.wire, row.index, files),
                 seconds=_seconds(row, answers, done.get(row.id)),
+                flops=_flops(federation, row, answers, seen.networks, public),
             )
         )
     return found
+
+
+def _public(session: Session, federation: FederationRow) -> int:
+    """Return the size of the set that devices predict on, where they do; 0 where there is none."""
+    config = reading.config_of(federation)
+    row = None if config.datasets.unlabeled is None else session.get(DatasetRow, config.datasets.unlabeled)
+    return 0 if config.public is None else costs.public_samples(config, None if row is None else row.num_samples)
+
+
+def _flops(
+    federation: FederationRow, row: RoundRow, answers: Sequence[Part], networks: Sequence[Network], public: int
+) -> Flops | None:
+    trained = [costs.Trained(each.client, each.prototype, each.num_samples) for each in answers]
+    config, figures = reading.config_in(federation, row), row.metrics or None
+    return costs.round_flops(config, federation.seed, row.index, trained, networks, figures, public)
 
 
 def _parts(session: Session, federation: FederationRow) -> dict[str, list[Part]]:
     """Return round id -> the devices that were told to train in it."""
     theirs = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
     query = (
-        select(ParticipantRow, UpdateRow)
+        select(ClientRow.name, ParticipantRow, UpdateRow)
+        .join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
         .join(RoundRow, RoundRow.id == ParticipantRow.round_id)
         .outerjoin(UpdateRow, theirs)
         .where(RoundRow.federation_id == federation.id)
         .where(ParticipantRow.fetched_at.is_not(None) | UpdateRow.id.is_not(None))
     )
     found = defaultdict(list)
-    for asked, update in session.execute(query):
-        found[asked.round_id].append(_part(asked, update))
+    for client, asked, update in session.execute(query):
+        found[asked.round_id].append(_part(client, asked, update))
     return found
 
 
-def _part(asked: ParticipantRow, update: UpdateRow | None) -> Part:
+def _part(client: str, asked: ParticipantRow, update: UpdateRow | None) -> Part:
     if update is None:
-        return Part(asked.prototype, None, 0.0, 0.0)
+        return Part(client, asked.prototype, None, 0, 0.0, 0.0)
+    took = _between(asked.fetched_at, update.received_at)
     told = float((update.metrics or {}).get("seconds") or 0.0)
-    return Part(asked.prototype, update.size, _between(asked.fetched_at, update.received_at), told)
+    return Part(client, asked.prototype, update.size, update.num_samples, took, told)
 
 
 def _sizes(session: Session, federation: FederationRow) -> dict[str, int]:

@@ -121,6 +121,34 @@ def test_the_first_model_may_be_good_enough(world: World) -> None:
     assert (target["round"], target["cost"]["files"]) == (0, {"down": 0, "up": 0})
 
 
+def test_operations(world: World) -> None:
+    """Networks are known from the first job on: 10 samples of each of two clients, one epoch, 152 operations each."""
+    fed = world.create(rounds={"total": 2, "min_clients": 2})
+    for name in "ab":
+        world.enrol(fed, name)
+    world.ok("POST", f"/v1/federations/{fed.id}/start")
+    effort = {"parameters": 39, "forward": 64, "training": 152}
+    world.finish(world.claim(), {"main": world.forge.arrays()}, {"networks": {"main": effort}})
+    for name in "ab":
+        assert world.push(fed, name).status_code == 201
+    found = report(world, fed)
+    (network,) = found["networks"]
+    assert (network["name"], network["role"], network["architecture"]) == ("main", "prototype", "mlp")
+    assert (network["parameters"], network["forward_flops"], network["training_flops"]) == (39, 64, 152)
+    assert network["bytes"] == world.show(fed)["models"]["main"]["size"]
+    epochs = world.show(fed)["local"]["epochs"]
+    assert found["total"]["flops"]["training"] == 20 * epochs * 152
+    assert found["rounds"][0]["flops"] == found["total"]["flops"]
+
+
+def test_operations_that_nobody_counted_are_not_zero(world: World) -> None:
+    fed = world.running(["a"])
+    assert world.push(fed, "a").status_code == 201
+    found = report(world, fed)
+    assert (found["rounds"][0]["flops"], found["total"]["flops"]) == (None, None)
+    assert found["networks"][0]["parameters"] is None
+
+
 def test_a_target_is_an_accuracy(shared: World) -> None:
     fed = shared.create()
     for wrong in ("80", "-0.1", "1.01", "nan", "1e-1"):

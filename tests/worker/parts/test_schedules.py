@@ -116,3 +116,17 @@ def test_refusals(call: Any, code: str) -> None:
     with pytest.raises(PartError) as caught:
         call()
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"),
+    [(0, 0), (1, 4), (2, 8), (3, 10), (5, 18), (6, 20)],  # passes of 4, 4 and 2
+)
+def test_samples_of_so_many_steps(steps: int, seen: int) -> None:
+    assert schedules.samples_of(steps, samples=10, batch_size=4) == seen
+
+
+def test_a_last_batch_of_one_sample_is_not_seen() -> None:
+    assert schedules.samples_of(4, samples=9, batch_size=4) == 16
+    assert schedules.samples_of(3, samples=1, batch_size=4) == 3
+    assert schedules.samples_of(3, samples=3, batch_size=8) == 9

@@ -1,0 +1,17 @@
+"""How a client trains its discriminator (FedGO)."""
+
+from pydantic import Field
+
+from contract.choices import Options
+from contract.optimizers import Adam, Optimizer
+
+
+class DiscriminatorPlan(Options):
+    """How a client trains its discriminator, once, before the first round (FedGO Alg. 3)."""
+
+    architecture: str = "disc-cnn-digits"
+    options: dict[str, object] = Field(default_factory=dict)
+    optimizer: Optimizer = Adam(lr=2e-4, betas=(0.5, 0.999))
+    epochs: int = Field(30, ge=1, le=10_000)
+    batch_size: int = Field(64, ge=1, le=65_536)
+    flip: bool = Field(False, description="mirror real images left to right at random; wrong for digits and text")
