@@ -9,6 +9,8 @@ TESTS  := $(VENV)/.installed-tests
 DEMO_EXTRAS  := worker,client,demo
 TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,dev
 ARGS   ?=
+# More than the two cores of a small machine: many tests wait for a server.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fmt lint rules types pytest wheels chaos fuzz fuzzapi load bench evidence migrate digests house pages clean test-distributed
@@ -52,7 +54,7 @@ types: $(TESTS) ## static types
 	$(BIN)/mypy
 
 pytest: $(TESTS) ## the tests alone (ARGS='tests/house -k cli')
-	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 wheels: ## dist/: the whole distribution, and a device's without the server's packages
 	rm -rf build deploy/device/build

@@ -51,6 +51,7 @@ def small(tmp_path: Path) -> Iterator[Deployment]:
         yield made
 
 
+@pytest.mark.slow
 def test_d04_a_job_that_is_always_too_large(small: Deployment, tmp_path: Path) -> None:
     """A round whose data take 2.5 GB fails three times, then for good, and says why; another one beside it goes on."""
     noise = {"distil": {"data": {"kind": "noise", "count": 10_000_000}}}

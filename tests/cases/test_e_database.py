@@ -3,12 +3,14 @@
 import threading
 
 import httpx
+import pytest
 
 from tests.cases.conftest import NETWORK, Invite
 from tests.cases.wire import put
 from tools.deployment import Deployment
 
 
+@pytest.mark.slow
 def test_e01_fifty_clients_at_the_same_moment(live: Deployment, party: Invite) -> None:
     """Fifty uploads meet at one barrier, while the worker and the sweeper write too: all are counted, none twice."""
     names = [f"d{number:02}" for number in range(50)]

@@ -117,6 +117,7 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_finished_federation_without_a_reload(
     service: Deployment, browser: Any, tmp_path: Path
 ) -> None:

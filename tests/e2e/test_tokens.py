@@ -87,6 +87,7 @@ def _begin(deployment: Deployment, made: Any, folder: Path, step: str) -> "subpr
     return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_device_that_is_killed_during_a_rotation_is_never_locked_out(api: Deployment, tmp_path: Path) -> None:
     """And once it has used its newest token, no other one is good."""
     made, folder, held = _create(api, "rotated"), tmp_path / "device", set[str]()

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from service.config import Settings
+from service.infra import clock
 from service.infra.blob_folder import open_folder
 from service.infra.blobs import Blobs
 from service.operations.ledger.unit import Store
@@ -64,6 +65,12 @@ def unhurried() -> Iterator[None]:
         patch.setattr("service.infra.rates.RATE_BURST", 100_000)
         patch.setattr("service.infra.rates.AUTH_FAILURES_PER_MINUTE", 100_000)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _settled_clock() -> None:
+    """Forget steps of the machine's own clock: after one, nothing is late or old for a minute or a day."""
+    clock.STEPS.__init__()  # type: ignore[misc]
 
 
 SettingsMaker = Callable[..., Settings]

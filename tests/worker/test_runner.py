@@ -342,6 +342,7 @@ def test_where_a_job_was_taken_up_is_told_with_its_progress(ledger: FakeLedger, 
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts so on Linux only")
+@pytest.mark.slow
 def test_a_child_has_its_own_limit_of_memory(ledger: FakeLedger, tmp_path: Path) -> None:
     """Weights of 1 GB do not fit into 600 MB: the job is told so, the child lives, and nobody else feels it."""
     child = Child("cpu", 1, 600 * 2**20)
