@@ -18,6 +18,8 @@ from contract.faults import faults_of
 from contract.wire.catalogue import Health, OwnToken, Readiness, TokenRotated
 from contract.wire.devices import (
     Assignment,
+    Declaration,
+    Declared,
     DiscriminatorReceipt,
     Enrolled,
     Enrolment,
@@ -186,6 +188,16 @@ class Client(BaseClient):
         enrolled = self._post(path, Enrolled, json=body, token=join_token, key=key)
         self._transport.token = enrolled.token
         return enrolled
+
+    def declare(self, declaration: Declaration) -> Declared:
+        """PUT /v1/declaration: how many samples this device has now; its updates may tell of so many at most.
+
+        Raises:
+            Invalid: more than the federation takes of one client, or counts per class that do not fit.
+        """
+        return self._call(
+            "PUT", "/v1/declaration", Declared, json=declaration.model_dump(mode="json", exclude_none=True)
+        )
 
     def assignment(self, wait: float = 30.0, *, heartbeats: bool = False) -> Assignment:
         """GET /v1/assignment: what to do now; the service holds the answer back up to `wait` seconds (0 to 60).

@@ -8,6 +8,7 @@ from client_sdk.errors import (
     ApiError,
     DigestMismatch,
     IncompleteBody,
+    InvalidField,
     InvalidTransition,
     Unauthorized,
     UpdateRefused,
@@ -63,6 +64,7 @@ class Deliveries:
         return ApiError(error.status, f"{error.detail}; {where}", request_id=error.request_id)
 
     def _upload(self, pending: Pending, url: str, on_bytes: OnBytes) -> None:
+        identity.declare(self._client, self._folder, pending.num_samples)  # or it would be refused
         for last in range(TRIES, 0, -1):
             try:
                 self._client.deliver(
@@ -72,3 +74,7 @@ class Deliveries:
             except (IncompleteBody, DigestMismatch):
                 if last == 1:
                     raise
+            except InvalidField as error:  # an older state of the service came back, which knows of fewer
+                if last == 1 or error.members.get("field") != "num_samples":
+                    raise
+                identity.declare(self._client, self._folder, pending.num_samples, anew=True)

@@ -21,7 +21,9 @@ from client_sdk.errors import (
     FederationEnded,
     InvalidTransition,
     JoinTokenSpent,
+    MethodNotAllowed,
     NameTaken,
+    NotFound,
     StateError,
     TransportError,
     Unauthorized,
@@ -30,7 +32,7 @@ from client_sdk.errors import (
 from client_sdk.state import Identity, StateFolder
 from contract.faults import faults_of
 from contract.wire.common import Name
-from contract.wire.devices import Enrolment, FederationCard
+from contract.wire.devices import Declaration, Enrolment, FederationCard
 from contract.wire.federations import TERMINAL_STATES, Capability
 
 Refusal = TypeVar("Refusal", bound=ApiError)
@@ -178,6 +180,34 @@ def renew(client: Client, folder: StateFolder) -> bool:
     return True
 
 
+def declare(
+    client: Client,
+    folder: StateFolder,
+    num_samples: int,
+    label_counts: Sequence[int] | None = None,
+    *,
+    anew: bool = False,
+) -> None:
+    """Say how many samples this device has where they are more than the service knows of, or `anew`.
+
+    A service that asks for no declarations, and a federation that is over, are told nothing.
+
+    Raises:
+        Invalid: more than the federation takes of one client, or the counts per class are missing.
+    """
+    known = folder.identity()
+    if known is None or (known.declared is not None and num_samples <= known.declared and not anew):
+        return
+    counts = None if label_counts is None else [index(count) for count in label_counts]
+    try:
+        client.declare(Declaration(num_samples=index(num_samples), label_counts=counts))
+    except (NotFound, MethodNotAllowed, InvalidTransition):
+        return
+    except Unauthorized as error:
+        raise refused(error, folder) from error
+    folder.remember(known.model_copy(update={"declared": num_samples}))
+
+
 def refused(error: Unauthorized, folder: StateFolder) -> Unauthorized:
     """Return the error for a remembered token that no longer works, saying what to do."""
     return _reworded(
@@ -251,6 +281,7 @@ def _enrol(
             "folder was lost, the operator can revoke it; then the name is free again",
         ) from error
     identity = identity.model_copy(update={"client_id": enrolled.client_id, "token": enrolled.token})
+    identity = identity.model_copy(update={"declared": index(application.num_samples)})
     identity = _with_renewal(identity, enrolled.token_expires_at)
     folder.remember(identity)
     return identity

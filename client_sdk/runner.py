@@ -175,6 +175,7 @@ class DeviceRun:
             self._check(card, choose(card.prototypes, application.capabilities or {}, application.prototype))
 
         who = identity.establish(self.client, self.folder, application, check)
+        identity.declare(self.client, self.folder, application.num_samples, application.label_counts)
         self.progress.say(
             f"{who.name}: {len(self.samples)} samples, {self.resources.device}; asks {self.client.url} for work"
         )

@@ -38,7 +38,8 @@ class Identity(BaseModel):
 
     `updates` counts those that the service took from this folder. `given` is the digest of a token that was passed
     once: passed again, it does not replace the one that took its place. `classes` are those that were told when it
-    enrolled: enrolling again must say the same. `token_given_at` and `token_renew_at` are by this device's clock.
+    enrolled: enrolling again must say the same. `declared` is how many samples the service knows of; None: nobody
+    remembers. `token_given_at` and `token_renew_at` are by this device's clock.
     """
 
     url: str
@@ -51,6 +52,7 @@ class Identity(BaseModel):
     token_given_at: datetime | None = None
     given: str | None = None
     classes: list[str] | None = None
+    declared: int | None = None
     updates: int = 0
 
 

@@ -42,6 +42,23 @@ class Enrolment(Request):
     )
 
 
+class Declaration(Request):
+    """How large an enrolled device's data set is now; updates may tell of so many samples at most."""
+
+    num_samples: int = Field(ge=1, le=2**40, description="size of the local data set", examples=[150])
+    label_counts: list[Count] | None = Field(
+        None, max_length=100_000, description="samples per class, if you share them; they sum to `num_samples`"
+    )
+
+
+class Declared(Response):
+    """What a device has declared, as it counts from now on."""
+
+    client_id: str
+    num_samples: int
+    enrolled_samples: int = Field(description="what it said when it enrolled")
+
+
 class TensorKind(Response):
     """What a tensor of a model is like."""
 
@@ -98,7 +115,9 @@ class ClientInfo(Response):
     id: str
     name: str
     prototype: str
-    num_samples: int
+    num_samples: int = Field(description="as declared last; its updates may tell of fewer, not of more")
+    enrolled_samples: int | None = Field(None, description="what it said when it enrolled")
+    declared_at: Timestamp | None = Field(None, description="when it declared another number; null: never")
     enrolled_at: Timestamp
     last_seen_at: Timestamp | None = None
     revoked_at: Timestamp | None = None

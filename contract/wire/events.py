@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "federation.plan": "an operator changed its plan; the next round has it",
     "federation.join_token": "its join token was replaced",
     "client.enrolled": "a device joined",
+    "client.declared": "a device's data set has another size, told by `num_samples`; `previous` is the one before",
     "client.revoked": "a device's token no longer works",
     "client.delivered": "a discriminator or a generator's update is here, named in `what`",
     "client.rejected": "a discriminator cannot be used; `detail` says why",
@@ -62,7 +63,11 @@ class Event(Response):
 
     sequence: int = Field(description="grows with every event of the service; the id in the stream", examples=[117])
     at: Timestamp
-    kind: str = Field(description="one of a fixed list, see docs/watching.md", examples=["round.published"])
+    kind: str = Field(
+        description="one of a fixed list, see docs/watching.md",
+        examples=["round.published"],
+        json_schema_extra={"x-kinds": {**KINDS}},
+    )
     federation_id: str | None = Field(None, description="null for what concerns the whole service")
     data: dict[str, Any] = Field(default_factory=dict, examples=[{"round": 3, "accuracy": 0.91}])
 

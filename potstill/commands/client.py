@@ -14,6 +14,7 @@ from potstill.console import CliError, Group, Json, out, parse_options, percent,
 
 if TYPE_CHECKING:
     from client_sdk import Connection, OperatorClient, RunReport
+    from contract.wire.devices import ClientInfo
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Be a device on this machine; for operators: the devices of a federation."
@@ -134,6 +135,12 @@ def summary(report: "RunReport") -> str:
     return f"federation {report.state}; {taken}{accuracy}{spent}{model}"
 
 
+def _samples(client: "ClientInfo") -> str:
+    """Return how many samples a device has; of one that declared another number since it enrolled, that one too."""
+    was = "" if client.declared_at is None else f" (was {client.enrolled_samples})"
+    return f"{client.num_samples}{was}"
+
+
 @app.command("list")
 def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List a federation's devices: when they were last seen, whether their tokens work."""
@@ -144,7 +151,7 @@ def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json =
         as_json,
         ["name", "id", "prototype", "samples", "updates", "token", "expires", "last seen"],
         lambda c: [
-            c.name, c.id, c.prototype, c.num_samples, c.updates, c.token_state, c.token_expires_at, c.last_seen_at
+            c.name, c.id, c.prototype, _samples(c), c.updates, c.token_state, c.token_expires_at, c.last_seen_at
         ],
     )  # fmt: skip
 

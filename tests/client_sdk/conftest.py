@@ -124,6 +124,7 @@ class FakeService:
         routes = {
             ("GET", "/v1/federations/fed/card"): self._card,
             ("POST", "/v1/federations/fed/clients"): self._enrol,
+            ("PUT", "/v1/declaration"): self._declaration,
             ("GET", "/v1/assignment"): self._assignment,
             ("GET", "/v1/models/mdl/weights"): self._weights,
             ("PUT", "/v1/rounds/rnd/update"): self._update,
@@ -179,6 +180,10 @@ class FakeService:
         self.token = "pst_dev_secret"
         body = {"client_id": "cli_1", "federation_id": FED, "token": self.token, "prototype": "main"}
         return httpx.Response(201, json=body)
+
+    def _declaration(self, request: httpx.Request) -> httpx.Response:
+        samples = json.loads(request.content)["num_samples"]
+        return httpx.Response(200, json={"client_id": "cli_1", "num_samples": samples, "enrolled_samples": 1})
 
     def _assignment(self, request: httpx.Request) -> httpx.Response:
         body: dict[str, Any] = {

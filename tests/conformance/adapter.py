@@ -61,11 +61,9 @@ class PotstillSession:
             },
         )
         self._url = f"/v1/federations/{made['id']}"
+        devices = [{"name": f"c{i}", "num_samples": 1000} for i in range(clients)]
         self._tokens = [
-            adapter.call("POST", f"{self._url}/clients", made["join_token"], json={"name": f"c{i}", "num_samples": 10})[
-                "token"
-            ]
-            for i in range(clients)
+            adapter.call("POST", f"{self._url}/clients", made["join_token"], json=device)["token"] for device in devices
         ]
         adapter.call("POST", f"{self._url}/start")
         self._tasks = [self._task(token) for token in self._tokens]

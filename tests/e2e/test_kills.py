@@ -58,7 +58,7 @@ class _Device:
 
     def __init__(self, deployment: Deployment, created: Any, name: str, folder: Path):
         self.client = Client(deployment.url)
-        enrolled = self.client.enrol(created.id, Enrolment(name=name, num_samples=10), join_token=created.join_token)
+        enrolled = self.client.enrol(created.id, Enrolment(name=name, num_samples=100), join_token=created.join_token)
         self.token = enrolled.token
         self.folder = folder
 

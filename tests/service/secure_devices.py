@@ -29,7 +29,7 @@ class Crowd:
     """The devices of a federation in secure rounds.
 
     Attributes:
-        samples: of each device, which it also has told when it enrolled.
+        samples: of each device, which it also has declared.
     """
 
     world: World
@@ -45,6 +45,9 @@ class Crowd:
         rounds = {"total": 2, "secure": {}, **changes.pop("rounds", {})}
         crowd = cls(world, world.running(names, rounds=rounds, **changes), folder)
         crowd.samples = {name: 10 + number for number, name in enumerate(sorted(crowd.fed.devices))}
+        for name, samples in crowd.samples.items():
+            token = crowd.fed.devices[name].token
+            assert world.site.request("PUT", "/v1/declaration", token=token, json={"num_samples": samples}).is_success
         return crowd
 
     def action(self, name: str) -> str:

@@ -12,6 +12,8 @@ from contract.bodies import QUERY_NUMBER
 from contract.tensors import Header
 from contract.wire.devices import (
     Assignment,
+    Declaration,
+    Declared,
     DiscriminatorReceipt,
     GanReceipt,
     Heartbeat,
@@ -31,7 +33,7 @@ from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations.access import tokens
-from service.operations.fleet import assignments, clients, discriminators, generators, updates
+from service.operations.fleet import assignments, clients, discriminators, generators, samples, updates
 from service.operations.fleet import heartbeats as beating
 from service.operations.progress import participants
 
@@ -111,6 +113,15 @@ async def _first(waiting: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return tasks[0] not in done
+
+
+@router.put("/declaration", responses=documented("unauthorized", "forbidden", "invalid-field", "invalid-transition"))
+def put_declaration(body: Declaration, services: Services, caller: Device) -> Declared:
+    """Declare how many samples this device has now. Updates may tell of so many at most, for that is their weight; a
+    device whose data set has grown declares it before it uploads, and operators see that it did.
+    """
+    with services.store.write() as session:
+        return samples.declared(samples.declare(session, caller, body))
 
 
 def _header(services: Parts, digest: str) -> Header:

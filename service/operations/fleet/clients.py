@@ -6,7 +6,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract import architectures
-from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.wire import devices as wire
 from service.config import Settings
@@ -17,6 +16,7 @@ from service.domain.principal import Principal
 from service.infra import tokens
 from service.operations.access import joining
 from service.operations.access.tokens import Keys, after, secret_of, state_of
+from service.operations.fleet import samples
 from service.operations.ledger import after_commit, audit
 from service.operations.ledger.clock import is_due, now
 from service.operations.ledger.limits import check_room
@@ -47,10 +47,7 @@ def enrol(session: Session, settings: Settings, caller: Principal, request: wire
     config = reading.config_of(federation)
     prototype = assign(config.prototypes, request.capabilities, request.prototype)
     _check_classes(config.task.classes, request.classes)
-    if request.num_samples > config.rounds.max_samples_per_client:
-        limit = config.rounds.max_samples_per_client
-        raise invalid_field("num_samples", f"{request.num_samples} is above this federation's {limit}")
-    _check_label_counts(config, request)
+    samples.check_declared(config, request)
     taken = select(ClientRow.id).where(
         ClientRow.federation_id == federation_id, ClientRow.name == request.name, ClientRow.revoked_at.is_(None)
     )
@@ -114,26 +111,6 @@ def reissue(session: Session, settings: Settings, federation_id: str, client_id:
     after_commit.touch(session, federation)  # whoever polls with the old one is to notice
     audit.record(session, "client.reissue", row.id, federation=federation_id, name=row.name)
     return row, token
-
-
-def _check_label_counts(config: FederationConfig, request: wire.Enrolment) -> None:
-    """Ask for the counts per class where a rule reads them, and hold them against the task and the samples."""
-    counts, num_classes = request.label_counts, config.task.num_classes
-    if counts is None:
-        if "label_counts" not in config.recipe.needs:
-            return
-        raise invalid_field("label_counts", "this federation weighs clients by their labels; send the counts per class")
-    if config.local.privacy is not None:
-        raise invalid_field(
-            "label_counts",
-            "devices of this federation train with differential privacy, and samples per class would be told without "
-            "noise; leave them out",
-        )
-    if len(counts) != num_classes:
-        raise invalid_field("label_counts", f"has {len(counts)} entries, the task {num_classes} classes")
-    if sum(counts) != request.num_samples:
-        detail = f"sum to {sum(counts)}, and num_samples is {request.num_samples}; count each sample in its class"
-        raise invalid_field("label_counts", detail, expected=request.num_samples, actual=sum(counts))
 
 
 def _check_classes(expected: list[str] | None, declared: list[str] | None) -> None:
@@ -262,6 +239,8 @@ def listing(
             name=row.name,
             prototype=row.prototype,
             num_samples=row.num_samples,
+            enrolled_samples=samples.enrolled_with(row),
+            declared_at=row.declared_at,
             enrolled_at=row.enrolled_at,
             last_seen_at=row.last_seen_at,
             revoked_at=row.revoked_at,

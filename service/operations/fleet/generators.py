@@ -11,20 +11,21 @@ from contract.wire.devices import GanReceipt
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations.fleet import clients, updates
+from service.operations.fleet.samples import Allowed
 from service.operations.ledger import locks
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading
-from service.persistence.tables import FederationRow, GanUpdateRow, ModelRow
+from service.persistence.tables import ClientRow, FederationRow, GanUpdateRow, ModelRow
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """What is known before a body is read: the tensors of which file it must have, and how many samples may count."""
+    """What is known before a body is read: the file whose tensors it must have, and how many samples count."""
 
     federation_id: str
     client_id: str
     template: str
-    max_samples: int
+    samples: Allowed
     private: bool
 
 
@@ -61,7 +62,8 @@ def admit(session: Session, federation_id: str, principal: Principal) -> Ticket:
         raise DomainError("invalid-transition", detail, state=federation.state)
     template = session.get_one(ModelRow, current).digest
     private = config.local.privacy is not None
-    return Ticket(federation.id, principal.id, template, config.rounds.max_samples_per_client, private)
+    allowed = Allowed.of(session.get_one(ClientRow, principal.id), config)
+    return Ticket(federation.id, principal.id, template, allowed, private)
 
 
 def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) -> Sent:
@@ -70,7 +72,7 @@ def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) ->
     Raises:
         DomainError: invalid-field, naming the entry; stale-base-model; round-closed.
     """
-    parsed = updates.parse_metadata(metadata, ticket.max_samples)
+    parsed = updates.parse_metadata(metadata)
     if ticket.private:
         updates.check_spent(metadata)
     base = session.get(ModelRow, parsed.base_model)
@@ -79,6 +81,7 @@ def read_metadata(session: Session, metadata: dict[str, str], ticket: Ticket) ->
         raise updates.stale(current, parsed.base_model)
     assert base.round_index is not None
     if update_of(session, ticket.client_id, base.round_index) is None:
+        ticket.samples.check(parsed.num_samples)
         _refuse_if_closed(session.get_one(FederationRow, ticket.federation_id), base.round_index)
     return Sent(base.round_index, parsed.num_samples)
 
@@ -99,7 +102,7 @@ def accept(session: Session, ticket: Ticket, sent: Sent, digest: str, size: int)
     """Make a delivery count; return its row and whether it is new. A round that is full now is closed with it.
 
     Raises:
-        DomainError: round-closed, already-delivered.
+        DomainError: round-closed, already-delivered, invalid-field.
     """
     locks.hold_blobs(session)
     federation = reading.locked(session, ticket.federation_id)
@@ -107,7 +110,8 @@ def accept(session: Session, ticket: Ticket, sent: Sent, digest: str, size: int)
     if known is not None:
         return updates.replayed(known, digest), False
     _refuse_if_closed(federation, sent.gan_round)
-    clients.still_enrolled(session, ticket.client_id)
+    client = clients.still_enrolled(session, ticket.client_id)
+    Allowed(client.num_samples, ticket.samples.most).check(sent.num_samples)  # it may have declared fewer meanwhile
     row = GanUpdateRow(
         id=new_id("gan_update"),
         federation_id=federation.id,

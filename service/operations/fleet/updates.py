@@ -21,6 +21,7 @@ from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
 from service.operations.fleet import clients
+from service.operations.fleet.samples import Allowed
 from service.operations.ledger import locks
 from service.operations.ledger.clock import now, patient
 from service.operations.progress import lifecycle, participants, reading, secure
@@ -51,12 +52,13 @@ class Ticket:
     client_id: str
     base_model: str
     base_digest: str
-    max_samples: int
+    samples: Allowed
     local: LocalPlan
     num_classes: int
     public_digest: str | None = None
     fixed: FixedPoint | None = None
     session: str | None = None
+    known: bool = False
     current: dict[str, Any] = field(default_factory=dict)
 
     def manifest(self, base: Header, public: Header | None) -> Header:
@@ -123,12 +125,13 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         client.id,
         base.id,
         base.digest,
-        config.rounds.max_samples_per_client,
+        Allowed.of(client, config),
         config.local,
         config.task.num_classes,
         _public_digest(session, round_.federation_id),
         None if config.rounds.secure is None else config.rounds.secure.fixed,
         round_.secure_session,
+        known is not None,
         _current(session, round_.federation_id),
     )
 
@@ -176,16 +179,18 @@ def closes_at(federation: FederationRow, round_: RoundRow, participant: Particip
 
 
 def read_metadata(metadata: dict[str, str], ticket: Ticket) -> UpdateMetadata:
-    """Check the file's own metadata: sample count, base model, metrics.
+    """Check the file's own metadata: base model, session and, of what is not here yet, the sample count.
 
     Raises:
         DomainError: invalid-field, naming the entry; stale-base-model.
     """
-    parsed = parse_metadata(metadata, ticket.max_samples)
+    parsed = parse_metadata(metadata)
     if parsed.base_model != ticket.base_model:
         raise stale(ticket.base_model, parsed.base_model, **ticket.current)
     if parsed.session != ticket.session:
         raise invalid_field("session", f"this round's is {ticket.session!r}; mask for the session of the assignment")
+    if not ticket.known:  # what has counted is answered again, whatever was declared since
+        ticket.samples.check(parsed.num_samples)
     return parsed
 
 
@@ -200,20 +205,17 @@ def stale(expected: str, actual: str, **current: Any) -> DomainError:
     )
 
 
-def parse_metadata(metadata: dict[str, str], max_samples: int) -> UpdateMetadata:
+def parse_metadata(metadata: dict[str, str]) -> UpdateMetadata:
     """Return a file's own metadata.
 
     Raises:
         DomainError: invalid-field, naming the entry.
     """
     try:
-        parsed = UpdateMetadata.read(metadata)
+        return UpdateMetadata.read(metadata)
     except ValidationError as error:
         field, message = faults_of(error)[0]
         raise invalid_field(field, message + _SPELT.get(field, "")) from None
-    if parsed.num_samples > max_samples:
-        raise invalid_field("num_samples", f"{parsed.num_samples} is above this federation's {max_samples}")
-    return parsed
 
 
 def check_spent(metadata: dict[str, str]) -> None:
@@ -269,7 +271,7 @@ def accept(
     """Make an update count; return its row and whether it is new. A round that is full now is closed with it.
 
     Raises:
-        DomainError: round-closed, already-delivered.
+        DomainError: round-closed, already-delivered, invalid-field.
     """
     locks.hold_blobs(session)
     federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
@@ -283,7 +285,8 @@ def accept(
     if base != ticket.base_model or round_.secure_session != ticket.session:  # restarted while the body came
         raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
     refuse_if_closed(session, round_, participant)
-    clients.still_enrolled(session, ticket.client_id)
+    client = clients.still_enrolled(session, ticket.client_id)
+    Allowed(client.num_samples, ticket.samples.most).check(metadata.num_samples)  # it may have declared fewer meanwhile
     row = UpdateRow(
         id=new_id("update"),
         round_id=ticket.round_id,

@@ -118,6 +118,9 @@ def _federation(session: Session, row: FederationRow) -> Iterator[tuple[str, Dat
 def _client(session: Session, row: ClientRow) -> Iterator[tuple[str, Data]]:
     if _set(row, "revoked_at"):
         yield "client.revoked", {}
+    samples = _change(row, "num_samples")
+    if samples is not None:
+        yield "client.declared", {"previous": samples[0]}
 
 
 def _discriminator(session: Session, row: DiscriminatorRow) -> Iterator[tuple[str, Data]]:

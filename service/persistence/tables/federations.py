@@ -42,7 +42,11 @@ class FederationRow(Base):
 
 
 class ClientRow(Credential, Base):
-    """A device's place in one federation."""
+    """A device's place in one federation.
+
+    `num_samples` is what it declared last. `enrolled_samples` is what it said when it enrolled, once it has declared
+    another number; `declared_at` is when it did.
+    """
 
     __tablename__ = "clients"
     __table_args__ = (
@@ -62,6 +66,8 @@ class ClientRow(Credential, Base):
     num_samples: Mapped[int]
     label_counts: Mapped[list[Any] | None]
     capabilities: Mapped[dict[str, Any]]
+    enrolled_samples: Mapped[int | None]
+    declared_at: Mapped[datetime | None]
     enrolled_at: Mapped[datetime]
     last_seen_at: Mapped[datetime | None]
 

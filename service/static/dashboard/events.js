@@ -19,6 +19,7 @@ function sentence({ kind, data }) {
     who,
     kind === "federation.stage" ? words(data.state) : "",
     data.phase ?? "",
+    kind === "client.declared" ? `${data.previous} samples, now ${data.num_samples}` : "",
     kind.startsWith("round.") && kind !== "round.opened" ? answered : "",
     kind === "round.opened" ? `${data.asked} asked` : "",
     data.accuracy === undefined || kind.startsWith("model.") ? "" : `accuracy ${percent(data.accuracy)}`,

@@ -15,12 +15,19 @@ export function clients(page, federation) {
     ["", (c) => (c.revoked_at ? badge("revoked") : null)],
     ["last seen", (c) => (c.last_seen_at ? el("span", { "data-since": c.last_seen_at }, ago(c.last_seen_at)) : "never")],
     ["updates", (c) => c.updates, "number"],
-    ["samples", (c) => c.num_samples, "number"],
+    ["samples", samples, "number"],
     ...(federation.prototypes.length > 1 ? [["prototype", (c) => c.prototype]] : []),
     ...(there.some((c) => c.has_discriminator) ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
     ["enrolled", (c) => clock(c.enrolled_at)],
     ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger", key: `revoke ${c.id}` })]] : []),
   ], shown, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : null) }));
+}
+
+// How many samples a client has; of one that declared another number since it enrolled, that one too.
+function samples(client) {
+  if (!client.declared_at) return client.num_samples;
+  const title = `declared ${clock(client.declared_at)}; ${client.enrolled_samples} when it enrolled`;
+  return el("span", { title }, `${client.num_samples} (was ${client.enrolled_samples})`);
 }
 
 async function revoke(page, client) {

@@ -34,6 +34,7 @@ ACTIONS = {
     ("DELETE", "/v1/federations/{}/clients/{}"): "client.revoke",
     ("PUT", "/v1/federations/{}/clients/{}/prototype"): "client.assign",
     ("POST", "/v1/federations/{}/clients/{}/token"): "client.reissue",
+    ("PUT", "/v1/declaration"): "client.declare",
     ("DELETE", "/v1/federations/{}"): "federation.delete",
     ("PUT", "/v1/federations/{}/retention"): "federation.retention",
     ("POST", "/v1/rounds/{}/close"): "round.close",

@@ -13,6 +13,7 @@ from tests.service.world import World
 PUBLIC = {("GET", "/v1/recipes"), ("GET", "/v1/architectures"), ("OPTIONS", "/v1/uploads")}
 DEVICE = {
     ("GET", "/v1/assignment"),
+    ("PUT", "/v1/declaration"),
     ("PUT", "/v1/rounds/{}/update"),
     ("PUT", "/v1/rounds/{}/secure/keys"),
     ("PUT", "/v1/rounds/{}/secure/shares"),

@@ -79,6 +79,7 @@ def test_every_field_of_every_body_is_read_strictly(shared: World, fed: Fed) -> 
     document = shared.site.request("GET", "/openapi.json").json()
     tokens = {
         "enrol_client": fed.join_token,
+        "put_declaration": fed.devices["a"].token,
         "post_heartbeat": fed.devices["a"].token,
         "staging": fed.devices["a"].token,
         "secure": fed.devices["a"].token,

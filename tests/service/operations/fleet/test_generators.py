@@ -329,3 +329,17 @@ def test_an_upload_that_ends_after_its_round_closed_does_not_count(
     monkeypatch.setattr(generators, "accept", slow)
     assert refused(send(world, fed, "a", body)) == (409, "round-closed")
     assert world.files() == before
+
+
+def test_a_generators_samples_are_held_to_what_was_declared(world: World) -> None:
+    fed = training(world, "a", "b")
+    task = world.assignment(fed.devices["a"])
+    response = send(world, fed, "a", file(world, task, num_samples="11"))
+    assert refused(response) == (422, "invalid-field")
+    assert (response.json()["field"], response.json()["expected"]) == ("num_samples", 10)
+    url, token = "/v1/declaration", fed.devices["a"].token
+    assert world.site.request("PUT", url, token=token, json={"num_samples": 11}).status_code == 200
+    body = file(world, task, num_samples="11")
+    assert send(world, fed, "a", body).status_code == 201
+    assert world.site.request("PUT", url, token=token, json={"num_samples": 3}).status_code == 200
+    assert send(world, fed, "a", body).status_code == 200

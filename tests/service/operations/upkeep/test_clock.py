@@ -39,7 +39,8 @@ from tests.service.world import Fed, World
 ROOT = Path(__file__).parents[4]
 DAY, LEASE = 86_400.0, 30.0
 TOLD = {  # history: shown, never judged by
-    "audit.at", "clients.enrolled_at", "clients.revoked_at", "datasets.created_at", "discriminators.received_at",
+    "audit.at", "clients.declared_at", "clients.enrolled_at", "clients.revoked_at", "datasets.created_at",
+    "discriminators.received_at",
     "discriminators.removed_at", "events.at", "federations.created_at", "federations.started_at",
     "gan_updates.received_at", "gan_updates.removed_at", "jobs.created_at", "jobs.finished_at", "jobs.started_at",
     "models.created_at", "models.removed_at", "participants.asked_at", "participants.fetched_at",
