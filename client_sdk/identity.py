@@ -84,15 +84,23 @@ class Application:
             )
 
     def enrolment(self, identity: Identity) -> Enrolment:
-        """Return what is told to the service; the same again for the same identity."""
-        return Enrolment(
-            name=identity.name,
-            num_samples=index(self.num_samples),  # also of numpy's numbers
-            label_counts=None if self.label_counts is None else [index(count) for count in self.label_counts],
-            classes=identity.classes,
-            prototype=self.prototype,
-            capabilities=dict(self.capabilities or {}),
-        )
+        """Return what is told to the service; the same again for the same identity.
+
+        Raises:
+            UsageError: it is not what an enrolment may have.
+        """
+        told = {
+            "name": identity.name,
+            "num_samples": index(self.num_samples),  # also of numpy's numbers
+            "label_counts": None if self.label_counts is None else [index(count) for count in self.label_counts],
+            "classes": identity.classes,
+            "prototype": self.prototype,
+            "capabilities": dict(self.capabilities or {}),
+        }
+        try:
+            return Enrolment.model_validate(told)
+        except ValidationError as error:
+            raise UsageError("{}: {}".format(*faults_of(error, told)[0])) from error
 
 
 def establish(

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, TypeAdapter
 
+from contract.bounds import STORED
+
 Made = TypeVar("Made")
 
 LISTED = Strict(False)
@@ -61,5 +63,5 @@ def stored(kind: type[Made] | TypeAdapter[Made], value: str | bytes | Mapping[st
     """Return what was checked when it came, by the rules of that day, and is read again: JSON text, or what it says."""
     adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     if isinstance(value, str | bytes):
-        return adapter.validate_json(value, strict=False)
-    return adapter.validate_python(value, strict=False)
+        return adapter.validate_json(value, strict=False, context=STORED)
+    return adapter.validate_python(value, strict=False, context=STORED)

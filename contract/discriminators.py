@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from contract.bounds import FreeOptions, Reference
 from contract.choices import Options
 from contract.optimizers import Adam, Optimizer
 
@@ -9,8 +10,8 @@ from contract.optimizers import Adam, Optimizer
 class DiscriminatorPlan(Options):
     """How a client trains its discriminator, once, before the first round (FedGO Alg. 3)."""
 
-    architecture: str = "disc-cnn-digits"
-    options: dict[str, object] = Field(default_factory=dict)
+    architecture: Reference = "disc-cnn-digits"
+    options: FreeOptions = Field(default_factory=dict)
     optimizer: Optimizer = Adam(lr=2e-4, betas=(0.5, 0.999))
     epochs: int = Field(30, ge=1, le=10_000)
     batch_size: int = Field(64, ge=1, le=65_536)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from contract.bodies import WHOLE
+from contract.bounds import VALUE
 from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
 from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
 from contract.optimizers import Adam as Adam
@@ -327,7 +328,9 @@ class LocalPlan(Variation):
     optimizer: Optimizer = Sgd()
     epochs: int = Field(1, ge=1, le=10_000)
     batch_size: int = Field(32, ge=1, le=65_536)
-    clip_norm: float | None = Field(None, gt=0, description="largest gradient norm of a step; null for no clipping")
+    clip_norm: float | None = Field(
+        None, gt=0, le=VALUE, description="largest gradient norm of a step; null for no clipping"
+    )
     precision: BinaryPrecision | None = Field(None, description="null: full precision")
     privacy: Privacy | None = Field(None, description="null: no differential privacy")
 
@@ -377,7 +380,7 @@ class LocalChanges(Variation):
     optimizer: Optimizer | None = Field(None, description="replaces the optimiser whole")
     epochs: int | None = Field(None, ge=1, le=10_000)
     batch_size: int | None = Field(None, ge=1, le=65_536)
-    clip_norm: float | None = Field(None, gt=0)
+    clip_norm: float | None = Field(None, gt=0, le=VALUE)
 
 
 def check_exposed(plan: LocalPlan, choice: Choice) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from contract.bounds import ID
 from contract.choices import Choice, Need, Options, choices_of, kind_of, walk
 from contract.local import Link
 from contract.notes import Remark, Setting
@@ -29,7 +30,7 @@ class Recipe(Options):
     `distil` is null for recipes that only average, `discriminators` where nothing reads them or their generator.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,63}$", examples=["fedgo"])
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.+_-]{0,63}$", max_length=ID, examples=["fedgo"])
     selection: Literal["uniform", "samples"] = Field(
         "uniform", description="how clients are drawn: alike, or in proportion to their samples (Fed-ET)"
     )

@@ -51,6 +51,6 @@ class AuditFilter(Request):
     request: Word | None = Field(None, description="id of a request, as in X-Request-Id")
     since: Timestamp | None = Field(None, description="from this moment on")
     until: Timestamp | None = Field(None, description="before this moment")
-    limit: Annotated[int, QUERY_COUNT] = Field(50, ge=1, le=500, description="items on a page")
+    limit: Annotated[int, Field(ge=1, le=500), QUERY_COUNT] = Field(50, description="items on a page")
     after: Word | None = Field(None, description="the `next` of the page before")
     oldest_first: bool = Field(False, description="else the newest row comes first")

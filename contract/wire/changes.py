@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from pydantic import Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, model_validator
 
 from contract.bodies import Part
+from contract.bounds import CLIENTS, ROUNDS, STEPS
 from contract.local import LocalChanges, LocalPlan
 from contract.recipes.parts import Schedule
 from contract.wire.common import Name, Request, Response
-from contract.wire.plans import Late, OnDeadline, RoundsPlan
+from contract.wire.plans import ClientsPerRound, Late, OnDeadline, RoundsPlan
 
 _FIXED = {
     "local.objective": "what devices keep and send hangs on it",
@@ -31,7 +32,7 @@ class ScheduleChanges(Part):
     """How long and how fast students learn, from the next round on."""
 
     epochs: int | None = Field(None, ge=1, le=10_000, description="takes the place of `steps`")
-    steps: int | None = Field(None, ge=1, le=1_000_000, description="takes the place of `epochs`")
+    steps: int | None = Field(None, ge=1, le=STEPS, description="takes the place of `epochs`")
     batch_size: int | None = Field(None, ge=1, le=65_536)
     lr: float | None = Field(None, gt=0, le=10, description="of the schedule's optimiser")
 
@@ -45,13 +46,13 @@ class ScheduleChanges(Part):
 class RoundsChanges(Part):
     """How rounds go, from the next one on; what is left out stays."""
 
-    total: int | None = Field(None, ge=1, le=100_000, description="not below the newest round")
-    clients_per_round: StrictInt | StrictFloat | None = Field(None, gt=0, le=1_000_000)
-    min_updates: int | None = Field(None, ge=1, le=1_000_000)
+    total: int | None = Field(None, ge=1, le=ROUNDS, description="not below the newest round")
+    clients_per_round: ClientsPerRound | None = None
+    min_updates: int | None = Field(None, ge=1, le=CLIENTS)
     deadline_seconds: int | None = Field(None, ge=1, le=30 * 86_400)
     on_deadline: OnDeadline | None = None
     max_extensions: int | None = Field(None, ge=1, le=100)
-    max_skipped: int | None = Field(None, ge=1, le=100_000)
+    max_skipped: int | None = Field(None, ge=1, le=ROUNDS)
     late: Late | None = None
     grace_seconds: int | None = Field(None, ge=1, le=86_400)
     heartbeat_seconds: int | None = Field(None, ge=1, le=3600)

@@ -3,11 +3,11 @@
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
-from unicodedata import category
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, Strict
 
 from contract.bodies import Body
+from contract.bounds import JOINERS, NAME, check_shown
 
 Item = TypeVar("Item")
 
@@ -38,21 +38,9 @@ Timestamp = Annotated[
 ]
 
 
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Classes of characters that steer a terminal, turn the direction of what follows, or make two names look alike."""
-_JOINERS = "\u200c\u200d"
-"""Without these some scripts cannot be written."""
-
-
-def unseen(text: str) -> bool:
-    """Whether a text that people are shown has characters that are not seen, and steer what is."""
-    return any(category(letter) in _UNSEEN and letter not in _JOINERS for letter in text)
-
-
 def _plain(value: str) -> str:
-    if unseen(value):
-        raise ValueError("control characters, and others that are not seen, are not allowed")
-    if not value.strip(_JOINERS):
+    check_shown(value)
+    if not value.strip(JOINERS):
         raise ValueError("must have a character that is seen")
     if value != value.strip():
         raise ValueError("must not start or end with a blank")
@@ -61,8 +49,8 @@ def _plain(value: str) -> str:
     return value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=100, examples=["ward-7"]), AfterValidator(_plain)]
-Digest = Annotated[str, Field(pattern=r"^sha256-[0-9a-f]{64}$", examples=["sha256-" + "0" * 64])]
+Name = Annotated[str, Field(min_length=1, max_length=NAME, examples=["ward-7"]), AfterValidator(_plain)]
+Digest = Annotated[str, Field(pattern=r"^sha256-[0-9a-f]{64}$", max_length=71, examples=["sha256-" + "0" * 64])]
 
 
 class Page(Response, Generic[Item]):

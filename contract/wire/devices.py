@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from contract.bodies import LISTED
+from contract.bounds import NAME, AtMost, Id, Label, Reference
 from contract.choices import ONE_OF
+from contract.labels import MOST_CLASSES
 from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
 from contract.recipes.parts import GeneratorFederated
 from contract.wire.common import Name, Request, Response, Timestamp
-from contract.wire.federations import Capability, ClassName, FederationState, ModelRef, Prototype, Task
+from contract.wire.federations import Capability, FederationState, ModelRef, Prototype, Task
 from contract.wire.secure import Sealed, SecureKeys, SecureRound, Signature
 
 LONGEST_PASS = 86_400.0
@@ -26,18 +28,16 @@ class Enrolment(Request):
 
     name: Name = Field(description="unique in the federation; results are reproducible by names")
     num_samples: int = Field(ge=1, le=2**40, description="size of the local data set", examples=[120])
-    label_counts: list[Count] | None = Field(
-        None, max_length=100_000, description="samples per class, if you share them; they sum to `num_samples`"
+    label_counts: Annotated[list[Count], AtMost(MOST_CLASSES)] | None = Field(
+        None, description="samples per class, if you share them; they sum to `num_samples`"
     )
-    classes: list[ClassName] | None = Field(
-        None,
-        max_length=100_000,
-        description="names of your classes in the order of your labels, if the task has names",
+    classes: Annotated[list[Label], AtMost(MOST_CLASSES)] | None = Field(
+        None, description="names of your classes in the order of your labels, if the task has names"
     )
-    capabilities: dict[str, Capability] = Field(
+    capabilities: dict[Label, Capability] = Field(
         default_factory=dict, max_length=32, description="what the prototypes' requirements are held against"
     )
-    prototype: str | None = Field(
+    prototype: Reference | None = Field(
         None, description="ask for a prototype by name; the default is the first one whose requirements are met"
     )
 
@@ -329,10 +329,10 @@ class UpdateMetadata(Request):
     """The `__metadata__` of an update's safetensors file; all values travel as strings."""
 
     num_samples: int = Field(ge=1, le=2**40)
-    base_model: str = Field(max_length=100)
+    base_model: str = Field(max_length=NAME)
     metrics: UpdateMetrics | None = None
     control_reset: bool = Field(False, description="SCAFFOLD: the control variate was lost and starts at zeros again")
-    session: str | None = Field(None, max_length=64, description="of a secure round, for which the update is masked")
+    session: Id | None = Field(None, description="of a secure round, for which the update is masked")
 
     @classmethod
     def read(cls, metadata: Mapping[str, str]) -> "UpdateMetadata":

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
 from contract.bodies import Part
+from contract.bounds import CLIENTS, COUNT, ROUNDS, AtMost, FreeOptions, Id, Label, Reference, Text
 from contract.groups import SEPARATOR
 from contract.labels import MOST_CLASSES
 from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
 from contract.recipes.recipe import Recipe
-from contract.wire.common import Digest, Name, Request, Response, Timestamp, unseen
+from contract.wire.common import Digest, Name, Request, Response, Timestamp
 from contract.wire.plans import RoundsPlan
 from contract.wire.retention import Retention
 
@@ -33,22 +34,17 @@ TERMINAL_STATES: frozenset[str] = frozenset({"finished", "cancelled", "failed"})
 class InputSpec(Part):
     """Shape and type of one sample, without the batch dimension."""
 
-    shape: list[int] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
+    shape: list[Annotated[int, Field(ge=1, le=10_000_000)]] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
     dtype: Literal["float32", "int64"] = "float32"
 
     @model_validator(mode="after")
     def _bounded(self) -> "InputSpec":
         size = 1
         for edge in self.shape:
-            if edge < 1:
-                raise ValueError("every edge of the input shape must be at least 1")
             size *= edge
         if size > 10_000_000:
             raise ValueError("one sample may have at most 10,000,000 values")
         return self
-
-
-ClassName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Task(Part):
@@ -57,7 +53,7 @@ class Task(Part):
     kind: Literal["classification"] = "classification"
     num_classes: int = Field(ge=2, le=MOST_CLASSES, examples=[10])
     input: InputSpec
-    classes: list[ClassName] | None = Field(
+    classes: Annotated[list[Label], AtMost(MOST_CLASSES)] | None = Field(
         None,
         description="names of the classes in the order of their numbers; a device must then declare the same list",
         examples=[["cat", "dog", "fox"]],
@@ -79,17 +75,22 @@ def _no_separator(name: str) -> str:
     return name
 
 
-Capability = StrictBool | StrictInt | StrictFloat | str
+Capability = (
+    StrictBool
+    | Annotated[StrictInt, Field(ge=-COUNT, le=COUNT)]
+    | Annotated[StrictFloat, Field(ge=-COUNT, le=COUNT)]
+    | Text
+)
 
 
 class Prototype(Part):
     """One network that clients train; a federation may have several."""
 
     name: Annotated[Name, AfterValidator(_no_separator)] = "main"
-    architecture: str = Field(max_length=100, examples=["cnn-digits"])
-    options: dict[str, Any] = Field(default_factory=dict)
-    initial_model: str | None = Field(None, description="id of an imported model to start from; else from the seed")
-    requires: dict[str, Capability] = Field(
+    architecture: Reference = Field(examples=["cnn-digits"])
+    options: FreeOptions = Field(default_factory=dict)
+    initial_model: Id | None = Field(None, description="id of an imported model to start from; else from the seed")
+    requires: dict[Label, Capability] = Field(
         default_factory=dict,
         max_length=32,
         description="capabilities of the clients that train it: numbers at least so large, everything else equal. "
@@ -107,18 +108,18 @@ class Prototype(Part):
 class DatasetRefs(Part):
     """Server data of a federation, each an id or a name of a registered data set."""
 
-    unlabeled: str | None = Field(
+    unlabeled: Reference | None = Field(
         None, description="what teachers label and students learn from; DS-FL sends its inputs to every device"
     )
-    validation: str | None = Field(None, description="labelled; for early stopping")
-    test: str | None = Field(None, description="labelled; accuracy is reported on it after every round")
+    validation: Reference | None = Field(None, description="labelled; for early stopping")
+    test: Reference | None = Field(None, description="labelled; accuracy is reported on it after every round")
 
 
 class RecipeChoice(Part):
     """A built-in recipe by name, with changes to its options."""
 
-    name: str = Field(examples=["fedgo"])
-    options: dict[str, Any] = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])
+    name: Id = Field(examples=["fedgo"])
+    options: FreeOptions = Field(default_factory=dict, examples=[{"link": "sigmoid", "schedule": {"epochs": 10}}])
 
 
 def _form(recipe: Any) -> str:
@@ -137,7 +138,7 @@ class JoinLimits(Request):
     """How often and how long a join token enrols devices."""
 
     max_uses: int | None = Field(
-        None, ge=1, le=1_000_000, description="devices that may enrol with it; null for any", examples=[20]
+        None, ge=1, le=CLIENTS, description="devices that may enrol with it; null for any", examples=[20]
     )
     valid_seconds: int | None = Field(
         None, ge=60, le=10 * 366 * 86_400, description="its life; null for the service's default", examples=[172_800]
@@ -170,12 +171,6 @@ class FederationCreate(Request):
     )
     retention: Retention | None = Field(None, description="what is kept; null for the service's POTSTILL_RETENTION")
     join: JoinLimits = Field(JoinLimits(), description="limits of the join token")
-
-    @model_validator(mode="after")
-    def _shown(self) -> "FederationCreate":
-        if any(unseen(name) for name in self.task.classes or ()):
-            raise ValueError("task.classes: control characters, and others that are not seen, are not allowed")
-        return self
 
 
 class ModelRef(Response):
@@ -248,8 +243,10 @@ class JoinToken(Response):
 class Rollback(Request):
     """How far to go back; one of the two."""
 
-    round: int | None = Field(None, ge=0, description="to the models after this round; 0 are the first ones")
-    rounds: int | None = Field(None, ge=1, description="undo so many published rounds, counted from the newest")
+    round: int | None = Field(None, ge=0, le=ROUNDS, description="to the models after this round; 0 are the first ones")
+    rounds: int | None = Field(
+        None, ge=1, le=ROUNDS, description="undo so many published rounds, counted from the newest"
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "Rollback":

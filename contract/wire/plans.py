@@ -1,16 +1,18 @@
 """How a federation's rounds go: how many, with whom, when one may close, and what happens when it cannot."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from contract.bodies import Part
+from contract.bounds import CLIENTS, ROUNDS
 from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
 OnBadTeacher = Literal["fail", "exclude"]
 Late = Literal["refuse", "grace"]
+ClientsPerRound = Annotated[StrictInt, Field(gt=0, le=CLIENTS)] | Annotated[StrictFloat, Field(gt=0, le=CLIENTS)]
 
 
 class Gate(Part):
@@ -59,18 +61,16 @@ class SecurePlan(Part):
 class RoundsPlan(Part):
     """How many rounds, with whom, and when a round may close."""
 
-    total: int = Field(10, ge=1, le=100_000)
-    clients_per_round: StrictInt | StrictFloat | None = Field(
+    total: int = Field(10, ge=1, le=ROUNDS)
+    clients_per_round: ClientsPerRound | None = Field(
         None,
-        gt=0,
-        le=1_000_000,
         description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all",
     )
-    min_updates: int = Field(1, ge=1, le=1_000_000, description="fewer at the deadline: see on_deadline")
+    min_updates: int = Field(1, ge=1, le=CLIENTS, description="fewer at the deadline: see on_deadline")
     min_clients: int | None = Field(
         None,
         ge=1,
-        le=1_000_000,
+        le=CLIENTS,
         description="clients enrolled before the first round opens, min_updates at least; default: clients_per_round "
         "if a count, else min_updates",
     )
@@ -83,7 +83,7 @@ class RoundsPlan(Part):
     )
     max_extensions: int = Field(3, ge=1, le=100, description="deadlines that a round may have more, with 'extend'")
     max_skipped: int = Field(
-        10, ge=1, le=100_000, description="skipped rounds in a row after which the federation pauses, with the reason"
+        10, ge=1, le=ROUNDS, description="skipped rounds in a row after which the federation pauses, with the reason"
     )
     late: Late = Field(
         "refuse",

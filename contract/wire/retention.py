@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from contract.bodies import Part
+from contract.bounds import ROUNDS
 
-Rounds = Annotated[int, Field(ge=0, le=100_000)]
+Rounds = Annotated[int, Field(ge=0, le=ROUNDS)]
 
 
 class Retention(Part):
@@ -21,7 +22,7 @@ class Retention(Part):
         "`potstill replay` needs them. 0 removes a round's updates in the moment it is published",
         examples=[0, 3, "all"],
     )
-    models: Annotated[int, Field(ge=1, le=100_000)] | Literal["all"] = Field(
+    models: Annotated[int, Field(ge=1, le=ROUNDS)] | Literal["all"] = Field(
         "all", description="published rounds, from the newest back, whose models stay", examples=["all", 10]
     )
     discriminators: bool = Field(True, description="keep discriminators and their scores after the federation's end")

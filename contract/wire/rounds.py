@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from contract.bounds import Id, Reference
 from contract.queue import JobName
 from contract.wire.changes import RoundPlan
 from contract.wire.common import Digest, Request, Response, Timestamp
@@ -124,14 +125,14 @@ class Model(Response):
 class Promotion(Request):
     """Where a model is to become the one that devices get; a federation's own model says so itself."""
 
-    federation: str | None = Field(None, max_length=64, description="for an imported model: id of the federation")
-    prototype: str | None = Field(None, max_length=110, description="for an imported model, where there are several")
+    federation: Id | None = Field(None, description="for an imported model: id of the federation")
+    prototype: Reference | None = Field(None, description="for an imported model, where there are several")
 
 
 class JobRetry(Request):
     """How a failed job is tried again."""
 
-    exclude: list[str] = Field(
+    exclude: list[Reference] = Field(
         default_factory=list, max_length=10_000, description="names or ids of clients whose updates are left out"
     )
     force: bool = Field(False, description="also when fewer than min_updates are left")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from contract.bounds import Id
 from contract.wire.common import Name, Request, Response, Timestamp
 
 MAX_MEMBERS = 1000
@@ -15,11 +16,13 @@ MAX_MEMBERS = 1000
 SecurePhase = Literal["keys", "shares", "training", "confirm", "reveal"]
 """Advertise keys; share secrets; train and upload what is masked; sign who uploaded; reveal what unmasks the sum."""
 
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="32 bytes")]
-Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", description="64 bytes")]
-Share = Annotated[str, Field(pattern=r"^[0-9a-f]{66}$", description="33 bytes")]
-Sealed = Annotated[str, Field(pattern=r"^[0-9a-f]{188}$", description="nonce, two shares, tag: 94 bytes")]
-Session = Annotated[str, Field(min_length=1, max_length=64, examples=["rnd_1k1bgsahq96c94cyrb0j4zq-1"])]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64, description="32 bytes")]
+Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", max_length=128, description="64 bytes")]
+Share = Annotated[str, Field(pattern=r"^[0-9a-f]{66}$", max_length=66, description="33 bytes")]
+Sealed = Annotated[
+    str, Field(pattern=r"^[0-9a-f]{188}$", max_length=188, description="nonce, two shares, tag: 94 bytes")
+]
+Session = Annotated[Id, Field(min_length=1, examples=["rnd_1k1bgsahq96c94cyrb0j4zq-1"])]
 
 
 class SecureKeys(Request):

@@ -2,16 +2,15 @@
 
 from pydantic import Field
 
-from contract.wire.common import Request, Response, Timestamp
+from contract.bounds import COUNT
+from contract.wire.common import Digest, Request, Response, Timestamp
 
 
 class StagingRequest(Request):
     """What will be put."""
 
-    digest: str = Field(
-        pattern=r"^sha256-[0-9a-f]{64}$", description="``sha256-<hex>`` of the file", examples=["sha256-" + "0" * 64]
-    )
-    size: int = Field(ge=1, description="bytes", examples=[104_857_600])
+    digest: Digest = Field(description="``sha256-<hex>`` of the file")
+    size: int = Field(ge=1, le=COUNT, description="bytes", examples=[104_857_600])
 
 
 class StagedFile(Response):

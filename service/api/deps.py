@@ -10,6 +10,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import Field
 from sqlalchemy.exc import OperationalError
 
 from contract.bodies import QUERY_COUNT
@@ -85,7 +86,7 @@ Joiner = Annotated[Principal, Depends(need("join"))]
 Candidate = Annotated[Principal, Depends(need("join", "device"))]
 Holder = Annotated[Principal, Depends(need("operator", "viewer", "device"))]
 
-Limit = Annotated[int, QUERY_COUNT, Query(ge=1, le=500, description="items on a page")]
+Limit = Annotated[int, Field(ge=1, le=500), QUERY_COUNT, Query(description="items on a page")]
 After = Annotated[str | None, Query(max_length=64, description="the `next` of the page before")]
 IdempotencyKey = Annotated[
     str | None,

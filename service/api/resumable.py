@@ -26,7 +26,7 @@ from service.persistence.tables import UploadRow
 PIECE = "application/offset+octet-stream"
 ALGORITHMS = ("sha256", "sha1")
 STEP_BYTES = 8 << 20
-_MAX_NOTES = 4096
+MOST_NOTES = 4096
 _KEPT = ("incomplete-body", "upload-locked", "too-many-requests")  # what came before is kept
 
 
@@ -84,8 +84,8 @@ def notes_header(request: Request) -> str:
         DomainError: invalid-field.
     """
     text = request.headers.get("Upload-Metadata", "").strip()
-    if len(text) > _MAX_NOTES:
-        raise invalid_field("Upload-Metadata", f"has {len(text)} characters, {_MAX_NOTES} are taken")
+    if len(text) > MOST_NOTES:
+        raise invalid_field("Upload-Metadata", f"has {len(text)} characters, {MOST_NOTES} are taken")
     names = set()
     for pair in text.split(",") if text else ():
         name, _, value = pair.strip().partition(" ")

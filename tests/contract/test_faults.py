@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from contract.bodies import stored
 from contract.faults import faults_of
 from contract.wire.devices import Enrolment, Heartbeat
 from contract.wire.federations import FederationCreate
@@ -80,7 +81,20 @@ def test_a_rule_over_several_fields_names_the_one_at_fault() -> None:
 @pytest.mark.parametrize("mark", ["\x1b[2J", "\u202e", "\u2066", "\n", "\0", "\u200b"])
 def test_names_of_classes_have_no_marks_that_steer_what_is_shown(mark: str) -> None:
     task = BODY["task"] | {"classes": ["a", f"b{mark}", "c"]}
-    assert first(FederationCreate, BODY | {"task": task})[0] == "task.classes"
+    assert first(FederationCreate, BODY | {"task": task})[0] == "task.classes.1"
+    assert first(Enrolment, {"name": "a", "num_samples": 1, "classes": [f"{mark}b"]})[0] == "classes.0"
+    assert stored(FederationCreate, BODY | {"task": task}).task.classes == task["classes"]
+
+
+def test_of_what_may_stand_in_a_place_the_reason_of_the_one_that_was_meant_is_told() -> None:
+    field, message = first(Enrolment, {"name": "a", "num_samples": 1, "capabilities": {"cpu": "x" * 1001}})
+    assert (field, message) == ("capabilities.cpu", "has 1001 characters, and may have 1000")
+
+
+def test_a_path_is_short_and_plain_whatever_the_keys_are() -> None:
+    for key in ("k" * 5000, "a\u202eb", "\x1bc"):
+        field, _ = first(Enrolment, {"name": "a", "num_samples": 1, "capabilities": {key: 1}})
+        assert field.startswith("capabilities.") and len(field) < 200 and field.isprintable()
 
 
 @pytest.mark.parametrize(("beat", "field"), [({"of": 0}, "of"), ({"step": 4, "of": 3}, "step"), ({"step": -1}, "step")])

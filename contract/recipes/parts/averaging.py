@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from contract.bodies import LISTED
+from contract.bounds import CLIENTS, ITEMS, VALUE
 from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
 from contract.local import LocalPlan
@@ -149,7 +150,7 @@ class _Adaptive(FuseChoice):
     lr: float = Field(0.1, gt=0, le=100, description="server learning rate")
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99, ge=0, lt=1)
-    tau: float = Field(1e-3, gt=0, description="degree of adaptivity; added to the root of the second moment")
+    tau: float = Field(1e-3, gt=0, le=VALUE, description="degree of adaptivity; added to the root of the second moment")
 
 
 class FuseAdam(_Adaptive):
@@ -210,13 +211,13 @@ class FuseDisco(FuseChoice):
     )
 
     kind: Literal["disco"] = "disco"
-    a: float = Field(0.5, ge=0)
-    b: float = Field(0.1, ge=0)
+    a: float = Field(0.5, ge=0, le=VALUE)
+    b: float = Field(0.1, ge=0, le=VALUE)
     metric: Literal["kl", "l1", "l2", "cosine"] = "kl"
     target: Annotated[tuple[Annotated[float, Field(ge=0, le=1e15)], ...], LISTED] | None = Field(
         None,
         min_length=2,
-        max_length=100_000,
+        max_length=ITEMS,
         description="shares of the classes that are aimed at, or counts, in the order of the classes; null: uniform",
     )
 
@@ -263,8 +264,10 @@ class FuseKrum(FuseChoice):
 
     robust = True
     kind: Literal["krum"] = "krum"
-    byzantine: int = Field(1, ge=0, description="f, clients that may lie; needs at least 2 f + 3 updates")
-    keep: int = Field(1, ge=1, description="updates averaged; with more than m - f of m, a liar's may be among them")
+    byzantine: int = Field(1, ge=0, le=CLIENTS, description="f, clients that may lie; needs at least 2 f + 3 updates")
+    keep: int = Field(
+        1, ge=1, le=CLIENTS, description="updates averaged; with more than m - f of m, a liar's may be among them"
+    )
 
     @property
     def least_updates(self) -> int:
@@ -279,7 +282,7 @@ class FuseClippedMean(FuseChoice):
 
     robust = True
     kind: Literal["clipped_mean"] = "clipped_mean"
-    max_norm: float = Field(10.0, gt=0)
+    max_norm: float = Field(10.0, gt=0, le=VALUE)
 
 
 class FuseMatchedMean(FuseChoice):

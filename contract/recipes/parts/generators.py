@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from contract.bodies import LISTED
+from contract.bounds import STEPS, VALUE, DataValue, FreeOptions, Id, Reference
 from contract.choices import ONE_OF, Choice, Declares, Options, Sent
 from contract.local import Adam, DiscriminatorPlan
 
-InputRange = Annotated[tuple[float, float], LISTED]
+InputRange = Annotated[tuple[DataValue, DataValue], LISTED]
 
 
 # generator: where the discriminators' fakes come from
@@ -36,18 +37,18 @@ class GeneratorWganGp(GeneratorTrained):
     declares = Declares(source="FedGO E.2", needs=frozenset({"unlabeled"}))
 
     kind: Literal["wgan_gp"] = "wgan_gp"
-    architecture: str = "gen-mlp"
-    options: dict[str, Any] = Field(default_factory=dict)
-    critic_architecture: str = "disc-mlp"
-    critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
+    architecture: Reference = "gen-mlp"
+    options: FreeOptions = Field(default_factory=dict)
+    critic_architecture: Reference = "disc-mlp"
+    critic_options: FreeOptions = Field(default_factory=lambda: {"hidden": [128, 128]})
     steps: int = Field(
         25_000,
         ge=0,
-        le=1_000_000,
+        le=STEPS,
         description="generator steps, where the paper trains 100,000; 0 leaves it as initialised (Table 12)",
     )
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
-    penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
+    penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
 
@@ -56,9 +57,9 @@ class GeneratorImported(GeneratorChoice):
     """G2: a generator trained elsewhere; its weights were uploaded with POST /v1/models."""
 
     kind: Literal["imported"] = "imported"
-    model: str = Field(description="id of the imported model")
-    architecture: str = "gen-mlp"
-    options: dict[str, Any] = Field(default_factory=dict)
+    model: Id = Field(description="id of the imported model")
+    architecture: Reference = "gen-mlp"
+    options: FreeOptions = Field(default_factory=dict)
     input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
 
 
@@ -85,14 +86,14 @@ class GeneratorFedGan(GeneratorFederated):
     )
 
     kind: Literal["fedgan"] = "fedgan"
-    architecture: str = "gen-mlp"
-    options: dict[str, Any] = Field(default_factory=dict)
-    critic_architecture: str = "disc-mlp"
-    critic_options: dict[str, Any] = Field(default_factory=lambda: {"hidden": [128, 128]})
+    architecture: Reference = "gen-mlp"
+    options: FreeOptions = Field(default_factory=dict)
+    critic_architecture: Reference = "disc-mlp"
+    critic_options: FreeOptions = Field(default_factory=lambda: {"hidden": [128, 128]})
     rounds: int = Field(5, ge=1, le=1000, description="T'")
     epochs: int = Field(3, ge=1, le=1000, description="local epochs a round")
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
-    penalty: float = Field(10.0, gt=0, description="weight of the gradient penalty")
+    penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
     input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")

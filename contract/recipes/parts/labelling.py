@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from contract.bodies import LISTED
+from contract.bounds import VALUE
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Sent
 from contract.local import Link
 
@@ -152,7 +153,7 @@ class WeighEntropy(WeighFactor):
     declares = Declares(source="FedHKT, FedDS, as compared by FedGO")
 
     kind: Literal["entropy"] = "entropy"
-    tau: float = Field(1.0, gt=0, allow_inf_nan=False)
+    tau: float = Field(1.0, gt=0, le=VALUE)
 
 
 DISCRIMINATOR = Sent("a discriminator, trained by DP-SGD like the model")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from contract.bounds import COUNT, ROUNDS, STEPS, VALUE, DataValue
 from contract.choices import ONE_OF, Choice, Declares, Options
 from contract.local import Adam, Optimizer
 from contract.notes import Remark, Setting
@@ -124,7 +125,7 @@ class StudentsAll(StudentsLearning):
     declares = Declares(source="basic distillation of FedSDD; codistillation")
 
     kind: Literal["all"] = "all"
-    warmup_rounds: int = Field(0, ge=0, description="rounds without distillation at the start")
+    warmup_rounds: int = Field(0, ge=0, le=ROUNDS, description="rounds without distillation at the start")
 
 
 class StudentsNone(StudentsChoice):
@@ -199,8 +200,8 @@ class DataNoise(DataChoice):
     drawn = True
     kind: Literal["noise"] = "noise"
     count: int = Field(10_000, ge=1, le=10_000_000)
-    low: float = 0.0
-    high: float = 1.0
+    low: DataValue = 0.0
+    high: DataValue = 1.0
     augment: Augment = Augment()
 
 
@@ -211,8 +212,8 @@ Data = Annotated[DataChoice, ONE_OF]
 class EarlyStop(Options):
     """Stop without improvement on the validation set; the best model is kept (FedDF 4.1)."""
 
-    eval_every: int = Field(100, ge=1, description="steps between evaluations")
-    patience: int = Field(1000, ge=1, description="steps without improvement")
+    eval_every: int = Field(100, ge=1, le=STEPS, description="steps between evaluations")
+    patience: int = Field(1000, ge=1, le=COUNT, description="steps without improvement")
 
 
 class Swa(Options):
@@ -220,8 +221,8 @@ class Swa(Options):
 
     lr_high: float = Field(1e-3, gt=0, le=10)
     lr_low: float = Field(4e-4, gt=0, le=10)
-    cycle: int = Field(25, ge=1, description="steps")
-    start: int = Field(250, ge=0, description="steps before the first cycle that counts")
+    cycle: int = Field(25, ge=1, le=STEPS, description="steps")
+    start: int = Field(250, ge=0, le=COUNT, description="steps before the first cycle that counts")
 
 
 class Schedule(Options):
@@ -230,11 +231,11 @@ class Schedule(Options):
     optimizer: Optimizer = Adam()
     batch_size: int = Field(64, ge=1, le=65_536)
     epochs: int | None = Field(None, ge=1, le=10_000, description="passes over the server set; or give steps")
-    steps: int | None = Field(None, ge=1, le=1_000_000, description="mini-batches; or give epochs")
+    steps: int | None = Field(None, ge=1, le=STEPS, description="mini-batches; or give epochs")
     lr: Literal["constant", "cosine_per_job", "cosine_across_rounds"] = Field(
         "constant", description="FedDF restarts its cosine every round, FedGO's reaches zero in the last round"
     )
-    clip_norm: float | None = Field(None, gt=0)
+    clip_norm: float | None = Field(None, gt=0, le=VALUE)
     early_stop: EarlyStop | None = None
     swa: Swa | None = Field(None, description="replaces `lr`; the students' batch_norm should be 'recalibrate'")
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from contract.bodies import QUERY_NUMBER
@@ -67,7 +68,9 @@ async def get_assignment(
     request: Request,
     services: Services,
     caller: Device,
-    wait: Annotated[float, QUERY_NUMBER, Query(ge=0, le=60, description="seconds to wait for something to do")] = 0,
+    wait: Annotated[
+        float, Field(ge=0, le=60), QUERY_NUMBER, Query(description="seconds to wait for something to do")
+    ] = 0,
     heartbeats: Annotated[
         bool, Query(description="this device sends heartbeats as soon as it is told to train: none, and it is lost")
     ] = False,

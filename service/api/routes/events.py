@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from contract.bodies import QUERY_COUNT
+from contract.bounds import ID
 from contract.wire.events import Event, EventPage
 from contract.wire.rounds import Job
 from service.api.deps import Services, Viewer
@@ -36,14 +37,18 @@ Format = Annotated[
     Query(description="`json` for one page; else a stream, unless the request accepts JSON only"),
 ]
 Position = Annotated[
-    int | None, QUERY_COUNT, Query(ge=0, le=_TOP, description="only events after this number; 0 for all there are")
+    Annotated[int, Field(ge=0, le=_TOP), QUERY_COUNT] | None,
+    Query(description="only events after this number; 0 for all there are"),
 ]
 Newest = Annotated[
-    int | None, QUERY_COUNT, Query(ge=0, le=_PAGE, description="begin with the newest so many; 0: from now on")
+    Annotated[int, Field(ge=0, le=_PAGE), QUERY_COUNT] | None,
+    Query(description="begin with the newest so many; 0: from now on"),
 ]
-Count = Annotated[int, QUERY_COUNT, Query(ge=1, le=_PAGE, description="events on a JSON page")]
+Count = Annotated[int, Field(ge=1, le=_PAGE), QUERY_COUNT, Query(description="events on a JSON page")]
 Accept = Annotated[str, Header(include_in_schema=False)]
-LastId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`: a stream that broke off goes on")]
+LastId = Annotated[
+    str | None, Header(alias="Last-Event-ID", max_length=ID, description="as `after`: a stream that broke off goes on")
+]
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "model": EventPage,

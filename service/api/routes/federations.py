@@ -47,7 +47,7 @@ from service.operations.view import federations, report, rounds
 
 router = APIRouter(prefix="/v1/federations", tags=["federations"])
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
-Accuracy = Annotated[float, QUERY_NUMBER, Field(ge=0, le=1)]
+Accuracy = Annotated[float, Field(ge=0, le=1), QUERY_NUMBER]
 FederationIdOrName = Annotated[str, Path(max_length=100, examples=["fed_01…", "digits"])]
 _DIGITS = {
     "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},

@@ -127,7 +127,9 @@ async def create_upload(
         str | None, Header(alias="Upload-Length", max_length=32, examples=["104857600"], description="bytes in all")
     ] = None,
     defer: Annotated[str | None, Header(alias="Upload-Defer-Length", max_length=32, description="not taken")] = None,
-    notes: Annotated[str | None, Header(alias="Upload-Metadata", description="pairs 'name base64'")] = None,
+    notes: Annotated[
+        str | None, Header(alias="Upload-Metadata", max_length=resumable.MOST_NOTES, description="pairs 'name base64'")
+    ] = None,
     key: IdempotencyKey = None,
 ) -> Response:
     """Open a resumable upload of `Upload-Length` bytes; send them with PATCH to the answer's `Location`, and name the

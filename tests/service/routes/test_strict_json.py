@@ -4,17 +4,16 @@ The fields come from the OpenAPI document, so that one that is added later is tr
 """
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.service.world import Fed, World
 
-from .schemas import bodies, resolved
+from .schemas import bodies, places, token_for
 
 JSON = {"Content-Type": "application/json"}
-Wrap = Callable[[Any], Any]
 WRONG: dict[str, list[Any]] = {
     "integer": [True, "1", 1.5, 1.0, float("nan")],
     "number": [True, "1", float("inf")],
@@ -33,43 +32,6 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-class Place(NamedTuple):
-    field: str
-    types: tuple[str, ...]
-    wrap: Wrap
-
-
-def _leaf(schema: dict[str, Any]) -> str | None:
-    if "const" in schema or "enum" in schema:
-        value = schema["const"] if "const" in schema else schema["enum"][0]
-        return {str: "string", int: "integer", bool: "boolean"}[type(value)]
-    found: str | None = schema.get("type")
-    return found
-
-
-def _places(document: dict[str, Any], schema: dict[str, Any], field: str, wrap: Wrap) -> Iterator[Place]:
-    options = [resolved(document, each) for each in schema.get("anyOf", schema.get("oneOf", [schema]))]
-    types = tuple(sorted({found for each in options if (found := _leaf(each)) not in (None, "null")}))
-    if types and field:
-        yield Place(field, types, wrap)
-    for each in options:
-        said = each.get("properties", {})
-        kind = said.get("kind", {}).get("const")
-        fixed = {} if kind is None else {"kind": kind}
-        for name, inner in said.items():
-            if name == "kind" and kind is not None and len(options) > 1:
-                continue  # it tells which of the choices is meant; see test_contracts' tags
-
-            def place(value: Any, name: str = name, fixed: dict[str, Any] = fixed) -> Any:
-                return wrap(fixed | {name: value})
-
-            yield from _places(document, resolved(document, inner), f"{field}.{name}".lstrip("."), place)
-        if isinstance(inner := each.get("items"), dict):
-            yield from _places(document, resolved(document, inner), f"{field}.0", lambda value: wrap([value]))
-        if isinstance(inner := each.get("additionalProperties"), dict):
-            yield from _places(document, resolved(document, inner), f"{field}.key", lambda value: wrap({"key": value}))
-
-
 @pytest.fixture(scope="module")
 def fed(shared: World) -> Fed:
     return shared.collecting(["a"])
@@ -77,17 +39,10 @@ def fed(shared: World) -> Fed:
 
 def test_every_field_of_every_body_is_read_strictly(shared: World, fed: Fed) -> None:
     document = shared.site.request("GET", "/openapi.json").json()
-    tokens = {
-        "enrol_client": fed.join_token,
-        "put_declaration": fed.devices["a"].token,
-        "post_heartbeat": fed.devices["a"].token,
-        "staging": fed.devices["a"].token,
-        "secure": fed.devices["a"].token,
-    }
     tried: set[str] = set()
     for route in bodies(document):
-        token = next((each for name, each in tokens.items() if name in route.operation), shared.operator)
-        for place in _places(document, route.schema, "", lambda value: value):
+        token = token_for(shared, fed, route.operation)
+        for place in places(document, route.schema):
             tried.add(place.field)
             for value in [value for kind in place.types for value in WRONG[kind]]:
                 if any(FITS[kind](value) for kind in place.types):
