@@ -14,18 +14,17 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 
 from contract import __version__
 from contract.architectures import CATALOGUE
 from contract.private import UMASK
-from contract.wire.problems import Problem
 from contract.wire.rounds import Job
 from service import config
 from service.api import problems
 from service.api.bodies import Gone
 from service.api.concurrency import LimitConcurrency
+from service.api.document import document_of, operation_id
 from service.api.middleware import Frame
 from service.api.routes import (
     catalogue,
@@ -77,27 +76,6 @@ EVENT_STREAMS, EVENT_STREAMS_PER_TOKEN = 500, 32
 """Of one API process, and of one token in it."""
 REQUESTS_AT_ONCE = 8
 """Requests of a token that are worked on at a time, and four times as many uploads."""
-_DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
-upload weights; the service averages or distils them, round by round.
-
-**Start here**: press *Authorize* and paste your operator token. `POST /v1/federations` creates a federation and shows
-its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins. Every error is an
-`application/problem+json` that says what to do."""
-
-_TAGS = [
-    {"name": "federations", "description": "Create, start and steer federations; enrol and revoke devices."},
-    {"name": "devices", "description": "What a device calls; `client_sdk.train_and_push()` does all of it."},
-    {"name": "uploads", "description": "Resumable uploads by the tus 1.0 protocol, for links that break."},
-    {"name": "rounds", "description": "Who was asked, who answered, what came out."},
-    {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
-    {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
-    {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
-    {"name": "events", "description": "What happened, line by line, live."},
-    {"name": "catalogue", "description": "Built-in recipes and architectures."},
-    {"name": "tokens", "description": "Tokens of people and programs, and the caller's own."},
-    {"name": "audit", "description": "Who did what, when and from where."},
-    {"name": "health", "description": "Liveness and readiness."},
-]
 
 
 def build_services(settings: config.Settings) -> Services:
@@ -225,33 +203,6 @@ def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title="Potstill",
-            version=__version__,
-            description=_DESCRIPTION,
-            tags=_TAGS,
-            routes=app.routes,
-            servers=[{"url": "./"}],  # beside this document, whatever path that is under
-        )
-        schemas = schema["components"]["schemas"]
-        schemas["Problem"] = Problem.model_json_schema()
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
-        for path in schema["paths"].values():
-            for operation in path.values():
-                _problem_for_422(operation)
-        app.openapi_schema = schema
-    return app.openapi_schema
-
-
-def _problem_for_422(operation: dict[str, Any]) -> None:
-    answer = operation.get("responses", {}).get("422")
-    if answer is not None and "application/json" in answer.get("content", {}):
-        operation["responses"]["422"] = problems.documented("invalid-field")[422]
-
-
 class OneLine(logging.Formatter):
     """One record, one line: a path or a name with a line break cannot forge the next one, nor steer a terminal.
 
@@ -295,7 +246,9 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     _log_to_stderr(settings.log_level.upper())
     for sentence in config.unread(os.environ):
         log.warning(sentence)
-    app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app = FastAPI(
+        title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan, generate_unique_id_function=operation_id
+    )
     app.state.services = build_services(settings)
     app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
@@ -324,5 +277,5 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     ):
         app.include_router(module.router)
     app.mount("/static", Assets(directory=str(files("service") / "static")), name="static")
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     return app

@@ -30,6 +30,9 @@ def test_docs_render_without_the_internet(deployment: Deployment, tmp_path: Path
         page.get_by_text("Create Federation").first.wait_for(timeout=30_000)
         page.get_by_text("Create Federation").first.click()
         page.get_by_text("join_token").first.wait_for(timeout=30_000)
+        page.get_by_text("Healthz").first.click()
+        page.get_by_role("button", name="Execute").last.click()
+        page.get_by_text('"status": "ok"').first.wait_for(timeout=30_000)
         page.screenshot(path=str(tmp_path / "docs.png"))
         browser.close()
     hosts = {urlsplit(url).netloc for url in asked if urlsplit(url).scheme in ("http", "https")}

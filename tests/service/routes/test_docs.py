@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
@@ -191,3 +192,41 @@ def test_a_running_jobs_progress_is_shown(world: World) -> None:
     world.finish(job, {"main": world.forge.arrays(5)})
     assert world.ok("GET", f"/v1/jobs/{job.id}")["progress"] is None
     assert [j["id"] for j in world.ok("GET", f"/v1/jobs?federation={fed.id}&state=done")["items"]][-1] == job.id
+
+
+def test_an_operation_has_a_short_name_of_its_own(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, operation in operations(document)]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+){0,3}", name) for name in names), names
+    assert {"put_update", "create_federation", "get_assignment"} <= set(names)
+
+
+def _schemas(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for key, inner in value.items():
+            yield from _schemas(inner) if key not in ("example", "examples") else ()
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _schemas(inner)
+
+
+def test_generators_of_clients_can_read_it(document: dict[str, Any]) -> None:
+    for schema in _schemas(document):
+        assert "prefixItems" not in schema
+        assert not isinstance(schema.get("default"), dict) or "type" in schema["default"], schema
+        assert "oneOf" not in schema or "discriminator" in schema, schema
+        if schema.get("type") == "array":
+            assert "items" in schema
+    betas = document["components"]["schemas"]["Adam"]["properties"]["betas"]
+    assert (betas["items"]["type"], betas["minItems"], betas["maxItems"]) == ("number", 2, 2)
+    optimizer = document["components"]["schemas"]["DiscriminatorPlan"]["properties"]["optimizer"]
+    assert "0.0002" in optimizer["description"]
+    assert set(optimizer["discriminator"]["mapping"]) == {"sgd", "adam"}
+
+
+def test_the_document_says_whose_it_is_and_explains_its_tags(document: dict[str, Any]) -> None:
+    assert document["info"]["contact"]["name"] and document["info"]["license"]["identifier"] == "Apache-2.0"
+    assert document["servers"][0]["url"] == "." and document["servers"][0]["description"]
+    explained = {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert {tag for _, operation in operations(document) for tag in operation["tags"]} <= explained
