@@ -23,6 +23,7 @@ from contract.updates import extras
 from contract.wire.devices import (
     AssignedRound,
     Assignment,
+    Declaration,
     DiscriminatorAssignment,
     DoneAssignment,
     GeneratorRef,
@@ -73,6 +74,9 @@ class LocalClient:
     def assignment(self, wait: float, *, heartbeats: bool = False) -> Assignment:
         """Return what is to be done."""
         return self._next
+
+    def declare(self, declaration: Declaration) -> None:
+        """Take what the device has; the simulation gave it its samples."""
 
     def download(self, model: ModelRef, target: Path) -> Path:
         """Return the file itself; it is read only."""
