@@ -44,7 +44,7 @@ class ScheduleChanges(Part):
 
 
 class RoundsChanges(Part):
-    """How rounds go, from the next one on; what is left out stays."""
+    """How rounds go, from the next one on; what is left out stays, null is the default again."""
 
     total: int | None = Field(None, ge=1, le=ROUNDS, description="not below the newest round")
     clients_per_round: ClientsPerRound | None = None
@@ -60,16 +60,21 @@ class RoundsChanges(Part):
     replace_lost: bool | None = None
     over_selection: float | None = Field(None, ge=1, le=10)
     target_accuracy: float | None = Field(None, gt=0, le=1)
+    job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")
 
 
 class PlanChange(Request):
-    """A change of the plan. A round that has opened keeps the plan that it opened with; the next one has this."""
+    """A change of the plan. A round that has opened keeps the plan that it opened with; the next one has this.
+
+    What is left out stays as it is. An option that is null gets its default again; of a prototype, what its clients do
+    otherwise ends.
+    """
 
     local: LocalChanges | None = Field(None, examples=[{"epochs": 2}])
-    prototypes: dict[Name, LocalChanges] | None = Field(
+    prototypes: dict[Name, LocalChanges | None] | None = Field(
         None,
         max_length=32,
-        description="by name, beside what is said of it already",
+        description="by name, beside what is said of it already; null: its clients do as all others",
         examples=[{"main": {"batch_size": 16}}],
     )
     rounds: RoundsChanges | None = Field(None, examples=[{"total": 30}])
@@ -91,8 +96,23 @@ class PlanChange(Request):
         return self
 
     def told(self) -> dict[str, Any]:
-        """Return what it changes, and nothing else."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Return what it changes, and nothing else; None where an option is to have its default again."""
+        found: dict[str, Any] = {}
+        for section in ("local", "rounds", "schedule"):
+            part = getattr(self, section)
+            if part is not None and part.model_fields_set:
+                found[section] = _set_in(part)
+        if self.prototypes:
+            found["prototypes"] = {
+                name: None if part is None else _set_in(part) for name, part in self.prototypes.items()
+            }
+        return found
+
+
+def _set_in(part: Part) -> dict[str, Any]:
+    """Return the options that were named, null ones too; what lies below one is whole."""
+    whole = part.model_dump(mode="json")
+    return {name: whole.get(name) for name in type(part).model_fields if name in part.model_fields_set}
 
 
 def _holds(tree: Any, path: list[str]) -> bool:

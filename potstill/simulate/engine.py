@@ -48,7 +48,7 @@ class Simulation:
         self._given = config
         self._folder = config.folder.absolute()
         self._report: OnProgress = on_progress or (lambda what, step, of: None)
-        self._jobs = Jobs(self._folder, config.device, self._report)
+        self._jobs = Jobs(self._folder, config.device, self._report, self.config.rounds.job_seconds)
         ordered = sorted(config.clients, key=lambda client: client.name)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._devices = {

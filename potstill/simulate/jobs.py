@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from potstill.simulate.history import digest_of
 from worker.pipeline import run
-from worker.specs import JobResult, JobSpec, Progress
+from worker.specs import JobFailure, JobResult, JobSpec, Progress
 
 OnProgress = Callable[[str, int, int], None]
 """(phase, step, of)"""
@@ -62,10 +63,12 @@ class Jobs:
     Args:
         root: the simulation's folder; paths are noted relative to it, so that it can be moved.
         device: torch device.
+        report: told where a job is.
+        seconds: the plan's `rounds.job_seconds`, after which a job fails.
     """
 
-    def __init__(self, root: Path, device: str, report: OnProgress):
-        self._root, self._device, self._report = root.absolute(), device, report
+    def __init__(self, root: Path, device: str, report: OnProgress, seconds: float | None = None):
+        self._root, self._device, self._report, self._seconds = root.absolute(), device, report, seconds
 
     def done(self, name: str) -> Done | None:
         """Return a job's result if it is done."""
@@ -83,7 +86,7 @@ class Jobs:
         """Do the job that `spec` describes for an output folder, unless it is done; `note` is kept with its result.
 
         Raises:
-            JobFailure: as the service would report it.
+            JobFailure: as the service would report it; out_of_time at the first step after the plan's limit.
         """
         known = self.done(name)
         if known is not None:
@@ -93,8 +96,8 @@ class Jobs:
         folder.mkdir(parents=True)
         started = time.monotonic()
         with deterministic():
-            result = run(spec(folder), self._tell, device=self._device)
-        noted = {**(note or {}), "job_seconds": time.monotonic() - started}
+            result = run(spec(folder), partial(self._tell, started), device=self._device)
+        noted = {**(note or {}), "job_seconds": self._check_time(started)}
         return self.keep(name, result, noted)
 
     def keep(self, name: str, result: JobResult, note: dict[str, Any]) -> Done:
@@ -104,7 +107,16 @@ class Jobs:
         self._write(name, result, noted)
         return Done(result, noted)
 
-    def _tell(self, progress: Progress) -> None:
+    def _check_time(self, started: float) -> float:
+        """Return how long a job has taken so far; refuse more than the plan allows."""
+        taken = time.monotonic() - started
+        if self._seconds is not None and taken > self._seconds:
+            detail = f"the job was not done within rounds.job_seconds, {self._seconds:g} s: take fewer steps or smaller"
+            raise JobFailure("out_of_time", f"{detail} networks, a faster device, or a larger job_seconds")
+        return taken
+
+    def _tell(self, started: float, progress: Progress) -> None:
+        self._check_time(started)
         self._report(progress.phase, progress.step, progress.of)
 
     def _write(self, name: str, result: JobResult, note: dict[str, Any]) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from contract.federation import FederationConfig
-from contract.local import LocalChanges
+from contract.local import LocalPlan
+from contract.recipes.parts import Schedule
 from contract.recipes.recipe import merge
 from contract.wire.changes import PlanChange, RoundPlan
+from contract.wire.plans import RoundsPlan
 from service.domain.errors import invalid_field
 
 
@@ -46,12 +48,12 @@ def changed(config: FederationConfig, change: PlanChange, newest: int) -> Federa
     plan, told = plan_of(config), change.told()
     _check_names(config, change)
     tree = plan.model_dump(mode="json")
-    for section in ("local", "rounds"):
-        tree[section] = merge(tree[section], told.get(section, {}))
-    for name, changes in (change.prototypes or {}).items():
-        before = plan.prototypes.get(name, LocalChanges())
-        tree["prototypes"][name] = _laid(before.model_dump(mode="json", exclude_none=True), changes)
-    if change.schedule is not None:
+    for section, kind in (("local", LocalPlan), ("rounds", RoundsPlan)):
+        tree[section] = merge(tree[section], _with_defaults(told.get(section, {}), kind))
+    for name, changes in told.get("prototypes", {}).items():
+        tree["prototypes"][name] = tree["prototypes"].get(name, {}) | changes if changes is not None else {}
+    tree["prototypes"] = {name: laid for name, laid in tree["prototypes"].items() if _says_something(laid)}
+    if "schedule" in told:
         tree["schedule"] = _scheduled(tree["schedule"], told["schedule"])
     try:
         made = RoundPlan.model_validate(tree)
@@ -73,15 +75,25 @@ def _check_names(config: FederationConfig, change: PlanChange) -> None:
         raise invalid_field("schedule", "the recipe distils nothing; leave it out")
 
 
-def _laid(before: dict[str, Any], changes: LocalChanges) -> dict[str, Any]:
-    return before | changes.model_dump(mode="json", exclude_none=True)
+def _with_defaults(told: dict[str, Any], kind: type[LocalPlan] | type[RoundsPlan]) -> dict[str, Any]:
+    """Return changes with the plan's own default for what is to have it again."""
+    default = kind().model_dump(mode="json")
+    return {name: default.get(name) if value is None else value for name, value in told.items()}
+
+
+def _says_something(changes: dict[str, Any]) -> bool:
+    return any(value is not None for value in changes.values())
 
 
 def _scheduled(schedule: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    laid = schedule | {key: value for key, value in told.items() if key != "lr"}
+    default = Schedule().model_dump(mode="json")
+    laid = schedule | {name: default[name] if value is None else value for name, value in told.items() if name != "lr"}
     for given, other in (("epochs", "steps"), ("steps", "epochs")):
-        if given in told:
+        if told.get(given) is not None:
             laid[other] = None
+    if laid["epochs"] is None and laid["steps"] is None:
+        raise invalid_field("schedule", "without a length students learn nothing; give epochs or steps")
     if "lr" in told:
-        laid["optimizer"] = laid["optimizer"] | {"lr": told["lr"]}
+        optimizer = {name: value for name, value in laid["optimizer"].items() if name != "lr"}
+        laid["optimizer"] = optimizer if told["lr"] is None else optimizer | {"lr": told["lr"]}
     return laid

@@ -262,6 +262,17 @@ def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
     assert failure.value.code == "bad_option"
 
 
+def test_a_job_that_takes_longer_than_the_plan_allows_fails_as_in_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = iter(range(0, 10**6, 40))
+    monkeypatch.setattr("potstill.simulate.jobs.time.monotonic", lambda: float(next(steady)))
+    rounds = {"total": 1, "clients_per_round": 3, "min_updates": 3, "job_seconds": 100}
+    with pytest.raises(JobFailure, match="rounds.job_seconds, 100 s") as failure:
+        Simulation(config(tmp_path, body_=body("feddf", rounds=rounds))).run()
+    assert failure.value.code == "out_of_time"
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -41,7 +41,7 @@ def change(session: Session, federation_id: str, wanted: PlanChange) -> Federati
     opened = update(RoundRow).where(RoundRow.federation_id == row.id, RoundRow.plan.is_(None))
     session.execute(opened.values(plan=before))
     row.config = made.model_dump(mode="json")
-    told = _flat(wanted.told())
+    told = {path: "default" if value is None else value for path, value in _flat(wanted.told()).items()}
     audit.record(session, "federation.plan", row.id, federation=row.id, after_round=row.round_index, **told)
     after_commit.touch(session, row)
     session.flush()

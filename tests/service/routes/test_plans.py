@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from contract.local import LocalChanges
+from contract.optimizers import Sgd
+from contract.wire.changes import PlanChange, RoundsChanges
 from service.operations.progress import reading
 from service.persistence.tables import RoundRow
 from tests.service.world import Device, Fed, World
@@ -144,3 +147,61 @@ def test_the_grace_of_an_open_round_is_its_own(world: World) -> None:
     again = world.site.request("POST", url, token=fed.devices["a"].token, json={}).json()
     assert again["closes_at"] == beat["closes_at"]
     assert again["heartbeat_seconds"] == beat["heartbeat_seconds"]
+
+
+def test_null_gives_an_option_its_default_again(world: World) -> None:
+    local = {"epochs": 7, "clip_norm": 2.0, "rate_over_rounds": {"kind": "cosine"}}
+    rounds = {"total": 5, "clients_per_round": 2, "target_accuracy": 0.9, "job_seconds": 9, "deadline_seconds": 77}
+    fed = world.running(local=local, rounds=rounds)
+    nulls = {"clients_per_round": None, "target_accuracy": None, "job_seconds": None, "deadline_seconds": None}
+    shown = change(world, fed, local={"clip_norm": None, "rate_over_rounds": None, "epochs": None}, rounds=nulls).json()
+    found = shown["rounds"]
+    assert [found[name] for name in nulls] == [None, None, None, 3600]
+    assert found["total"] == 5, "what is left out stays"
+    assert (shown["local"]["clip_norm"], shown["local"].get("rate_over_rounds"), shown["local"]["epochs"]) == (
+        None,
+        None,
+        1,
+    )
+    (line,) = world.ok("GET", "/v1/audit?action=federation.plan")["items"]
+    assert line["detail"]["rounds.target_accuracy"] == "default"
+    assert change(world, fed, rounds={"job_seconds": 60}).json()["rounds"]["job_seconds"] == 60
+
+
+def test_null_ends_what_a_prototypes_clients_do_otherwise(world: World) -> None:
+    fed = world.running()
+    assert change(world, fed, prototypes={"main": {"epochs": 3, "batch_size": 4}}).is_success
+    shown = change(world, fed, prototypes={"main": {"epochs": None}}).json()["prototypes"][0]["local"]
+    assert (shown["epochs"], shown["batch_size"]) == (None, 4)
+    assert change(world, fed, prototypes={"main": None}).json()["prototypes"][0].get("local") is None
+    again = change(world, fed, prototypes={"main": {"epochs": 3}}).json()
+    assert again["prototypes"][0]["local"]["epochs"] == 3
+    assert change(world, fed, prototypes={"main": {"epochs": None}}).json()["prototypes"][0].get("local") is None
+
+
+def test_a_schedule_goes_back_to_its_rate_and_keeps_a_length(world: World) -> None:
+    recipe = {"name": "feddf", "options": {"schedule": {"epochs": 4}}}
+    fed = world.running(recipe=recipe, datasets={"unlabeled": world.dataset()["id"]})
+    assert change(world, fed, schedule={"lr": 0.5, "batch_size": 3}).is_success
+    schedule = change(world, fed, schedule={"lr": None, "batch_size": None}).json()["composition"]["distil"]["schedule"]
+    assert (schedule["optimizer"]["lr"], schedule["batch_size"], schedule["epochs"]) == (0.001, 64, 4)
+    response = change(world, fed, schedule={"epochs": None})
+    assert (refused(response), response.json()["field"]) == ((422, "invalid-field"), "schedule")
+    schedule = change(world, fed, schedule={"epochs": None, "steps": 9}).json()["composition"]["distil"]["schedule"]
+    assert (schedule["epochs"], schedule["steps"]) == (None, 9)
+
+
+def test_a_default_that_cannot_be_is_refused(world: World) -> None:
+    fed = world.running(rounds={"total": 20, "clients_per_round": 2, "min_updates": 1})
+    assert change(world, fed, rounds={"min_updates": 2}).is_success
+    response = change(world, fed, rounds={"clients_per_round": 1, "min_updates": None})
+    assert response.status_code == 200 and response.json()["rounds"]["min_updates"] == 1
+    assert change(world, fed, rounds={"total": None}).json()["rounds"]["total"] == 10
+
+
+def test_a_change_in_python_says_what_was_named_and_no_more() -> None:
+    made = PlanChange(local=LocalChanges(optimizer=Sgd(lr=0.2)), rounds=RoundsChanges(target_accuracy=None))
+    told = made.told()
+    assert told["local"] == {"optimizer": Sgd(lr=0.2).model_dump(mode="json")}
+    assert told["rounds"] == {"target_accuracy": None}
+    assert set(told) == {"local", "rounds"}
