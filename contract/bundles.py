@@ -1,4 +1,7 @@
-"""A round as one file that another machine can replay: a tar of its document of provenance and the blobs it names."""
+"""What leaves the service as one file: a tar of texts and of the blobs that they name.
+
+A round's, for a replay, has its document of provenance; an ensemble's says who predicts together.
+"""
 
 import re
 import tarfile
@@ -6,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 DOCUMENT = "provenance.json"
+ENSEMBLE = "ensemble.json"
+README = "README.md"
 BLOB = re.compile(r"blobs/(sha256-[0-9a-f]{64})")
 """Name of a blob in a bundle; the group is its digest."""
 
@@ -17,36 +22,40 @@ def inputs_and_outputs(document: Mapping[str, Any]) -> tuple[set[str], set[str]]
     return inputs, {*made["models"].values(), *(made["state"] or {}).values()}
 
 
-def length(document: bytes, sizes: Mapping[str, int]) -> int:
+def length(texts: Mapping[str, bytes], sizes: Mapping[str, int]) -> int:
     """Return the bytes of a bundle.
 
     Args:
-        document: the text of the document.
+        texts: by name.
         sizes: digest -> bytes, of the blobs.
     """
-    whole = _used(document, sizes) + 2 * tarfile.BLOCKSIZE  # two empty blocks are the end
+    whole = _used(texts, sizes) + 2 * tarfile.BLOCKSIZE  # two empty blocks are the end
     return whole + -whole % tarfile.RECORDSIZE
 
 
-def pieces(document: bytes, sizes: Mapping[str, int], read: Callable[[str], Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield a bundle in pieces no larger than the document or those of `read`, so that none is ever in memory.
+def pieces(
+    texts: Mapping[str, bytes], sizes: Mapping[str, int], read: Callable[[str], Iterable[bytes]]
+) -> Iterator[bytes]:
+    """Yield a bundle in pieces no larger than a text or those of `read`, so that none is ever in memory.
 
     Args:
-        document: the text of the document.
+        texts: by name; they come first, in their order.
         sizes: digest -> bytes, of the blobs.
         read: gives the bytes of a blob, in pieces.
 
     Raises:
         OSError: a blob has another size than was said.
     """
-    yield from _member(DOCUMENT, len(document), (document,))
+    for name, text in texts.items():
+        yield from _member(name, len(text), (text,))
     for digest, size in sorted(sizes.items()):
         yield from _member(f"blobs/{digest}", size, read(digest))
-    yield bytes(length(document, sizes) - _used(document, sizes))
+    yield bytes(length(texts, sizes) - _used(texts, sizes))
 
 
-def _used(document: bytes, sizes: Mapping[str, int]) -> int:
-    return sum(tarfile.BLOCKSIZE + size + -size % tarfile.BLOCKSIZE for size in (len(document), *sizes.values()))
+def _used(texts: Mapping[str, bytes], sizes: Mapping[str, int]) -> int:
+    stored = [*(len(text) for text in texts.values()), *sizes.values()]
+    return sum(tarfile.BLOCKSIZE + size + -size % tarfile.BLOCKSIZE for size in stored)
 
 
 def _member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:

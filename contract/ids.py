@@ -22,6 +22,8 @@ PREFIXES = {
     "worker": "wrk",
     "upload": "upl",
     "provenance": "prv",
+    "ensemble": "ens",
+    "prediction": "prd",
 }
 
 

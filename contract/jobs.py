@@ -14,10 +14,12 @@ class JobKind:
     Attributes:
         does: what it is for, in words.
         runs_networks: whether it runs networks for longer than it takes to build them.
+        aside: whether it is beside its federation's course: done also when that is over, and failing by itself alone.
     """
 
     does: str
     runs_networks: Callable[[FederationConfig], bool]
+    aside: bool = False
 
 
 def _always(config: FederationConfig) -> bool:
@@ -33,7 +35,13 @@ JOB_KINDS: Mapping[JobName, JobKind] = {
     "generator": JobKind("makes the generator, or averages a round of its training by the clients", _always),
     "score": JobKind("scores the server's samples with the clients' discriminators", _always),
     "round": JobKind("fuses a round", lambda config: config.runs_networks),
+    "predict": JobKind("predicts a data set with a model or a round's ensemble", _always, aside=True),
 }
+
+
+def is_aside(name: str) -> bool:
+    """Whether a job is beside its federation's course."""
+    return any(kind.aside for known, kind in JOB_KINDS.items() if known == name)
 
 
 def queue_of(name: JobName, config: FederationConfig) -> Queue:

@@ -4,19 +4,24 @@ The service's workers, simulations and experiments differ in where they have the
 them is decided here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import Discriminators, GeneratorImported
+from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
 from worker.specs import (
     Datasets,
+    EnsembleSpec,
     GeneratorSpec,
     InitializeSpec,
+    MemberSpec,
     NetworkRef,
+    PredictSpec,
     PrototypeSpec,
     RoundSpec,
+    ScorerSpec,
     ScoreSpec,
     SecureGroup,
     SecureSum,
@@ -142,6 +147,7 @@ class Builder:
             min_updates=max(1, min(least, len(updates))),
             gate=config.rounds.gate,
             hand_over=config.runs_ahead and index < config.rounds.total,
+            keep_ensemble=config.rounds.keep_ensemble,
             secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),
             clients_total=dict(clients_total),
             server_model=server_model,
@@ -172,3 +178,47 @@ class Builder:
             made[each.name] = PrototypeSpec(name=each.name, network=network)
         server_model = made.pop(SERVER, None) if self.config.server_model else None
         return server_model, list(made.values())
+
+
+def predict(document: PredictionDocument, dataset: Path, folder: Path, file_of: Callable[[str], Path]) -> PredictSpec:
+    """Return the job that predicts a data set.
+
+    Args:
+        document: with what.
+        dataset: the set's file.
+        folder: where the job writes.
+        file_of: where the file of a digest is.
+    """
+    model, ensemble = document.model, document.ensemble
+    return PredictSpec(
+        task=document.task,
+        dataset=dataset,
+        network=None if model is None else _network(model, file_of),
+        ensemble=None if ensemble is None else _ensemble(ensemble, file_of),
+        output_dir=folder,
+    )
+
+
+def _network(network: Network, file_of: Callable[[str], Path]) -> NetworkRef:
+    return NetworkRef(architecture=network.architecture, options=network.options, weights=file_of(network.digest))
+
+
+def _ensemble(document: EnsembleDocument, file_of: Callable[[str], Path]) -> EnsembleSpec:
+    scorer = document.scorer
+    return EnsembleSpec(
+        members=[_member(member, file_of) for member in document.members],
+        weigh=document.weigh,
+        combine=document.combine,
+        scorer=None if scorer is None else ScorerSpec(**scorer.model_dump()),
+    )
+
+
+def _member(member: Member, file_of: Callable[[str], Path]) -> MemberSpec:
+    return MemberSpec(
+        name=member.name,
+        network=_network(member.network, file_of),
+        num_samples=member.num_samples,
+        is_group=member.group,
+        counted=member.counted,
+        discriminator=None if member.discriminator is None else file_of(member.discriminator),
+    )

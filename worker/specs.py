@@ -157,6 +157,7 @@ class RoundSpec(_Job):
         False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"
     )
     secure: SecureSum | None = Field(None, description="the plan's rounds.secure, and what unmasks the sums")
+    keep_ensemble: bool = Field(False, description="make files of the models that predict together")
     clients_total: dict[str, int] = Field(
         default_factory=dict, description="prototype -> N, its registered clients (SCAFFOLD)"
     )
@@ -183,7 +184,57 @@ class RoundSpec(_Job):
         return fusing_runs_networks(self.recipe, self.local, measured)
 
 
-JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec
+class MemberSpec(_Spec):
+    """One model of an ensemble that predicts."""
+
+    name: str
+    network: NetworkRef
+    num_samples: int = 1
+    is_group: bool = False
+    counted: dict[str, float] | None = Field(None, description="of a group: ln of what its clients count, by factor")
+    discriminator: Path | None = Field(None, description="its client's, where the weighting reads scores")
+
+
+class ScorerSpec(_Spec):
+    """How discriminators score samples."""
+
+    architecture: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    input_range: tuple[float, float]
+
+
+class EnsembleSpec(_Spec):
+    """Models that predict together, by a recipe's weighting and combination."""
+
+    members: list[MemberSpec]
+    weigh: parts.Weigh
+    combine: parts.Combine
+    scorer: ScorerSpec | None = None
+
+
+class PredictSpec(_Job):
+    """Predict a data set, with one model or with an ensemble."""
+
+    kind: Literal["predict"] = "predict"
+    task: Task
+    dataset: Path = Field(description="safetensors file with `inputs` [N, ...] and, to be measured, `labels` [N]")
+    network: NetworkRef | None = Field(None, description="the one model; null for the ensemble")
+    ensemble: EnsembleSpec | None = None
+    output_dir: Path
+
+
+JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec | PredictSpec
+
+
+class KeptMember(_Spec):
+    """One model of a round's ensemble, in a file that the job was told or has made."""
+
+    name: str
+    client: str | None = None
+    network: NetworkRef
+    num_samples: int = 1
+    is_group: bool = False
+    counted: dict[str, float] | None = None
 
 
 class JobResult(_Spec):
@@ -198,6 +249,7 @@ class JobResult(_Spec):
         description="all that is kept for the next round, old files that stay included; "
         "what devices are sent among them; null changes nothing",
     )
+    ensemble: list[KeptMember] | None = Field(None, description="of a round that keeps one: who predicts together")
     metrics: dict[str, Any] = Field(default_factory=dict)
     device: str = "cpu"
     peak_memory_bytes: int | None = None

@@ -58,6 +58,7 @@ class RoundsChanges(Part):
     heartbeat_seconds: int | None = Field(None, ge=1, le=3600)
     lost_after: int | None = Field(None, ge=2, le=1000)
     replace_lost: bool | None = None
+    keep_ensemble: bool | None = None
     over_selection: float | None = Field(None, ge=1, le=10)
     target_accuracy: float | None = Field(None, gt=0, le=1)
     job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")

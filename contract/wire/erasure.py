@@ -11,7 +11,8 @@ class Deleted(Response):
     updates: int
     generators: int = Field(description="generators and critics of the federated generator")
     discriminators: int = Field(description="with their scores")
-    bytes: int
+    members: int = Field(0, description="of ensembles")
+    bytes: int = Field(description="of what it sent")
 
 
 class Forgotten(Response):

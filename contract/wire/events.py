@@ -47,6 +47,7 @@ KINDS: dict[str, str] = {
     "job.retried": "an operator lets it run again",
     "model.published": "a new model",
     "model.current": "devices get another model that was there before",
+    "prediction.made": "a data set is predicted; the file is there",
     "dataset.added": "a data set of the server was registered",
     "dataset.deleted": "a data set of the server was deleted",
     "blob.damaged": "a stored file has other bytes than its digest says and was set aside; `detail` names it",

@@ -113,6 +113,11 @@ class RoundsPlan(Part):
         description="a job of the federation that a worker does for longer fails with 'out_of_time'; null for no limit",
     )
     max_samples_per_client: int = Field(10_000_000, ge=1, le=2**40, description="largest num_samples that counts")
+    keep_ensemble: bool = Field(
+        False,
+        description="keep each round's teachers, or its clients' models where nothing is distilled, as an ensemble "
+        "that predicts and can be downloaded; `retention.ensembles` says of how many rounds",
+    )
     secure: SecurePlan | None = Field(
         None, description="the service learns sums of updates, and no single one; null: it sees every update"
     )

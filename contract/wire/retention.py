@@ -25,6 +25,14 @@ class Retention(Part):
     models: Annotated[int, Field(ge=1, le=ROUNDS)] | Literal["all"] = Field(
         "all", description="published rounds, from the newest back, whose models stay", examples=["all", 10]
     )
+    ensembles: Annotated[int, Field(ge=1, le=100_000)] | Literal["all"] = Field(
+        1,
+        description="published rounds, from the newest back, whose ensembles stay; `rounds.keep_ensemble` makes them",
+        examples=[1, 3, "all"],
+    )
+    predictions: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        20, description="predictions, from the newest back, whose files stay"
+    )
     discriminators: bool = Field(True, description="keep discriminators and their scores after the federation's end")
     samples: bool = Field(True, description="keep generated samples after the federation's end")
     days: float | None = Field(

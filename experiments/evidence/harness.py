@@ -302,7 +302,8 @@ class Bench:
         job = Round.begin(spec, ignore, self.device)
         receive(job)
         fuse(job)
-        labeller = Labeller(spec.recipe.distil, spec.task, self.device, spec.output_dir)
+        distil = spec.recipe.distil
+        labeller = Labeller(distil.weigh, distil.combine, spec.task, self.device, spec.output_dir)
         seen = labeller.label(members(job), {"test": torch.from_numpy(np.asarray(inputs, np.float32))}, lambda _: None)
         return np.asarray(seen["test"].targets.logits.argmax(1).numpy())
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from contract.bundles import BLOB, DOCUMENT, pieces
+from contract.bundles import BLOB, DOCUMENT, README, pieces
 from potstill.console import CliError
 from potstill.replay.publication import Publication
 from potstill.storage.files import sync
@@ -40,7 +40,8 @@ def pack(publication: Publication, files: Mapping[str, Path], target: Path) -> N
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as out:
-            out.writelines(pieces(publication.text.encode(), sizes, lambda digest: _blocks(files[digest], digest)))
+            texts = {DOCUMENT: publication.text.encode()}
+            out.writelines(pieces(texts, sizes, lambda digest: _blocks(files[digest], digest)))
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, target)
@@ -60,7 +61,23 @@ def _blocks(path: Path, digest: str) -> Iterator[bytes]:
 
 
 def unpack(path: Path, folder: Path) -> Publication:
-    """Read a bundle into an empty folder; return its document.
+    """Read a round's bundle into an empty folder; return its document.
+
+    Raises:
+        CliError: it is no bundle, it is cut off, or something in it does not match its digest.
+    """
+    text = read(path, folder, DOCUMENT, "make one with: potstill round export")
+    return Publication(path.name, text, f"sha256-{hashlib.sha256(text.encode()).hexdigest()}")
+
+
+def read(path: Path, folder: Path, document: str, remedy: str) -> str:
+    """Read a bundle into an empty folder, its blobs at their `place`; return the text of its document.
+
+    Args:
+        path: the tar file.
+        folder: where the blobs go.
+        document: the name of the document.
+        remedy: how such a file is made.
 
     Raises:
         CliError: it is no bundle, it is cut off, or something in it does not match its digest.
@@ -71,8 +88,10 @@ def unpack(path: Path, folder: Path) -> Publication:
             for member in tar:
                 blob = BLOB.fullmatch(member.name)
                 file = tar.extractfile(member) if member.isreg() else None
-                if file is None or (blob is None and member.name != DOCUMENT):
-                    raise CliError(f"{path}: {member.name[:100]!r} does not belong into a bundle; export it again")
+                if file is not None and member.name == README and document != DOCUMENT:
+                    continue
+                if file is None or (blob is None and member.name != document):
+                    raise CliError(f"{path}: {member.name[:100]!r} does not belong into such a file; {remedy}")
                 if blob is not None:
                     _take(file, member.size, blob[1], folder, path)
                 elif member.size > _DOCUMENT_BYTES:
@@ -80,12 +99,12 @@ def unpack(path: Path, folder: Path) -> Publication:
                 else:
                     text = file.read().decode()
     except (tarfile.TarError, UnicodeDecodeError, EOFError) as error:
-        raise CliError(f"{path}: no bundle, or cut off ({error}); make one with: potstill round export") from error
+        raise CliError(f"{path}: no bundle, or cut off ({error}); {remedy}") from error
     except OSError as error:
         raise CliError(f"{path}: {error.strerror}") from error
     if text is None:
-        raise CliError(f"{path}: it holds no document; make one with: potstill round export")
-    return Publication(path.name, text, f"sha256-{hashlib.sha256(text.encode()).hexdigest()}")
+        raise CliError(f"{path}: it holds no document; {remedy}")
+    return text
 
 
 def _take(file: IO[bytes], size: int, digest: str, folder: Path, path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Set
 from pydantic import ValidationError
 
 from contract import architectures
+from contract.ensembles import why_none
 from contract.faults import faults_of
 from contract.federation import SERVER, FederationConfig
 from contract.local import DiscriminatorPlan, Link, LocalPlan
@@ -40,6 +41,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_server_model(config.server_model, config.prototypes, task)
     _check_gate(rounds, sets)
     _check_secure(config)
+    _check_ensemble(config)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
     check_private_stage(recipe, config.local)
@@ -111,6 +113,13 @@ def _check_secure(config: FederationConfig) -> None:
     except RecipeError as error:
         field = error.field if error.field.startswith("local") else f"recipe.{error.field}"
         raise invalid_field(field, str(error)) from None
+
+
+def _check_ensemble(config: FederationConfig) -> None:
+    """Refuse to keep ensembles of what is no model, or is not shown."""
+    why = why_none(config.recipe, config.rounds.secure is not None) if config.rounds.keep_ensemble else None
+    if why is not None:
+        raise invalid_field("rounds.keep_ensemble", f"{why}; leave it out")
 
 
 def check_retention(rounds: RoundsPlan, plan: Retention | None) -> None:

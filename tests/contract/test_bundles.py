@@ -38,25 +38,25 @@ def test_a_bundle_is_what_the_library_writes(document: bytes, contents: list[byt
         for start in range(0, len(blobs[digest]), step):
             yield blobs[digest][start : start + step]
 
-    made = b"".join(pieces(document, sizes, read))
+    made = b"".join(pieces({DOCUMENT: document}, sizes, read))
     assert made == library(document, blobs)
-    assert len(made) == length(document, sizes)
+    assert len(made) == length({DOCUMENT: document}, sizes)
 
 
 def test_no_piece_is_larger_than_what_was_read() -> None:
     digest = "sha256-" + "0" * 64
     size = 9 << 30  # more than the octal field of a header holds
-    head = pieces(b"{}", {digest: size}, lambda _: (bytes(1 << 16) for _ in range(size >> 16)))
+    head = pieces({DOCUMENT: b"{}"}, {digest: size}, lambda _: (bytes(1 << 16) for _ in range(size >> 16)))
     found = [len(next(head)) for _ in range(100)]
     assert max(found) == 1 << 16
-    assert length(b"{}", {digest: size}) > size
+    assert length({DOCUMENT: b"{}"}, {digest: size}) > size
 
 
 @pytest.mark.parametrize("there", [b"abc", b"abcdefgh"])
 def test_a_blob_of_another_size_ends_the_bundle(there: bytes) -> None:
     digest = "sha256-" + "1" * 64
     with pytest.raises(OSError, match=rf"blobs/{digest}: {len(there)} bytes were there, 5 were announced"):
-        list(pieces(b"{}", {digest: 5}, lambda _: [there]))
+        list(pieces({DOCUMENT: b"{}"}, {digest: 5}, lambda _: [there]))
 
 
 @pytest.mark.parametrize("state", [None, {"momentum": "sha256-d"}])

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.tensors import TensorError, TensorFile, check_file, compare
+from contract.wire.ensembles import Member, Network
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blob_checks import BlobFaults, Inspection
@@ -32,7 +33,7 @@ from service.persistence.engine import Database
 from service.persistence.tables import FederationRow, ModelRow, RoundRow
 from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
-from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress, Resumed
+from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, KeptMember, Progress, Resumed
 
 log = logging.getLogger("worker.ledger")
 Files = dict[Path, tuple[str, int]]
@@ -120,16 +121,18 @@ class Ledger:
             LostLease: somebody else has the job by now; nothing becomes visible.
             JobFailure: a file is not what it should be.
         """
-        state = result.state or {}
-        files = {path: digest_of(path) for path in (*result.models.values(), *state.values())}
+        state, members = result.state or {}, _members(result)
+        files = {path: digest_of(path) for path in (*result.models.values(), *state.values(), *members.values())}
         self._check(job, result.models)
         self._check(job, state)
+        self._check(job, {f"member {name}": path for name, path in members.items() if self._is_new(path)})
         self._prepare(files)
         with self._store.write() as session:
             self._make_blobs(session, job, files)
             outcome = Outcome(
                 files={name: files[path] for name, path in result.models.items()},
                 state=None if result.state is None else {name: files[path] for name, path in state.items()},
+                ensemble=None if result.ensemble is None else [_kept(each, files) for each in result.ensemble],
                 metrics=plain(result.metrics),
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
@@ -155,6 +158,9 @@ class Ledger:
             outcome = Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
             overlap.publish_groups(session, job.id, job.fence, outcome)
         self._adopt(files)
+
+    def _is_new(self, path: Path) -> bool:
+        return self._blobs.cache.digest_at(path) is None
 
     def _prepare(self, files: Files) -> None:
         for path, (digest, _) in files.items():
@@ -313,6 +319,26 @@ class Ledger:
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""
         shutil.rmtree(spec.output_dir, ignore_errors=True)
+
+
+def _members(result: JobResult) -> dict[str, Path]:
+    """Return name -> file of an ensemble's members."""
+    return {each.name: each.network.weights for each in result.ensemble or () if each.network.weights is not None}
+
+
+def _kept(member: KeptMember, files: Files) -> Member:
+    network = member.network
+    assert network.weights is not None
+    digest, size = files[network.weights]
+    return Member(
+        name=member.name,
+        client=member.client,
+        network=Network(architecture=network.architecture, options=network.options, digest=digest),
+        size=size,
+        num_samples=member.num_samples,
+        group=member.is_group,
+        counted=member.counted,
+    )
 
 
 def _paths(value: Any) -> Iterator[Path]:

@@ -10,10 +10,12 @@ from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
 from contract.groups import original
+from contract.jobs import is_aside
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from service.domain.secure import Group
 from service.infra.blobs import BlobCache
 from service.operations.progress import reading, secure
+from service.operations.store import predictions
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -25,13 +27,14 @@ from service.persistence.tables import (
     SecureMemberRow,
     UpdateRow,
 )
-from worker.building import Builder
+from worker.building import Builder, predict
 from worker.specs import (
     Datasets,
     GeneratorSpec,
     InitializeSpec,
     JobFailure,
     JobSpec,
+    PredictSpec,
     RoundSpec,
     ScoreSpec,
     SecureGroup,
@@ -65,7 +68,9 @@ class Loader:
         config = reading.config_of(federation) if round_ is None else reading.config_for(session, round_)
         current = reading.current_models(session, federation.id)
         samples = self._weights(session, current.get(reading.SAMPLES))
-        build = Builder(config, federation.seed, self._datasets(session, config), samples)
+        aside = is_aside(job.kind)  # the federation may be over, and its data sets deleted
+        datasets = Datasets() if aside else self._datasets(session, config)
+        build = Builder(config, federation.seed, datasets, samples)
         return LOADS[job.kind](self, session, build, federation, job, folder)
 
     def initialize(
@@ -143,6 +148,13 @@ class Loader:
             unmasking=self._unmasking(session, federation, round_),
         )
 
+    def predict(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
+    ) -> PredictSpec:
+        """Return the job that predicts a data set."""
+        document = predictions.document_of(predictions.of_job(session, job.id))
+        return predict(document, self._cache.path(document.dataset), folder, self._cache.path)
+
     def _clients_total(self, session: Session, federation: FederationRow, round_: RoundRow) -> Counter[str]:
         """Return how many clients each prototype has: those that are enrolled, and whoever's update is fused here."""
         members = {client.id: client.prototype for client in reading.live_clients(session, federation.id)}
@@ -216,5 +228,6 @@ LOADS: Mapping[str, Callable[[Loader, Session, Builder, FederationRow, Claimed, 
     "generator": Loader.generator,
     "score": Loader.score,
     "round": Loader.round,
+    "predict": Loader.predict,
 }
 """Kind of job (`contract.jobs`) -> what reads what it is told."""

@@ -9,7 +9,17 @@ from typing import Any
 
 from worker.checkpoints import Checkpoints
 from worker.pipeline.blame import as_job_failures, with_the_sound
-from worker.specs import GeneratorSpec, Handover, InitializeSpec, JobResult, JobSpec, Progress, RoundSpec, ScoreSpec
+from worker.specs import (
+    GeneratorSpec,
+    Handover,
+    InitializeSpec,
+    JobResult,
+    JobSpec,
+    PredictSpec,
+    Progress,
+    RoundSpec,
+    ScoreSpec,
+)
 
 
 @dataclass(frozen=True)
@@ -76,10 +86,17 @@ def _fuse(spec: RoundSpec, given: _Surroundings) -> JobResult:
     return with_the_sound(spec, fuse)
 
 
+def _predict(spec: PredictSpec, given: _Surroundings) -> JobResult:
+    from worker.pipeline.predicting import predict
+
+    return predict(spec, given.progress, given.device, given.checkpoints)
+
+
 _DOES: Mapping[str, Callable[[Any, _Surroundings], JobResult]] = {
     "initialize": _initialize,
     "generator": _train_generator,
     "score": _score,
     "round": _fuse,
+    "predict": _predict,
 }
 """Kind of job (`contract.jobs`) -> what does it."""

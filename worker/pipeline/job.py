@@ -11,7 +11,7 @@ from contract.choices import Carried
 from contract.tensors import Header, TensorFile
 from worker.checkpoints import Checkpoints
 from worker.pipeline.phases import Phases
-from worker.specs import JobFailure, NetworkRef, Progress, PrototypeSpec, RoundSpec
+from worker.specs import JobFailure, KeptMember, NetworkRef, Progress, PrototypeSpec, RoundSpec
 
 SERVER = "server"
 """Name of Fed-ET's server model among a job's models."""
@@ -52,6 +52,7 @@ class Round:
         state: what is kept for the next round.
         metrics: figures.
         checkpoints: what an earlier attempt left, and what the next one would find.
+        ensemble: who predicts together, where the round keeps that.
     """
 
     spec: RoundSpec
@@ -63,6 +64,7 @@ class Round:
     state: dict[str, Path] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(None))
+    ensemble: list[KeptMember] | None = None
 
     @classmethod
     def begin(

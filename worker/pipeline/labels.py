@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from contract.recipes import parts
-from contract.recipes.recipe import Distillation
 from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
@@ -198,14 +197,16 @@ class Labeller:
     """The ensemble's part of a recipe, ready to run.
 
     Attributes:
-        distil: the recipe's weighting and combination.
+        weigh: what each teacher counts.
+        combine: how their outputs become one.
         task: the federation's.
         device: torch device.
         scratch: folder for what does not fit into memory.
         calibration: inputs on which sampled models get their BatchNorm statistics; None: they keep their own.
     """
 
-    distil: Distillation
+    weigh: parts.Weigh
+    combine: parts.Combine
     task: Task
     device: str
     scratch: Path
@@ -233,13 +234,13 @@ class Labeller:
         """
         if members.count == 0:
             raise JobFailure("no_participants", "no client of this round can be a teacher")
-        make: combine.MakeCombiner = implements.of(self.distil.combine)
+        make: combine.MakeCombiner = implements.of(self.combine)
         checkpoint = checkpoint or Checkpoint()
         with ExitStack() as stack:
             tallies = {}
             for name, inputs in sets.items():
                 scratch = self.scratch / f"outputs-{name}"
-                combiner = make(self.distil.combine, len(inputs), self.task.num_classes, scratch, stack)
+                combiner = make(self.combine, len(inputs), self.task.num_classes, scratch, stack)
                 tallies[name] = _Tally(inputs, combiner)
             before = 0
             if checkpoint.saved is not None:
@@ -273,7 +274,7 @@ class Labeller:
     def _ask(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
         outputs_of = self._outputs(teacher)
         for name, tally in sets.items():
-            weigher = _weigher(self.distil.weigh, teacher, name, len(tally.inputs))
+            weigher = _weigher(self.weigh, teacher, name, len(tally.inputs))
             row = np.empty(len(tally.inputs))
             for start, logits in outputs_of(tally.inputs):
                 rows = slice(start, start + len(logits))

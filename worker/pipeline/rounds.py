@@ -59,6 +59,10 @@ def fuse_round(
         hand_over(_given_away(job))
     if spec.recipe.distil is not None:
         _distil(job)
+    if spec.keep_ensemble:
+        from worker.pipeline.ensembles import keep
+
+        keep(job, lambda: _calibration(job, _learnt(job)))
     prepare_extras(job)
     if spec.gate is not None:
         from worker.pipeline.gate import measure
@@ -72,7 +76,7 @@ def fuse_round(
         path.unlink(missing_ok=True)
     job.metrics["seconds"] = job.phases.seconds
     state = job.state if job.state != spec.state else None
-    return JobResult(models=job.models, state=state, metrics=job.metrics, device=device)
+    return JobResult(models=job.models, state=state, ensemble=job.ensemble, metrics=job.metrics, device=device)
 
 
 def _given_away(job: Round) -> Handover:
@@ -145,10 +149,8 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     if not sets:
         return None
     teachers = members(job)
-    calibration = learnt
-    if isinstance(distil.members, parts.MembersPosterior) and learnt is None and spec.datasets.unlabeled is not None:
-        calibration = read_inputs(spec.datasets.unlabeled, spec.task, "unlabeled")
-    labeller = labels.Labeller(distil, spec.task, job.device, spec.output_dir, calibration)
+    calibration = _calibration(job, learnt)
+    labeller = labels.Labeller(distil.weigh, distil.combine, spec.task, job.device, spec.output_dir, calibration)
     with job.phases.phase("label", of=teachers.count):
         ensembles = _labelled(job, labeller, teachers, sets)
     main = ensembles["test" if learnt is None else "unlabeled"]
@@ -160,6 +162,27 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
         test_labels = read_labels(spec.datasets.test, "test")
         job.metrics["ensemble"]["accuracy"] = labels.ensemble_accuracy(ensembles["test"], test_labels)
     return None if learnt is None else main.targets
+
+
+def _learnt(job: Round) -> "Tensor | None":
+    """Return the server set, where students learn what teachers say of it."""
+    from worker.pipeline.data import server_set
+
+    spec, distil = job.spec, job.spec.recipe.distil
+    if distil is None or not distil.students.learns or distil.data.labelled:
+        return None
+    return server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
+
+
+def _calibration(job: Round, learnt: "Tensor | None") -> "Tensor | None":
+    """Return the inputs on which sampled models get their BatchNorm statistics, where there are any."""
+    from worker.pipeline.networks import read_inputs
+
+    spec, distil = job.spec, job.spec.recipe.distil
+    sampled = distil is not None and isinstance(distil.members, parts.MembersPosterior)
+    if sampled and learnt is None and spec.datasets.unlabeled is not None:
+        return read_inputs(spec.datasets.unlabeled, spec.task, "unlabeled")
+    return learnt
 
 
 def _labelled(

@@ -256,10 +256,20 @@ def _scored_so_far(models: dict[str, Path], refused: dict[str, tuple[str, str]])
 
 
 def _scores_of(spec: ScoreSpec, client: str, sets: dict[str, Tensor], device: str) -> dict[str, np.ndarray]:
-    owner = f"discriminator of {client!r}"
-    ref = NetworkRef(architecture=spec.architecture, options=spec.options, weights=spec.discriminators[client])
-    module = build_network(ref, spec.task, device, owner=owner)
-    wants_probabilities = output_of(spec.architecture, spec.options) == "probability"
+    network = NetworkRef(architecture=spec.architecture, options=spec.options, weights=spec.discriminators[client])
+    return scores_of(network, spec.task, sets, device, f"discriminator of {client!r}")
+
+
+def scores_of(
+    network: NetworkRef, task: Task, sets: Mapping[str, Tensor], device: str, owner: str
+) -> dict[str, np.ndarray]:
+    """Return a discriminator's outputs [S], float32, on sets of inputs [S, ...] in [-1, 1].
+
+    Raises:
+        JobFailure: bad_option, schema_mismatch, non_finite; out_of_range where probabilities are wanted.
+    """
+    module = build_network(network, task, device, owner=owner)
+    wants_probabilities = output_of(network.architecture, network.options) == "probability"
     found = {}
     for name, inputs in sets.items():
         batches = [values for _, values in outputs(module, inputs, device, owner=owner)]

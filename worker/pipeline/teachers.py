@@ -82,6 +82,11 @@ def _clients(job: Round, _: parts.MembersClients) -> Members:
     return Members(len(found), iter(found))
 
 
+def participants(job: Round) -> Members:
+    """Return the clients of a round in which nobody teaches: their models together are its ensemble."""
+    return Members(len(job.participants), iter([_client(job, each) for each in job.participants]))
+
+
 # --------------------------------------------------------------------------------------------------------------- groups
 def remember_groups(job: Round) -> None:
     """Keep this round's models, as they are before distillation, and forget those of more than R rounds ago (FedSDD).

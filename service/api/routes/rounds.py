@@ -1,19 +1,22 @@
 """Rounds, one by one."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from contract.bundles import length, pieces
+from contract.bundles import DOCUMENT, length, pieces
+from contract.wire.ensembles import Ensemble
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.services import Services as Parts
 from service.operations.progress import reading
 from service.operations.steer import control
 from service.operations.store import provenance
-from service.operations.view import bundles, rounds
+from service.operations.view import bundles, ensembles, rounds
 
 router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
 RoundId = Annotated[str, Path(max_length=64)]
@@ -50,13 +53,46 @@ def export_round(round_id: RoundId, services: Services, caller: Operator) -> Res
     sizes = bundles.sizes(services.blobs.store, bundle)
     with services.store.write() as session:
         bundles.record(session, round_id, bundle)
-    document = bundle.document.encode()
+    return _tar(services, f"{round_id}.tar", {DOCUMENT: bundle.document.encode()}, sizes)
+
+
+def _tar(services: Parts, name: str, texts: Mapping[str, bytes], sizes: Mapping[str, int]) -> Response:
     headers = {
-        "Content-Length": str(length(document, sizes)),
-        "Content-Disposition": f'attachment; filename="{round_id}.tar"',
+        "Content-Length": str(length(texts, sizes)),
+        "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "no-store",
     }
-    return StreamingResponse(pieces(document, sizes, services.blobs.store.read), 200, headers, _TAR)
+    return StreamingResponse(pieces(texts, sizes, services.blobs.store.read), 200, headers, _TAR)
+
+
+@router.get("/{round_id}/ensemble", responses=documented("unauthorized", "forbidden", "not-found"))
+def show_ensemble(round_id: RoundId, services: Services, caller: Viewer) -> Ensemble:
+    """Show a round's ensemble, where its plan had `rounds.keep_ensemble`: members by digest, their weights, the rule.
+
+    Members are the recipe's teachers; where nothing is distilled, the clients' models. Their files come in the bundle.
+    """
+    with services.store.read() as session:
+        return ensembles.describe(session, reading.get_round(session, round_id))
+
+
+@router.get(
+    "/{round_id}/ensemble/bundle",
+    response_class=Response,
+    responses=documented("unauthorized", "forbidden", "not-found", "removed", "blob-damaged", "blob-missing")
+    | {200: {"content": {_TAR: {}}, "description": "README.md, ensemble.json and the files it names, a tar file"}},
+)
+def export_ensemble(round_id: RoundId, services: Services, caller: Operator) -> Response:
+    """Download a round's ensemble as one file; `potstill predict FILE DATA` predicts with it, without the service.
+
+    It may hold clients' models: operators alone get it, and the audit log tells that they did.
+    """
+    with services.store.read() as session:
+        bundle = ensembles.bundle(session, round_id)
+    sizes = ensembles.sizes(services.blobs.store, bundle)
+    with services.store.write() as session:
+        ensembles.record(session, round_id, bundle)
+    texts = {name: text.encode() for name, text in bundle.texts.items()}
+    return _tar(services, f"{round_id}-ensemble.tar", texts, sizes)
 
 
 @router.post(

@@ -10,7 +10,16 @@ from service.infra.blobs import BlobCache, BlobStore
 from service.operations.ledger import after_commit, locks
 from service.operations.ledger.clock import now
 from service.persistence.engine import Database
-from service.persistence.tables import DatasetRow, DiscriminatorRow, GanUpdateRow, ModelRow, UpdateRow
+from service.persistence.tables import (
+    DatasetRow,
+    DiscriminatorRow,
+    EnsembleMemberRow,
+    GanUpdateRow,
+    ModelRow,
+    PredictionInputRow,
+    PredictionRow,
+    UpdateRow,
+)
 
 _AT_ONCE = 500
 _NAMES: tuple[tuple[str, Any, ColumnElement[bool] | None], ...] = (
@@ -20,8 +29,11 @@ _NAMES: tuple[tuple[str, Any, ColumnElement[bool] | None], ...] = (
     ("scores", DiscriminatorRow.scores_digest, DiscriminatorRow.removed_at.is_(None)),
     ("generator update", GanUpdateRow.digest, GanUpdateRow.removed_at.is_(None)),
     ("update", UpdateRow.digest, UpdateRow.removed_at.is_(None)),
+    ("member of an ensemble", EnsembleMemberRow.digest, EnsembleMemberRow.removed_at.is_(None)),
+    ("prediction", PredictionRow.digest, PredictionRow.removed_at.is_(None)),
+    ("input of a prediction", PredictionInputRow.digest, None),
 )
-Removable = UpdateRow | GanUpdateRow | DiscriminatorRow | ModelRow
+Removable = UpdateRow | GanUpdateRow | DiscriminatorRow | ModelRow | EnsembleMemberRow | PredictionRow
 
 
 def _queries() -> Iterator[tuple[str, Any, Any]]:

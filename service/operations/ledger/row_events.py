@@ -16,11 +16,13 @@ from service.persistence.tables import (
     CurrentModelRow,
     DatasetRow,
     DiscriminatorRow,
+    EnsembleMemberRow,
     FederationRow,
     GanUpdateRow,
     JobRow,
     ModelRow,
     ParticipantRow,
+    PredictionRow,
     RoundRow,
     UpdateRow,
     WorkerRow,
@@ -174,6 +176,11 @@ def _current(session: Session, row: CurrentModelRow) -> Iterator[tuple[str, Data
         yield "model.current", {"previous": change[0]}
 
 
+def _prediction(session: Session, row: PredictionRow) -> Iterator[tuple[str, Data]]:
+    if inspect(row).attrs.digest.history.added:
+        yield "prediction.made", {}
+
+
 def _worker(session: Session, row: WorkerRow) -> Iterator[tuple[str, Data]]:
     change = _change(row, "lost_at")
     if change is not None:
@@ -202,6 +209,7 @@ _ON_CHANGE: dict[type[Any], _Teller] = {
     ParticipantRow: _participant,
     JobRow: _job,
     CurrentModelRow: _current,
+    PredictionRow: _prediction,
     WorkerRow: _worker,
 }
 
@@ -302,6 +310,15 @@ def _of_dataset(session: Session, row: DatasetRow) -> Data:
     return {"dataset_id": row.id, "name": row.name, "num_samples": row.num_samples, "size": row.size}
 
 
+def _of_prediction(session: Session, row: PredictionRow) -> Data:
+    accuracy = row.metrics.get("accuracy")
+    return _some(prediction_id=row.id, job_id=row.job_id, dataset=row.dataset, size=row.size, accuracy=accuracy)
+
+
+def _of_member(session: Session, row: EnsembleMemberRow) -> Data:
+    return {"ensemble_id": row.ensemble_id, "name": row.name, "size": row.size}
+
+
 def _some(**values: Any) -> Data:
     return {name: value for name, value in values.items() if value is not None}
 
@@ -319,4 +336,6 @@ _DETAILS: dict[type[Any], Callable[[Session, Any], Data]] = {
     CurrentModelRow: _of_current,
     WorkerRow: _of_worker,
     DatasetRow: _of_dataset,
+    EnsembleMemberRow: _of_member,
+    PredictionRow: _of_prediction,
 }

@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.jobs import is_aside
 from service.domain.errors import DomainError
 from service.domain.states import ROUND, advance
 from service.operations.ledger import audit
@@ -61,7 +62,8 @@ def cancel(session: Session, federation_id: str) -> FederationRow:
     for job in session.scalars(
         select(JobRow).where(JobRow.federation_id == row.id, JobRow.state.in_(("queued", "running")))
     ):
-        jobs.withdraw(session, job)
+        if not is_aside(job.kind):
+            jobs.withdraw(session, job)
     lifecycle.let_go_of_gan(session, row, row.gan_round)
     for round_ in reading.open_rounds(session, row):
         lifecycle.let_go(session, round_)

@@ -11,7 +11,7 @@ from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading, secure
-from service.operations.steer import exclusions, gating, halting, new_models
+from service.operations.steer import ensembles, exclusions, gating, halting, new_models
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow, UpdateRow
 
@@ -34,12 +34,15 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     new_models.carry(session, federation, round_, gated)
     round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
     secure.forget(session, round_)
+    after_commit.release_blobs(session, outcome.member_digests)
     if published:
         round_.state = advance(ROUND, round_.state, "publish", "round")
         round_.published_at = now()
         round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
         if not rejected:  # or it would be the accuracy of models that nobody gets
             federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
+    if published and not rejected:
+        ensembles.keep(session, federation, round_, outcome)
     if rejected:
         gating.turn_away(session, federation, round_, rejected, published)
     after_commit.touch(session, federation)

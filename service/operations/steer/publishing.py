@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
+from contract.jobs import is_aside
 from contract.wire.federations import TERMINAL_STATES
 from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
@@ -14,9 +15,9 @@ from service.operations.progress import jobs, lifecycle, reading
 from service.operations.steer import exclusions, resend, retention, rollback
 from service.operations.steer.job_kinds import ENDINGS
 from service.operations.store import provenance
-from service.operations.store.faults import Use
+from service.operations.store.faults import Use, explain
 from service.operations.store.outcome import Outcome
-from service.persistence.tables import FederationRow, JobRow
+from service.persistence.tables import EnsembleMemberRow, FederationRow, JobRow, PredictionRow
 
 
 def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default: Retention | None) -> None:
@@ -30,22 +31,24 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default
     locks.hold_blobs(session)
     job = jobs.held(session, job_id, fence)
     federation = reading.locked(session, job.federation_id)
+    made = {digest for digest, _ in outcome.files.values()} | outcome.member_digests
     if job.cancel_requested:  # the wish came first: nothing of the result is kept
-        after_commit.release_blobs(session, {digest for digest, _ in outcome.files.values()})
+        after_commit.release_blobs(session, made)
         cancelled(session, job)
         return
     job.peak_memory_bytes = outcome.peak_memory_bytes
     job.resumed_from = outcome.resumed_from
     job.device = outcome.device or job.device
     jobs.end(job, "finish")
-    if federation.state in TERMINAL_STATES:
-        after_commit.release_blobs(session, {digest for digest, _ in outcome.files.values()})
+    if federation.state in TERMINAL_STATES and not is_aside(job.kind):
+        after_commit.release_blobs(session, made)
         return
     outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome))
     ENDINGS[job.kind].publish(session, federation, job, outcome)
     session.flush()
-    lifecycle.proceed(session, federation)
-    session.flush()
+    if not is_aside(job.kind):
+        lifecycle.proceed(session, federation)
+        session.flush()
     retention.apply(session, federation, default or Retention())
 
 
@@ -58,6 +61,9 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
     job.error, job.detail = error, detail[:2000]
     if job.state == "running":
         jobs.end(job, "fail")
+    if is_aside(job.kind):
+        ENDINGS[job.kind].fail(session, federation, job, f"{error}: {detail}")
+        return
     if federation.state in TERMINAL_STATES:
         return
     federation.error, federation.detail = error, detail[:2000]
@@ -71,6 +77,10 @@ def spoilt(session: Session, job: JobRow, faults: Sequence[tuple[BlobFault, Sequ
     job whose inputs nobody needs any more is told anew what it reads.
     """
     federation = reading.locked(session, job.federation_id)
+    if is_aside(job.kind):
+        fault, uses = faults[0]
+        give_up(session, job, f"blob_{fault.state}", explain(fault, list(uses)))
+        return
     ours = [(fault, [use for use in uses if _is_of(session, use, federation)]) for fault, uses in faults]
     needed = [(fault, uses) for fault, uses in ours if uses]
     if not needed:
@@ -92,7 +102,12 @@ def spoilt(session: Session, job: JobRow, faults: Sequence[tuple[BlobFault, Sequ
 
 
 def _is_of(session: Session, use: Use, federation: FederationRow) -> bool:
-    """Whether something belongs to a federation, or to nobody, as imported models and data sets do."""
+    """Whether something belongs to a federation, or to nobody, as imported models and data sets do.
+
+    Ensembles and predictions are of no use to a job that makes models, whatever they have in common with its inputs.
+    """
+    if isinstance(use.row, EnsembleMemberRow | PredictionRow):
+        return False
     return row_events.federation_of(session, use.row) in (None, federation.id)
 
 
@@ -130,7 +145,7 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
     """
     federation = reading.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
-    if federation.state in ("cancelled", "finished"):
+    if federation.state in ("cancelled", "finished") and not is_aside(job.kind):
         raise DomainError("invalid-transition", f"its federation is {federation.state}", state=federation.state)
     rounds = {round_.id: round_ for round_ in reading.open_rounds(session, federation)}
     round_ = None if job.round_id is None else rounds.get(job.round_id)
@@ -145,4 +160,5 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
         rollback.check_same_bases(session, federation, round_)
         rollback.take_back(session, federation, round_, exclusions.exclude(session, round_, exclude, force))
     ENDINGS[job.kind].retry(session, federation, job)
-    federation.error = federation.detail = None
+    if not is_aside(job.kind):
+        federation.error = federation.detail = None

@@ -16,6 +16,7 @@ from service.domain.states import LIVE
 from service.operations.ledger import audit, garbage
 from service.operations.ledger.clock import A_DAY, now, patient
 from service.operations.progress import reading
+from service.operations.steer import ensembles, predicting
 from service.operations.store import provenance
 from service.persistence.tables import (
     CurrentModelRow,
@@ -66,6 +67,9 @@ def apply(session: Session, federation: FederationRow, default: Retention) -> in
         count += garbage.let_go(session, session.scalars(mine.where(DiscriminatorRow.removed_at.is_(None))))
     if expired or (ended and not plan.samples):
         count += garbage.let_go(session, _models(session, federation, ModelRow.role == "samples"))
+    kept = [] if expired else None if plan.ensembles == "all" else [row.id for row in published[: plan.ensembles]]
+    count += garbage.let_go(session, ensembles.spent(session, federation, kept))
+    count += garbage.let_go(session, predicting.spent(session, federation, 0 if expired else plan.predictions))
     _old_states(session, federation, plan, published, expired)
     return count
 
@@ -78,7 +82,8 @@ def _is_expired(federation: FederationRow, plan: Retention) -> bool:
 
 def _published(session: Session, federation: FederationRow, plan: Retention) -> list[RoundRow]:
     """Return the published rounds, the newest first: as many as the plan counts."""
-    most = max((count for count in (plan.updates, plan.models) if count != "all"), default=0)
+    counts = (plan.updates, plan.models, plan.ensembles)
+    most = max((count for count in counts if count != "all"), default=0)
     mine = select(RoundRow).where(RoundRow.federation_id == federation.id, RoundRow.state == "published")
     return list(session.scalars(mine.order_by(RoundRow.index.desc()).limit(most)))
 

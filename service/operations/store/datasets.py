@@ -104,6 +104,13 @@ def find(session: Session, name_or_id: str) -> DatasetRow | None:
     )
 
 
+def of_digest(session: Session, digest: str) -> DatasetRow | None:
+    """Return the first data set of these bytes."""
+    if "\0" in digest:
+        return None
+    return session.scalars(select(DatasetRow).where(DatasetRow.digest == digest).order_by(DatasetRow.id)).first()
+
+
 def get(session: Session, dataset_id: str) -> DatasetRow:
     """Return a data set, or refuse with not-found."""
     row = find(session, dataset_id)

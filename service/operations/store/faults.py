@@ -15,8 +15,12 @@ from service.persistence.tables import (
     ClientRow,
     DatasetRow,
     DiscriminatorRow,
+    EnsembleMemberRow,
+    EnsembleRow,
     GanUpdateRow,
     ModelRow,
+    PredictionInputRow,
+    PredictionRow,
     RoundRow,
     UpdateRow,
 )
@@ -30,7 +34,7 @@ class Use:
     """One thing that a blob is.
 
     Attributes:
-        what: update, generator update, discriminator, scores, model, data set.
+        what: update, generator update, discriminator, scores, model, data set, member, prediction, input.
         row: of the database.
         title: what it is to people.
         remedy: what an operator can do.
@@ -46,7 +50,8 @@ class Use:
 
 def uses(session: Session, digest: str) -> list[Use]:
     """Return all that a blob is and that is still needed."""
-    return [*_deliveries(session, digest), *_discriminators(session, digest), *_stored(session, digest)]
+    stored = [*_deliveries(session, digest), *_discriminators(session, digest), *_stored(session, digest)]
+    return [*stored, *_members(session, digest), *_predictions(session, digest)]
 
 
 def _deliveries(session: Session, digest: str) -> Iterator[Use]:
@@ -101,6 +106,28 @@ def _stored(session: Session, digest: str) -> Iterator[Use]:
         yield Use("data set", data, f"data set {data.name!r}", remedy, {"dataset": data.name})
 
 
+def _members(session: Session, digest: str) -> Iterator[Use]:
+    for row, round_ in session.execute(
+        select(EnsembleMemberRow, RoundRow)
+        .join(EnsembleRow, EnsembleRow.id == EnsembleMemberRow.ensemble_id)
+        .join(RoundRow, RoundRow.id == EnsembleRow.round_id)
+        .where(EnsembleMemberRow.digest == digest, EnsembleMemberRow.removed_at.is_(None))
+        .order_by(RoundRow.id, EnsembleMemberRow.position)
+    ):
+        members = {"round": round_.index, "federation": row.federation_id}
+        yield Use("member", row, f"{row.name!r} of the ensemble of round {round_.index}", _PUT_BACK, members)
+
+
+def _predictions(session: Session, digest: str) -> Iterator[Use]:
+    made = select(PredictionRow).where(PredictionRow.digest == digest, PredictionRow.removed_at.is_(None))
+    for row in session.scalars(made.order_by(PredictionRow.id)):
+        yield Use("prediction", row, f"prediction {row.id}", "ask for it again", {"federation": row.federation_id})
+    read = select(PredictionRow).join(PredictionInputRow, PredictionInputRow.prediction_id == PredictionRow.id)
+    for row in session.scalars(read.where(PredictionInputRow.digest == digest).order_by(PredictionRow.id)):
+        members = {"federation": row.federation_id}
+        yield Use("input", row, f"an input of prediction {row.id}", "ask for the prediction again", members)
+
+
 def explain(fault: BlobFault, found: list[Use]) -> str:
     """Return one sentence on what is the matter and what can be done."""
     if not found:
@@ -136,6 +163,6 @@ def note(session: Session, blobs: BlobStore, fault: BlobFault) -> list[Use]:
     return found
 
 
-def note_restored(session: Session, row: Removable | DatasetRow, digest: str) -> None:
+def note_restored(session: Session, row: Removable | DatasetRow, digest: str | None) -> None:
     """Tell that a missing file is back: the same bytes came again."""
     row_events.note(session, "blob.restored", row, digest=digest)

@@ -10,16 +10,21 @@ from service.operations.fleet import clients
 from service.operations.ledger import after_commit, audit, garbage
 from service.operations.progress import lifecycle, reading
 from service.operations.steer import retention
+from service.operations.store import predictions
 from service.persistence.tables import (
     Base,
     ClientRow,
     CurrentModelRow,
     DiscriminatorRow,
+    EnsembleMemberRow,
+    EnsembleRow,
     FederationRow,
     GanUpdateRow,
     JobRow,
     ModelRow,
     ParticipantRow,
+    PredictionInputRow,
+    PredictionRow,
     ProvenanceRow,
     RoundRow,
     SecureMemberRow,
@@ -46,13 +51,17 @@ def forget_client(session: Session, federation_id: str, client_id: str) -> wire.
     discriminators = list(session.scalars(select(DiscriminatorRow).where(DiscriminatorRow.client_id == client_id)))
     sent: list[garbage.Removable] = [*updates, *generators, *discriminators]
     here = [each for each in sent if each.removed_at is None]
+    theirs = EnsembleMemberRow.client_id == client_id, EnsembleMemberRow.removed_at.is_(None)
+    members = list(session.scalars(select(EnsembleMemberRow).where(*theirs)))
     deleted = wire.Deleted(
         updates=sum(isinstance(each, UpdateRow) for each in here),
         generators=sum(isinstance(each, GanUpdateRow) for each in here),
         discriminators=sum(isinstance(each, DiscriminatorRow) for each in here),
+        members=len(members),
         bytes=sum(each.size for each in here),
     )
-    garbage.let_go(session, here)
+    garbage.let_go(session, [*here, *members])
+    predictions.take_away(session, {each.digest for each in (*sent, *members) if each.digest is not None})
     for unsent in (*unfused, *(each for each in generators if each.gan_round == federation.gan_round)):
         session.delete(unsent)
     row.label_counts, row.capabilities = None, {}
@@ -109,6 +118,9 @@ def _including(
 
 # ---------------------------------------------------------------------------------------------------------- federations
 _ROWS: tuple[type[Base], ...] = (
+    EnsembleMemberRow,
+    EnsembleRow,
+    PredictionRow,
     CurrentModelRow,
     DiscriminatorRow,
     GanUpdateRow,
@@ -138,6 +150,8 @@ def delete_federation(session: Session, federation_id: str) -> None:
     rounds = select(RoundRow.id).where(RoundRow.federation_id == federation_id)
     for table in (UpdateRow, ParticipantRow, SecureMemberRow):
         session.execute(delete(table).where(table.round_id.in_(rounds)))
+    asked = select(PredictionRow.id).where(PredictionRow.federation_id == federation_id)
+    session.execute(delete(PredictionInputRow).where(PredictionInputRow.prediction_id.in_(asked)))
     session.execute(update(ModelRow).where(ModelRow.federation_id == federation_id).values(provenance_id=None))
     for row in _ROWS:
         session.execute(delete(row).where(row.__table__.c.federation_id == federation_id))
@@ -164,6 +178,11 @@ def _release_all(session: Session, federation: FederationRow) -> None:
         select(DiscriminatorRow.scores_digest).where(DiscriminatorRow.federation_id == federation.id),
         select(GanUpdateRow.digest).where(GanUpdateRow.federation_id == federation.id),
         select(UpdateRow.digest).where(UpdateRow.client_id.in_(mine)),
+        select(EnsembleMemberRow.digest).where(EnsembleMemberRow.federation_id == federation.id),
+        select(PredictionRow.digest).where(PredictionRow.federation_id == federation.id),
+        select(PredictionInputRow.digest)
+        .join(PredictionRow, PredictionRow.id == PredictionInputRow.prediction_id)
+        .where(PredictionRow.federation_id == federation.id),
     )
     digests = {digest for query in queries for digest in session.scalars(query) if digest is not None}
     after_commit.release_blobs(session, digests)

@@ -19,9 +19,11 @@ from service.operations.store.faults import Use
 from service.persistence.tables import (
     CurrentModelRow,
     DatasetRow,
+    EnsembleMemberRow,
     FederationRow,
     GanUpdateRow,
     ModelRow,
+    PredictionRow,
     RoundRow,
     UpdateRow,
 )
@@ -89,6 +91,8 @@ def _act(session: Session, use: Use) -> Act:
         return "by hand"
     if isinstance(row, ModelRow):
         return "by hand" if _is_needed(session, row) else "mark as removed"
+    if isinstance(row, EnsembleMemberRow | PredictionRow):
+        return "by hand" if use.what == "input" else "mark as removed"
     federation = session.get_one(FederationRow, row_events.federation_of(session, row))
     if federation.state in TERMINAL_STATES:
         return "mark as removed"

@@ -3,7 +3,16 @@
 from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow, UploadRow
 from service.persistence.tables.base import Base, UtcDateTime
 from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, TrafficRow
-from service.persistence.tables.models import CurrentModelRow, DatasetRow, ModelRow, ProvenanceRow
+from service.persistence.tables.models import (
+    CurrentModelRow,
+    DatasetRow,
+    EnsembleMemberRow,
+    EnsembleRow,
+    ModelRow,
+    PredictionInputRow,
+    PredictionRow,
+    ProvenanceRow,
+)
 from service.persistence.tables.rounds import ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 from service.persistence.tables.work import EventRow, JobRow, WorkerRow
 
@@ -14,11 +23,15 @@ __all__ = [
     "CurrentModelRow",
     "DatasetRow",
     "DiscriminatorRow",
+    "EnsembleMemberRow",
+    "EnsembleRow",
     "EventRow",
     "FederationRow",
     "GanUpdateRow",
     "IdempotencyRow",
     "JobRow",
+    "PredictionInputRow",
+    "PredictionRow",
     "ProvenanceRow",
     "ModelRow",
     "ParticipantRow",

@@ -56,6 +56,59 @@ class CurrentModelRow(Base):
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
 
 
+class EnsembleRow(Base):
+    """A round's ensemble: `document` says who predicts together and how (`contract.ensembles.EnsembleDocument`)."""
+
+    __tablename__ = "ensembles"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), unique=True)
+    document: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class EnsembleMemberRow(Base):
+    """What keeps the blob of an ensemble's member, by its place in the document."""
+
+    __tablename__ = "ensemble_members"
+    ensemble_id: Mapped[str] = mapped_column(ForeignKey("ensembles.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    name: Mapped[str]
+    client_id: Mapped[str | None] = mapped_column(ForeignKey("clients.id"), index=True)
+    digest: Mapped[str] = mapped_column(index=True)
+    size: Mapped[int]
+    removed_at: Mapped[datetime | None]
+
+
+class PredictionRow(Base):
+    """What was asked to be predicted, with what (`contract.ensembles.PredictionDocument`), and the file of it."""
+
+    __tablename__ = "predictions"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    round_id: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
+    model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    dataset: Mapped[str]
+    num_samples: Mapped[int]
+    document: Mapped[dict[str, Any]]
+    digest: Mapped[str | None] = mapped_column(index=True)
+    size: Mapped[int | None]
+    metrics: Mapped[dict[str, Any]]
+    provenance_id: Mapped[str | None] = mapped_column(ForeignKey("provenance.id"))
+    created_at: Mapped[datetime]
+    removed_at: Mapped[datetime | None]
+
+
+class PredictionInputRow(Base):
+    """A blob that a prediction reads: it stays until that is made, whoever else lets go of it."""
+
+    __tablename__ = "prediction_inputs"
+    prediction_id: Mapped[str] = mapped_column(ForeignKey("predictions.id"), primary_key=True)
+    digest: Mapped[str] = mapped_column(primary_key=True, index=True)
+
+
 class DatasetRow(Base):
     """A data set of the server."""
 

@@ -1,0 +1,70 @@
+"""Ensembles: a round's models that predict together, and how. What a recipe's are, and what can be done with one."""
+
+from contract import architectures
+from contract.bundles import ENSEMBLE, README
+from contract.recipes import parts
+from contract.recipes.recipe import Recipe
+from contract.wire.ensembles import EnsembleDocument
+
+MEMBERS_ARE_PREDICTIONS = "devices send predictions of the server set, and no models that could predict anything else"
+MEMBERS_ARE_MASKED = "secure rounds show sums alone, and these teachers are clients' models or are drawn from them"
+
+
+def rule_of(recipe: Recipe) -> tuple[parts.WeighChoice, parts.CombineChoice]:
+    """Return how a recipe's ensemble is weighed and fused; of one that only averages all count alike, and the mean of
+    logits predicts (FedDF's AVGLOGITS on the clients' models).
+    """
+    if recipe.distil is None:
+        return parts.WeighUniform(), parts.CombineLogits()
+    return recipe.distil.weigh, recipe.distil.combine
+
+
+def why_none(recipe: Recipe, secure: bool) -> str | None:
+    """Return why rounds of a recipe can keep no ensemble; None where they can.
+
+    Args:
+        recipe: the federation's.
+        secure: whether its rounds are.
+    """
+    if recipe.sends_predictions:
+        return MEMBERS_ARE_PREDICTIONS
+    if secure and (recipe.distil is None or not recipe.distil.members.are_groups):
+        return MEMBERS_ARE_MASKED
+    return None
+
+
+def why_mute(document: EnsembleDocument) -> str | None:
+    """Return why an ensemble that is stored cannot predict a data set; None where it can."""
+    readers = any("scores" in factor.needs for factor in document.weigh.factors_of)
+    if readers and any(member.group for member in document.members):
+        return "a group weighs what its clients' discriminators say, and their scores are known of the round's own sets"
+    for member in document.members:
+        if not architectures.find(member.network.architecture).server_side:
+            return f"the service cannot run {member.network.architecture!r}; download it"
+    return None
+
+
+_README = """# The ensemble of {title}
+
+`ensemble.json` says who predicts together (`members`, weights by digest), what each counts (`weigh`) and how their
+outputs become one (`combine`). `blobs/<digest>` are the weights, safetensors files.
+
+With Potstill and its `worker` extra installed, the same bits as in the service:
+
+    potstill predict THIS_FILE.tar data.npz -o predictions.safetensors
+
+or in Python:
+
+    from potstill.ensembles import load_ensemble
+
+    with load_ensemble("THIS_FILE.tar") as ensemble:
+        predictions = ensemble.predict(inputs)  # float32 [N, ...]; .logits [N, C], .predicted [N]
+
+A member by itself: `safetensors.torch.load_file("blobs/<digest>")` into the network that its `architecture` and
+`options` name.
+"""
+
+
+def bundle_texts(document: EnsembleDocument, title: str) -> dict[str, str]:
+    """Return the texts of an ensemble's bundle, by name; `title` says whose it is."""
+    return {README: _README.format(title=title), ENSEMBLE: document.model_dump_json(indent=1) + "\n"}

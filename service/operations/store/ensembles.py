@@ -1,0 +1,49 @@
+"""Ensembles that rounds have kept: found, read, and what of them is still stored."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contract.bodies import stored
+from contract.wire.ensembles import EnsembleDocument
+from service.domain.errors import DomainError
+from service.operations.ledger import garbage
+from service.persistence.tables import EnsembleRow, RoundRow
+
+_KEEP = "set rounds.keep_ensemble for the rounds to come: PATCH /v1/federations/{id}/plan"
+
+
+def document_of(row: EnsembleRow) -> EnsembleDocument:
+    """Return who predicts together, and how."""
+    return stored(EnsembleDocument, row.document)
+
+
+def of_round(session: Session, round_: RoundRow) -> EnsembleRow:
+    """Return a round's ensemble.
+
+    Raises:
+        DomainError: not-found, saying why there is none.
+    """
+    row = session.scalars(select(EnsembleRow).where(EnsembleRow.round_id == round_.id)).first()
+    if row is None:
+        why = f"is {round_.state}" if round_.state != "published" else f"kept no ensemble; {_KEEP}"
+        raise DomainError("not-found", f"round {round_.index} {why}")
+    return row
+
+
+def newest(session: Session, federation_id: str) -> EnsembleRow:
+    """Return the ensemble of the newest round of a federation that kept one.
+
+    Raises:
+        DomainError: not-found: none did.
+    """
+    mine = select(EnsembleRow).where(EnsembleRow.federation_id == federation_id)
+    row = session.scalars(mine.order_by(EnsembleRow.id.desc()).limit(1)).first()
+    if row is None:
+        raise DomainError("not-found", f"no round of the federation kept an ensemble; {_KEEP}")
+    return row
+
+
+def gone(session: Session, document: EnsembleDocument) -> set[str]:
+    """Return the digests that an ensemble needs and that are no longer stored."""
+    needed = document.digests()
+    return needed - garbage.named(session, needed)
