@@ -19,8 +19,8 @@ from service.persistence.tables import (
     EnsembleRow,
     FederationRow,
     ModelRow,
-    ParticipantRow,
     RoundRow,
+    UpdateRow,
 )
 
 
@@ -28,8 +28,8 @@ def keep(session: Session, federation: FederationRow, round_: RoundRow, outcome:
     """Write down a round's ensemble, where its job has made one; rows keep its members' blobs."""
     if not outcome.ensemble:
         return
-    config = reading.config_for(session, round_)
-    document = _document(session, federation, config, outcome.ensemble)
+    clients = _clients(session, round_)
+    document = _document(session, federation, reading.config_for(session, round_), outcome.ensemble, clients)
     row = EnsembleRow(
         id=new_id("ensemble"),
         federation_id=federation.id,
@@ -39,59 +39,49 @@ def keep(session: Session, federation: FederationRow, round_: RoundRow, outcome:
     )
     session.add(row)
     session.flush()
-    clients = _clients(session, round_)
-    for position, member in enumerate(document.members):
-        client = clients.get(member.client or "")
-        session.add(
-            EnsembleMemberRow(
-                ensemble_id=row.id,
-                position=position,
-                federation_id=federation.id,
-                name=member.name,
-                client_id=None if client is None else client.id,
-                digest=member.network.digest,
-                size=member.size,
-            )
-        )
+    session.add_all(_member(row, position, each, clients) for position, each in enumerate(document.members))
+
+
+def _member(row: EnsembleRow, position: int, member: Member, clients: Mapping[str, str]) -> EnsembleMemberRow:
+    return EnsembleMemberRow(
+        ensemble_id=row.id,
+        position=position,
+        federation_id=row.federation_id,
+        name=member.name,
+        client_id=clients.get(member.client or ""),
+        digest=member.network.digest,
+        size=member.size,
+    )
 
 
 def _document(
-    session: Session, federation: FederationRow, config: FederationConfig, members: list[Member]
+    session: Session,
+    federation: FederationRow,
+    config: FederationConfig,
+    members: list[Member],
+    clients: Mapping[str, str],
 ) -> EnsembleDocument:
     weigh, combine = rule_of(config.recipe)
-    scorer, discriminators = None, dict[str, str]()
-    stage = config.recipe.discriminators
+    stage, scorer = config.recipe.discriminators, None
     if config.recipe.reads_scores and stage is not None and any(member.client for member in members):
         current = reading.current_models(session, federation.id)
         span = session.get_one(ModelRow, current[reading.GENERATOR]).metrics["input_range"]
         scorer = Scorer(architecture=stage.plan.architecture, options=stage.plan.options, input_range=tuple(span))
-        discriminators = _discriminators(session, federation)
-    return EnsembleDocument(
-        task=config.task,
-        weigh=weigh,
-        combine=combine,
-        members=[_with_discriminator(member, discriminators) for member in members],
-        scorer=scorer,
-    )
+        members = [_with_discriminator(session, member, clients) for member in members]
+    return EnsembleDocument(task=config.task, weigh=weigh, combine=combine, members=members, scorer=scorer)
 
 
-def _with_discriminator(member: Member, discriminators: Mapping[str, str]) -> Member:
-    return member.model_copy(update={"discriminator": discriminators.get(member.client or "")})
+def _with_discriminator(session: Session, member: Member, clients: Mapping[str, str]) -> Member:
+    theirs = DiscriminatorRow.client_id == clients.get(member.client or "")
+    digest = session.scalars(select(DiscriminatorRow.digest).where(theirs)).first()
+    return member.model_copy(update={"discriminator": digest})
 
 
-def _discriminators(session: Session, federation: FederationRow) -> dict[str, str]:
-    rows = session.execute(
-        select(ClientRow.name, DiscriminatorRow.digest)
-        .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
-        .where(DiscriminatorRow.federation_id == federation.id, DiscriminatorRow.scores_digest.is_not(None))
-        .order_by(ClientRow.id)
-    )
-    return dict(rows.tuples())
-
-
-def _clients(session: Session, round_: RoundRow) -> dict[str, ClientRow]:
-    asked = select(ClientRow).join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
-    return {row.name: row for row in session.scalars(asked.where(ParticipantRow.round_id == round_.id))}
+def _clients(session: Session, round_: RoundRow) -> dict[str, str]:
+    """Return name -> id of the clients whose updates are fused."""
+    fused = select(ClientRow.name, ClientRow.id).join(UpdateRow, UpdateRow.client_id == ClientRow.id)
+    rows = session.execute(fused.where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None)))
+    return {row.name: row.id for row in rows}
 
 
 def spent(session: Session, federation: FederationRow, kept: list[str] | None) -> list[EnsembleMemberRow]:

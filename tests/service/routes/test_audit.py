@@ -29,6 +29,7 @@ ACTIONS = {
     ("POST", "/v1/federations/{}/cancel"): "federation.cancel",
     ("POST", "/v1/federations/{}/rollback"): "federation.rollback",
     ("PATCH", "/v1/federations/{}/plan"): "federation.plan",
+    ("POST", "/v1/federations/{}/predict"): "federation.predict",
     ("POST", "/v1/federations/{}/join-token"): "federation.join-token",
     ("POST", "/v1/federations/{}/clients"): "client.enrol",
     ("DELETE", "/v1/federations/{}/clients/{}"): "client.revoke",

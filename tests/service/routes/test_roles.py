@@ -29,6 +29,7 @@ JOIN = {("POST", "/v1/federations/{}/clients")}
 CANDIDATES = {("GET", "/v1/federations/{}/card")}
 READERS = {("GET", "/v1/models/{}"), ("GET", "/v1/models/{}/weights"), ("HEAD", "/v1/models/{}/weights")}
 OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit"), ("GET", "/v1/rounds/{}/bundle")}
+OPERATOR_ONLY_READS |= {("GET", "/v1/rounds/{}/ensemble/bundle")}
 EVERYBODY = {("GET", "/v1/token")}
 HOLDERS = {("POST", "/v1/token/rotate")}
 

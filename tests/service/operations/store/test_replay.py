@@ -7,114 +7,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sqlalchemy import select, update
 from typer.testing import CliRunner, Result
 
-from contract.layout import manifest
-from contract.tensors import DTYPES, FLOATS, TensorFile
+from contract.tensors import TensorFile
 from potstill.cli import app
-from potstill.replay.computing import Computers
-from potstill.replay.run import Report, replay
-from potstill.replay.sources import Installation
-from service.operations.progress import reading
+from potstill.replay.run import Report
 from service.operations.store.provenance import digest_of
-from service.persistence.tables import FederationRow, JobRow, ModelRow, ProvenanceRow, RoundRow
+from service.persistence.tables import JobRow, ModelRow, ProvenanceRow, RoundRow
 from tests.service.conftest import SettingsMaker
+from tests.service.plant import Plant
 from tests.service.world import Fed, World
-from worker.ledger import Claimed, Ledger
-from worker.runner import Runner
 from worker.specs import JobFailure, Progress
 
 pytestmark = pytest.mark.timeout(600)  # a loaded machine is no defect
 STEPS = {"schedule": {"steps": 3, "batch_size": 8}}
 PLAN = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
 GENERATOR = {"options": {"hidden": [4], "latent": 3}, "critic_options": {"hidden": [4]}, "steps": 2}
-
-
-class Plant:
-    """A service with a worker in this process, whose child runs the networks; and what replays them."""
-
-    def __init__(self, world: World):
-        self.world = world
-        self.ledger = Ledger(world.settings)
-        self.runner = Runner(self.ledger)
-        self.child = self.runner._child
-        self.source, self.computers = Installation(world.settings), Computers()
-
-    def close(self) -> None:
-        self.computers.close()
-        self.source.close()
-        self.child.close()
-        self.ledger.leave()
-        self.world.close()
-
-    def claim(self) -> Claimed:
-        job = self.ledger.claim()
-        assert job is not None
-        return job
-
-    # ------------------------------------------------------------------------------------------------ a federation
-    def begin(self, recipe: Any, names: str = "abcd", **changes: Any) -> Any:
-        """Return a federation whose first round collects, or whose clients are to train discriminators."""
-        world = self.world
-        numbers = np.random.default_rng(3)
-        labels = numbers.integers(0, 3, 24).astype(np.int64)
-        inputs = numbers.normal(size=(24, 2)).astype(np.float32)
-        sets = {"unlabeled": world.dataset(inputs=inputs)["id"]}
-        sets["validation"] = world.dataset(inputs=inputs, labels=labels)["id"]
-        rounds = {"total": 2, "min_clients": len(names), **changes.pop("rounds", {})}
-        fed = world.create(recipe=recipe, rounds=rounds, datasets=sets, retention={"updates": "all"}, **changes)
-        for name in names:
-            world.enrol(fed, name)
-        world.ok("POST", f"/v1/federations/{fed.id}/start")
-        self.runner.drain()
-        return fed
-
-    def answer(self, fed: Fed) -> None:
-        """Have everybody who is asked deliver: what they got with noise, and what the plan wants beside it."""
-        world = self.world
-        with world.store.read() as session:
-            config = reading.config_of(session.get_one(FederationRow, fed.id))
-        for number, (name, device) in enumerate(sorted(fed.devices.items())):
-            task = world.assignment(device)
-            if task["action"] == "train_discriminator":
-                url, note = task["upload_url"], {"num_samples": "10"}
-                listed = world.ok("GET", f"/v1/models?federation={fed.id}")["items"]
-                (network,) = [each for each in listed if each["role"] == "discriminator"]
-                given = world.op("GET", f"/v1/models/{network['id']}/weights").content
-            elif task["action"] == "train":
-                url = task["upload_url"]
-                note = {"num_samples": str(4 + 3 * number), "base_model": task["model"]["id"]}
-                given = world.site.request("GET", task["model"]["url"], token=device.token).content
-            else:
-                continue
-            path = world.blobs.scratch.temp()
-            path.write_bytes(given)
-            numbers, arrays = np.random.default_rng(number), {}
-            with TensorFile(path) as file:
-                wanted = manifest(config.local, file.header, 3) if task["action"] == "train" else file.header
-                for tensor, info in wanted.tensors.items():
-                    base = file.read(tensor) if tensor in file.names else np.zeros(info.shape)
-                    noise = numbers.normal(size=info.shape) if info.dtype in FLOATS else 1
-                    arrays[tensor] = np.asarray(base + 0.3 * noise, DTYPES[info.dtype])
-            path.unlink()
-            response = world.push(fed, name, world.forge.pack(arrays, note), url=url)
-            assert response.status_code == 201, response.text
-
-    def go_on(self, fed: Fed, until: str = "finished") -> None:
-        """Answer and work until the federation is over."""
-        for _ in range(9):
-            if self.world.show(fed)["state"] == until:
-                return
-            self.answer(fed)
-            self.runner.drain()
-        raise AssertionError(self.world.show(fed))
-
-    def again(self, fed: Fed, since: int = 0) -> list[Report]:
-        """Replay all that a federation published, but for the first documents."""
-        return [replay(each, self.source, self.computers) for each in self.source.all_of(fed.id)[since:]]
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +140,17 @@ def test_a_job_that_was_taken_up_from_a_checkpoint(plant: Plant) -> None:
         row = session.get_one(JobRow, job.id)
         assert row.state == "done" and row.resumed_from is not None, (row.state, row.detail)
     assert "round 1: main" in equal(plant.again(fed))
+
+
+def test_a_prediction_with_an_ensemble_that_was_kept(plant: Plant) -> None:
+    rounds = {"total": 1, "keep_ensemble": True}
+    fed = plant.begin({"name": "fedbe", "options": STEPS | {"members": {"samples": 2}}}, rounds=rounds)
+    plant.go_on(fed)
+    data = plant.world.show(fed)["datasets"]["validation"]
+    plant.world.ok("POST", f"/v1/federations/{fed.id}/predict", json={"dataset": data, "ensemble": True})
+    plant.runner.drain()
+    made = [report for report in plant.again(fed) if report.results[0].name == "predictions"]
+    assert len(equal(made)) == 1
 
 
 def test_a_retry_without_a_client(plant: Plant) -> None:
