@@ -25,6 +25,7 @@ GROUPS = {
 """Groups of commands, each in the module of its name unless `_PLACES` says another, and what they are for."""
 COMMANDS = {
     "status": "Show on one screen whether all is well: federations that go on, workers, the job that waits longest.",
+    "predict": "Predict a data set with a federation's model or a round's ensemble, also with a downloaded one.",
     "replay": "Make models again from their recorded inputs and compare the bytes.",
     "gc": "Remove files of weights that nothing names any more (the service does it by itself every ten minutes).",
     "verify": "Read all weights and data sets and compare them with their digests.",
@@ -52,7 +53,7 @@ _MORE: dict[str, dict[str, tuple[str, ...]]] = {
         "spec": ("spec",),
     },
     "client": {"keeping": ("forget",)},
-    "round": {"replay": ("export",)},
+    "round": {"replay": ("export",), "predict": ("ensemble",)},
 }
 """Commands of a group that live in other modules."""
 

@@ -1,7 +1,7 @@
 """`potstill federation retention|delete`, `potstill client forget`: what is kept of a federation, and what is not."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,13 +26,16 @@ def retention(
     federation: Ref,
     updates: Annotated[str | None, typer.Option(help="Published rounds whose updates stay: a count, or all.")] = None,
     models: Annotated[str | None, typer.Option(help="Published rounds whose models stay: a count, or all.")] = None,
+    ensembles: Annotated[str | None, typer.Option(help="Rounds whose ensembles stay: a count, or all.")] = None,
+    predictions: Annotated[int | None, typer.Option(min=1, help="Predictions whose files stay.")] = None,
     days: Annotated[float | None, typer.Option(min=0, help="Days after the end until the rest goes.")] = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
     """Show what is kept of a federation, or change it; what is no longer kept is removed at once."""
-    wanted = {"updates": _count(updates, "--updates"), "models": _count(models, "--models"), "days": days}
+    wanted: dict[str, Any] = {"updates": _count(updates, "--updates"), "models": _count(models, "--models")}
+    wanted |= {"ensembles": _count(ensembles, "--ensembles"), "predictions": predictions, "days": days}
     changes = {name: value for name, value in wanted.items() if value is not None}
     with operator(url, token) as client:
         id_ = resolve(client, federation)

@@ -19,7 +19,7 @@ app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at rounds and clos
 RoundRef = Annotated[str, typer.Argument(metavar="ROUND", help="A round's id, or FEDERATION:NUMBER such as wards:3.")]
 
 
-def _id(client: "OperatorClient", ref: str) -> str:
+def round_id(client: "OperatorClient", ref: str) -> str:
     """Return the id of the round that is meant.
 
     Raises:
@@ -93,7 +93,7 @@ def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json =
 def show(round_ref: RoundRef, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Show a round: who was asked, who answered, each client's weight."""
     with operator(url, token) as client:
-        show_one(client.round(_id(client, round_ref)), as_json, _tell)
+        show_one(client.round(round_id(client, round_ref)), as_json, _tell)
 
 
 @app.command()
@@ -106,4 +106,4 @@ def close(
 ) -> None:
     """Fuse a round now with the updates that are here."""
     with operator(url, token) as client:
-        show_one(client.close_round(_id(client, round_ref), force=force), as_json, _tell)
+        show_one(client.close_round(round_id(client, round_ref), force=force), as_json, _tell)

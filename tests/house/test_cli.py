@@ -31,10 +31,10 @@ COMMANDS = """
     job: cancel list retry show
     model: download import list promote
     recipe: list show
-    round: close export list show
+    round: close ensemble export list show
     token: create list revoke rotate
     worker: list
-    : backup config demo gc migrate replay restore simulate status up verify worker-health
+    : backup config demo gc migrate predict replay restore simulate status up verify worker-health
 """
 NAMED = [f"{group.strip()} {name}".strip() for line in COMMANDS.strip().splitlines()
          for group, names in [line.split(":")] for name in names.split()]  # fmt: skip

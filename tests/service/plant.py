@@ -59,7 +59,7 @@ class Plant:
         changes = {"retention": {"updates": "all"}} | changes
         fed = world.create(recipe=recipe, rounds=rounds, datasets=sets, **changes)
         for name in names:
-            world.enrol(fed, name)
+            world.enrol(fed, name, num_samples=100)
         world.ok("POST", f"/v1/federations/{fed.id}/start")
         self.runner.drain()
         return fed

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from contract.tensors import TensorFile
 from potstill.cli import app
+from potstill.console import CliError
+from potstill.ensembles import load_ensemble
 from potstill.replay.run import Report
 from service.operations.store.provenance import digest_of
 from service.persistence.tables import JobRow, ModelRow, ProvenanceRow, RoundRow
@@ -142,15 +144,32 @@ def test_a_job_that_was_taken_up_from_a_checkpoint(plant: Plant) -> None:
     assert "round 1: main" in equal(plant.again(fed))
 
 
-def test_a_prediction_with_an_ensemble_that_was_kept(plant: Plant) -> None:
+def test_a_prediction_with_an_ensemble_is_made_again_and_elsewhere(
+    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rounds = {"total": 1, "keep_ensemble": True}
     fed = plant.begin({"name": "fedbe", "options": STEPS | {"members": {"samples": 2}}}, rounds=rounds)
     plant.go_on(fed)
     data = plant.world.show(fed)["datasets"]["validation"]
-    plant.world.ok("POST", f"/v1/federations/{fed.id}/predict", json={"dataset": data, "ensemble": True})
+    asked = plant.world.ok("POST", f"/v1/federations/{fed.id}/predict", json={"dataset": data, "ensemble": True})
     plant.runner.drain()
     made = [report for report in plant.again(fed) if report.results[0].name == "predictions"]
     assert len(equal(made)) == 1
+    file = tmp_path / "ensemble.tar"
+    file.write_bytes(plant.world.op("GET", f"/v1/rounds/{plant.world.round(fed, 1)['id']}/ensemble/bundle").content)
+    with TensorFile(plant.world.blobs.cache.path(plant.world.ok("GET", f"/v1/datasets/{data}")["digest"])) as samples:
+        inputs, labels = samples.read("inputs"), samples.read("labels")
+    with load_ensemble(file, threads=1) as loaded, monkeypatch.context() as patch:
+        patch.setattr(loaded, "_computers", plant.computers)  # a process that is warm
+        alone = loaded.predict(inputs, labels)
+    found = plant.world.ok("GET", f"/v1/predictions/{asked['id']}")
+    with TensorFile(plant.world.blobs.cache.path(found["digest"])) as here:
+        assert here.read("logits").tobytes() == alone.logits.tobytes()
+        assert (here.read("predicted") == alone.predicted).all()
+    assert alone.accuracy == found["accuracy"]
+    file.write_bytes(file.read_bytes()[:-20_000].replace(b"blobs/", b"other/", 1))
+    with pytest.raises(CliError, match="does not belong|cut off"):
+        load_ensemble(file)
 
 
 def test_a_retry_without_a_client(plant: Plant) -> None:
