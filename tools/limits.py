@@ -13,7 +13,7 @@ from service.config import Settings
 from service.infra import concurrency, connections, protocol, rates
 from service.operations.access import tokens
 from service.operations.ledger import idempotency
-from service.operations.steer import creation
+from service.operations.steer import creation, predicting
 from service.operations.store import datasets, models, reservations, uploads
 
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -156,6 +156,11 @@ def _of_rows() -> Iterator[list[str]]:
         "jobs that wait or run",
         "two of a federation, by design (its round; scores of latecomers), beside what operators retry",
         "none",
+    ]
+    yield [
+        "predictions of a federation that are not made yet; samples times classes of one",
+        f"{predicting.MAX_WAITING}; {predicting.MAX_VALUES:,}",
+        "409 `limit-reached`; 422",
     ]
     yield ["Idempotency-Keys of a token in a week", f"{idempotency.MOST:,}", "429"]
     yield ["names", "100 characters", "422"]

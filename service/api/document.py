@@ -30,6 +30,7 @@ _TAGS = [
     {"name": "uploads", "description": "Resumable uploads by the tus 1.0 protocol, for links that break."},
     {"name": "rounds", "description": "Who was asked, who answered, what came out."},
     {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
+    {"name": "predictions", "description": "Data sets, predicted by a model or by a round's ensemble."},
     {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
     {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
     {"name": "events", "description": "What happened, line by line, live."},

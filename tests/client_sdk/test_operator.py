@@ -119,6 +119,30 @@ def page(*items: Any) -> dict[str, Any]:
 
 
 Call = Callable[[OperatorClient], Any]
+ENSEMBLE = {
+    "id": "ens_1",
+    "federation_id": "fed_1",
+    "round_id": "rnd_1",
+    "round": 1,
+    "document": {"task": TASK, "weigh": {"kind": "uniform"}, "combine": {"kind": "logits"}, "members": []},
+    "size": 1,
+    "removed": [],
+    "predicts": True,
+    "created_at": NOW,
+    "url": "/v1/rounds/rnd_1/ensemble/bundle",
+}
+PREDICTION = {
+    "id": "prd_1",
+    "federation_id": "fed_1",
+    "job_id": "job_1",
+    "state": "queued",
+    "dataset": "wards",
+    "dataset_digest": DIGEST,
+    "num_samples": 3,
+    "ensemble": False,
+    "created_at": NOW,
+    "url": "/v1/predictions/prd_1/file",
+}
 PROVENANCE = {
     "id": "prv_1",
     "digest": "sha256-" + "0" * 64,
@@ -187,6 +211,10 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "close_round": (lambda c: c.close_round("rnd_1", force=True), "POST", "/v1/rounds/rnd_1/close?force=true", ROUND),
     "round_provenance": (lambda c: c.round_provenance("rnd_1"), "GET", "/v1/rounds/rnd_1/provenance", PROVENANCE),
     "model_provenance": (lambda c: c.model_provenance("mdl_1"), "GET", "/v1/models/mdl_1/provenance", PROVENANCE),
+    "ensemble": (lambda c: c.ensemble("rnd_1"), "GET", "/v1/rounds/rnd_1/ensemble", ENSEMBLE),
+    "predict": (lambda c: c.predict("fed_1", "wards"), "POST", "/v1/federations/fed_1/predict", PREDICTION),
+    "prediction": (lambda c: c.prediction("prd_1"), "GET", "/v1/predictions/prd_1", PREDICTION),
+    "predictions": (lambda c: c.predictions("fed_1"), "GET", "/v1/federations/fed_1/predictions", page(PREDICTION)),
     "job_provenance": (lambda c: c.job_provenance("job_1"), "GET", "/v1/jobs/job_1/provenance", PROVENANCE),
     "forget_client": (
         lambda c: c.forget_client("fed_1", "cli_1"),
@@ -273,7 +301,7 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
 
 
 def test_every_public_method_is_in_the_table() -> None:
-    files = {"import_model", "add_dataset", "download", "export_round"}
+    files = {"import_model", "add_dataset", "download", "export_round", "export_ensemble", "download_prediction"}
     others = files | {"each", "close", "connection", "url", "use_token", "events", "event_page"}
     public = {name for name in dir(OperatorClient) if not name.startswith("_")}
     assert public - others == set(CALLS)
