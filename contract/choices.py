@@ -68,6 +68,10 @@ class Carried:
         return ".".join(str(each) for each in (self.stem, model, round_index) if each is not None)
 
 
+Occasion = Literal["enrolment", "before", "generator", "round"]
+"""When something is sent: once at enrolment, once before the first round, each round of the generator, each round."""
+
+
 @dataclass(frozen=True)
 class Sent:
     """What a choice has devices send of their data, beside the model's weights or instead of them.
@@ -76,10 +80,14 @@ class Sent:
         what: in words.
         exposed: with `local.privacy` it would leave without noise: what to take instead. Empty where noise reaches it
             and its cost is counted, or where it is made of nothing but weights that noise has reached.
+        noised: how noise reaches it with `local.privacy`; empty where none does.
+        when: how often it is sent.
     """
 
     what: str
     exposed: str = ""
+    noised: str = ""
+    when: Occasion = "round"
 
 
 @dataclass(frozen=True)

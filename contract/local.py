@@ -225,7 +225,7 @@ class DsFlObjective(ClientObjective):
         partner=Partner(
             "predictions", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'"
         ),
-        sends=(Sent("predictions on the public set, which a network that noise has reached makes"),),
+        sends=(Sent("predictions on the public set", noised="a network that noise has reached makes them"),),
     )
 
     sends_weights = False

@@ -40,6 +40,15 @@ prototypes, tensor ``prototypes`` F32 [C, d] (FedTGP)."""
 PUBLIC, TARGETS = "public", "targets"
 """DS-FL's: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
 
+SENT_WORDS = {
+    CONTROL_EXTRA: "the mean of all devices' control variates",
+    TEACHER: "the mean of the last global models",
+    PROTOTYPES: "prototypes of the classes, made from all devices' class means",
+    PUBLIC: "the inputs of the public set themselves",
+    TARGETS: "labels of the public set, made from all devices' predictions",
+}
+"""What each of these tells a device."""
+
 _LAST_LAYER = ("head.", "adapter.")
 """How `contract.nn.classifier.Classifier` names its last layer; in other networks it is the last weight."""
 

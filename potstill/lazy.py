@@ -51,6 +51,7 @@ _MORE: dict[str, dict[str, tuple[str, ...]]] = {
         "steer": ("start", "pause", "resume", "cancel", "rollback", "plan"),
         "keeping": ("retention", "delete"),
         "spec": ("spec",),
+        "report": ("report",),
     },
     "client": {"keeping": ("forget",)},
     "round": {"replay": ("export",), "predict": ("ensemble",)},

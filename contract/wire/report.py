@@ -124,6 +124,16 @@ class TargetCost(Response):
     cost: Cost | None = Field(None, description="up to and with that round; `files.down + files.up` is Fed-ET's C_acc")
 
 
+class Learnt(Response):
+    """One thing that a party of the federation learns of another's data."""
+
+    party: Literal["server", "devices"] = Field(description="who learns it; operators learn what the server does")
+    what: str
+    when: str
+    guarded: str = Field("", description="what stands between it and the data; empty: nothing")
+    source: str = Field("", description="the paper whose method has it")
+
+
 class FederationReport(Response):
     """What a federation has cost, and what for."""
 
@@ -138,3 +148,4 @@ class FederationReport(Response):
     afterwards: Bytes = Field(Bytes(), description="measured after the end: the final models, as devices fetch them")
     others: int = Field(0, description="measured: bytes of models that people and programs downloaded")
     targets: list[TargetCost] = Field(default_factory=list, description="in the order that was asked for")
+    learnt: list[Learnt] = Field(default_factory=list, description="who learns what of whose data, by recipe and plan")

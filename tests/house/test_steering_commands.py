@@ -53,6 +53,39 @@ def test_a_federation_says_whom_its_round_waits_for(service: Service) -> None:
     assert "now: round 2 collects until 2026-01-01 00:00:00Z, 1 of 3 devices answered" in output
 
 
+COST = {
+    "files": {"down": 2048, "up": 4096},
+    "wire": {"down": 3072, "up": 4096},
+    "seconds": {"devices": 12.5, "jobs": 0.75},
+    "flops": {"training": 9000, "distillation": 100, "labelling": 20},
+}
+REPORT = {
+    "federation_id": "fed_1",
+    "name": "a",
+    "state": "running",
+    "recipe": "feddf",
+    "networks": [{"name": "main", "role": "prototype", "architecture": "mlp", "bytes": 100, "parameters": 39}],
+    "before": {},
+    "rounds": [COST | {"round": 1, "state": "published", "accuracy": 0.61, "devices": 2, "answered": 2}],
+    "total": COST,
+    "targets": [{"target": 0.6, "round": 1, "cost": COST}, {"target": 0.9}],
+    "learnt": [{"party": "server", "what": "samples per class", "when": "once, when it enrols"}],
+}
+
+
+def test_a_report_is_told_in_tables_and_to_programs_whole(service: Service) -> None:
+    service.on("GET", "/v1/federations/fed_1/report", REPORT)
+    service.on("GET", "/v1/federations/fed_1", FEDERATION)
+    result = call("federation", "report", "fed_1", "--target", "0.6", "--target", "0.9")
+    assert result.exit_code == 0, result.output
+    for words in ("2.0 KiB", "4.0 KiB", "3.0 KiB", "61.0 %", "90.0 % was not reached", "9e+03", "samples per class"):
+        assert words in result.output, words
+    assert service.asked[-1].url.params.get_list("target") == ["0.6", "0.9"]
+    told = json.loads(call("federation", "report", "fed_1", "--json").output)
+    assert told["targets"][0]["cost"]["files"] == {"down": 2048, "up": 4096}
+    assert call("federation", "report", "fed_1", "--target", "80").exit_code != 0
+
+
 def test_a_round_is_found_by_its_federation_and_number(service: Service) -> None:
     service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
     service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})

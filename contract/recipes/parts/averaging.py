@@ -207,7 +207,7 @@ class FuseDisco(FuseChoice):
     declares = Declares(
         source="Ye et al. 2023",
         needs=frozenset({"label_counts"}),
-        sends=(Sent(LABEL_COUNTS, "set fuse to 'weighted_mean'"),),
+        sends=(Sent(LABEL_COUNTS, "set fuse to 'weighted_mean'", when="enrolment"),),
     )
 
     kind: Literal["disco"] = "disco"
@@ -313,7 +313,7 @@ class FuseMatchedMean(FuseChoice):
     @property
     def sends(self) -> tuple[Sent, ...]:
         """The same."""
-        return (Sent(LABEL_COUNTS, "set fuse.by_class to false"),) if self.by_class else ()
+        return (Sent(LABEL_COUNTS, "set fuse.by_class to false", when="enrolment"),) if self.by_class else ()
 
     def check_local(self, local: LocalPlan) -> None:
         """Refuse weights that are sent as bits."""

@@ -82,7 +82,13 @@ class GeneratorFedGan(GeneratorFederated):
 
     declares = Declares(
         source="FedGAN; FedGO E.2",
-        sends=(Sent("a critic, trained by DP-SGD like the model, and a generator, which learns from it alone"),),
+        sends=(
+            Sent(
+                "a critic of its data, and a generator that learns from it",
+                noised="the critic is trained by DP-SGD like the model, and the generator learns from it alone",
+                when="generator",
+            ),
+        ),
     )
 
     kind: Literal["fedgan"] = "fedgan"

@@ -156,7 +156,7 @@ class WeighEntropy(WeighFactor):
     tau: float = Field(1.0, gt=0, le=VALUE)
 
 
-DISCRIMINATOR = Sent("a discriminator, trained by DP-SGD like the model")
+DISCRIMINATOR = Sent("a discriminator of its data", noised="trained by DP-SGD like the model", when="before")
 
 
 class WeighDafkd(WeighFactor):

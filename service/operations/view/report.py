@@ -13,7 +13,7 @@ from contract.federation import SERVER
 from contract.groups import is_main
 from contract.updates import SEND, extras
 from contract.wire.report import Bytes, Cost, FederationReport, Flops, Network, Role, RoundCost, Seconds
-from service.domain import costs
+from service.domain import costs, learning
 from service.infra.traffic import AFTERWARDS
 from service.operations.progress import reading
 from service.operations.store import traffic
@@ -82,6 +82,7 @@ def report(session: Session, federation: FederationRow, targets: Sequence[float]
         total=costs.total(before, rounds),
         afterwards=wire.rounds.get(AFTERWARDS, Bytes()),
         others=wire.others,
+        learnt=learning.learnt(reading.config_of(federation)),
         targets=[costs.to_target(target, first, before, rounds) for target in targets],
     )
 
