@@ -93,11 +93,24 @@ class Round(Response):
     metrics: dict[str, Any] = Field(default_factory=dict)
 
 
+class EnsembleRef(Response):
+    """What a round has kept of those who predict together."""
+
+    members: int
+    size: int = Field(description="bytes of their weights")
+    weigh: str = Field(description="kind of what each counts")
+    combine: str = Field(description="kind of how their outputs become one")
+    accuracy: float | None = Field(None, description="on the federation's test set, where they were asked there")
+    complete: bool = Field(description="whether all of it is still stored")
+    url: str = Field(examples=["/v1/rounds/rnd_01…/ensemble"])
+
+
 class RoundDetail(Round):
     """One round with its participants."""
 
     participants: list[Participant] = Field(default_factory=list)
     plan: RoundPlan | None = Field(None, description="what it opened with, as far as plans can change")
+    ensemble: EnsembleRef | None = Field(None, description="where its plan had `rounds.keep_ensemble`")
 
 
 class Model(Response):

@@ -132,7 +132,7 @@ def _tell_ensemble(found: Ensemble, file: Path | None) -> None:
     document = found.document
     right = "" if found.accuracy is None else f", {percent(found.accuracy)} right on the test set"
     out().print(f"ensemble of round {found.round}: {len(document.members)} members, {size(found.size)}{right}")
-    out().print(f"each counts by {document.weigh.kind}, outputs are combined by {document.combine.kind}")
+    out().print(f"weights: {document.weigh.kind}, outputs combined: {document.combine.kind}")
     if found.reason is not None:
         out().print(f"it does not predict: {found.reason}", style="yellow")
     print_table(

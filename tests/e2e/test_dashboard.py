@@ -126,7 +126,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     page.get_by_text("No federation yet").wait_for()
     assert "potstill federation create" in page.locator("main").inner_text()
     add_server_data(service)
-    made = service.operator.create_federation(request(ODD))
+    made = service.operator.create_federation(request(ODD, keep_ensemble=True))
     page.get_by_role("link", name=ODD).click()
     page.get_by_text("No device has joined yet").wait_for()
     assert page.locator("h1").inner_text() == ODD
@@ -162,6 +162,10 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     ticks = page.locator(".accuracy .tick[text-anchor=middle]").all_text_contents()
     assert ticks == ["1", "2", "round"], "every round of a short federation is on the axis"
     assert page.locator(".heat .share").count() == 4
+    page.get_by_text("2 models predict together (weights: uniform, outputs combined: logits)").wait_for()
+    with page.expect_download() as caught:
+        page.locator(".ensemble").get_by_role("button", name="Download").click()
+    assert caught.value.suggested_filename.endswith("-2-ensemble.tar")
     page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
     screen.close()

@@ -81,7 +81,13 @@ def test_an_ensemble_is_shown_and_downloaded(asked: Service, tmp_path: Path) -> 
     told = call("round", "ensemble", "rnd_3", str(tmp_path / "ensemble.tar"))
     said = " ".join(told.output.split())
     assert told.exit_code == 0, told.output
-    for words in ("round 3: 1 members", "90.0 % right", "counts by variance", "the service cannot run it", "ward-7"):
+    for words in (
+        "round 3: 1 members",
+        "90.0 % right",
+        "weights: variance, outputs combined: logits",
+        "the service cannot run it",
+        "ward-7",
+    ):
         assert words in said
     assert (tmp_path / "ensemble.tar").read_bytes() == b"tar"
     assert json.loads(call("round", "ensemble", "rnd_3", "--json").output)["document"]["weigh"]["kind"] == "variance"

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.ensembles import rule_of
+from contract.ensembles import rule_of, why_none
 from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.tensors import write_file
+from contract.wire.plans import SecurePlan
 from worker.pipeline import labels, run
-from worker.specs import EnsembleSpec, JobFailure, JobResult, MemberSpec, NetworkRef, PredictSpec, RoundSpec
+from worker.specs import EnsembleSpec, JobFailure, JobResult, MemberSpec, NetworkRef, PredictSpec, RoundSpec, SecureSum
 
 from .conftest import ignore
 
@@ -136,6 +137,19 @@ def test_a_set_without_labels_is_predicted_and_one_of_another_shape_is_refused(t
     with pytest.raises(JobFailure) as refused:
         run(spec.model_copy(update={"dataset": tmp_path / "flat"}), ignore)
     assert refused.value.code == "schema_mismatch"
+
+
+def test_of_secure_rounds_groups_alone_are_seen(tmp_path: Path, federation: Any) -> None:
+    assert why_none(presets.build("fedavg", {}), secure=True) is not None
+    recipe = presets.build("fedsdd", SHORT | {"groups": {"count": 2}, "members": {"rounds": 2}})
+    assert why_none(recipe, secure=True) is None
+    world = federation(tmp_path, recipe, prototypes={"main": MLP}, clients=6)
+    secure = SecureSum(plan=SecurePlan(min_group=2))
+    world.round(keep_ensemble=True, secure=secure)
+    result = world.round(keep_ensemble=True, secure=secure)
+    assert [each.client for each in result.ensemble or ()] == [None] * 4
+    made = together(world, result, tmp_path / "test", "predicted")
+    assert made.metrics["accuracy"] == result.metrics["ensemble"]["accuracy"]
 
 
 def test_documents_of_rounds_before_ensembles_are_read(tmp_path: Path, federation: Any) -> None:

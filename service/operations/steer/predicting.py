@@ -10,7 +10,7 @@ from contract.groups import is_main
 from contract.ids import new_id
 from contract.wire.ensembles import EnsembleDocument, Network, PredictionDocument, PredictionRequest
 from service.domain.errors import DomainError, invalid_field
-from service.operations.ledger import audit
+from service.operations.ledger import audit, locks
 from service.operations.ledger.clock import now
 from service.operations.ledger.limits import check_room
 from service.operations.progress import jobs, reading
@@ -30,6 +30,7 @@ def ask(session: Session, federation_id: str, wish: PredictionRequest) -> Predic
     Raises:
         DomainError: not-found, invalid-field, removed; limit-reached, when so many wait.
     """
+    locks.hold_blobs(session)  # before the federation's, as everywhere
     federation = reading.get_locked(session, federation_id)
     mine = select(JobRow.id).where(JobRow.federation_id == federation.id, JobRow.kind == "predict")
     waiting = mine.where(JobRow.state.in_(("queued", "running")))

@@ -143,6 +143,7 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
         DomainError: invalid-transition, when its federation is over or went on without it; invalid-field and
             too-few-updates, for what is to be left out.
     """
+    locks.hold_blobs(session)  # a kind's `retry` may name blobs again; the lock comes before the federation's
     federation = reading.locked(session, job.federation_id)
     job = jobs.fresh(session, job)
     if federation.state in ("cancelled", "finished") and not is_aside(job.kind):

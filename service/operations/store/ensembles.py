@@ -17,13 +17,18 @@ def document_of(row: EnsembleRow) -> EnsembleDocument:
     return stored(EnsembleDocument, row.document)
 
 
+def find(session: Session, round_: RoundRow) -> EnsembleRow | None:
+    """Return a round's ensemble, if it kept one."""
+    return session.scalars(select(EnsembleRow).where(EnsembleRow.round_id == round_.id)).first()
+
+
 def of_round(session: Session, round_: RoundRow) -> EnsembleRow:
     """Return a round's ensemble.
 
     Raises:
         DomainError: not-found, saying why there is none.
     """
-    row = session.scalars(select(EnsembleRow).where(EnsembleRow.round_id == round_.id)).first()
+    row = find(session, round_)
     if row is None:
         why = f"is {round_.state}" if round_.state != "published" else f"kept no ensemble; {_KEEP}"
         raise DomainError("not-found", f"round {round_.index} {why}")

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.ensembles import bundle_texts, why_mute
 from contract.wire import ensembles as wire
+from contract.wire.rounds import EnsembleRef
 from service.domain.errors import DomainError
 from service.infra.blobs import BlobStore
 from service.operations.ledger import audit
@@ -38,6 +39,23 @@ def describe(session: Session, round_: RoundRow) -> wire.Ensemble:
         reason=why,
         created_at=row.created_at,
         url=f"/v1/rounds/{round_.id}/ensemble/bundle",
+    )
+
+
+def reference(session: Session, round_: RoundRow) -> EnsembleRef | None:
+    """Return what a round's page shows of its ensemble, if it kept one."""
+    row = ensembles.find(session, round_)
+    if row is None:
+        return None
+    document = ensembles.document_of(row)
+    return EnsembleRef(
+        members=len(document.members),
+        size=sum(member.size for member in document.members),
+        weigh=document.weigh.kind,
+        combine=document.combine.kind,
+        accuracy=round_.metrics.get("ensemble", {}).get("accuracy"),
+        complete=not ensembles.gone(session, document),
+        url=f"/v1/rounds/{round_.id}/ensemble",
     )
 
 

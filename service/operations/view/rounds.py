@@ -9,6 +9,7 @@ from contract.wire import rounds as wire
 from service.domain.plans import plan_of
 from service.operations.ledger.paging import page
 from service.operations.progress import participants, reading
+from service.operations.view import ensembles
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -119,7 +120,8 @@ def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
     )
     participants = [_participant(row, client, participant, update) for client, participant, update in asked]
     plan = plan_of(reading.config_for(session, row))
-    return wire.RoundDetail.model_validate(_values(session, row) | {"participants": participants, "plan": plan})
+    more = {"participants": participants, "plan": plan, "ensemble": ensembles.reference(session, row)}
+    return wire.RoundDetail.model_validate(_values(session, row) | more)
 
 
 def listing(

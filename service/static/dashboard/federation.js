@@ -104,7 +104,7 @@ export class FederationPage {
     this.panel("accuracy", [f.rounds_total, this.rounds.map((r) => [r.id, r.state])], () => accuracy(f, this.rounds));
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
-    this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round)));
+    this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();
     this.panel("models", [this.models, f.state], () => models(this, f));

@@ -1,6 +1,8 @@
 // Rounds over time: accuracy, who counted how much, the list, and one of them in full.
 
+import { download } from "./api.js";
 import { heat, lines } from "./chart.js";
+import { attempt } from "./dialogs.js";
 import { badge, button, el, panel, table } from "./dom.js";
 import { ago, bytes, clock, NONE, percent, seconds, words } from "./format.js";
 
@@ -90,11 +92,22 @@ function metric(participant, name, show) {
   return Number.isFinite(value) ? show(value) : "not a number";
 }
 
-export function participants(round, fuse) {
+function ensemble(round, name) {
+  const kept = round.ensemble;
+  if (!kept) return null;
+  const right = kept.accuracy === null ? "" : `, ${percent(kept.accuracy)} right on the test set`;
+  const how = `weights: ${words(kept.weigh)}, outputs combined: ${words(kept.combine)}`;
+  const file = `${name}-${round.index}-ensemble.tar`;
+  return el("div", { class: "ensemble" },
+    el("p", {}, el("b", {}, "Ensemble: "), `${kept.members} models predict together (${how})${right}.`, kept.complete ? "" : " Some of it is no longer stored."),
+    kept.complete && name ? el("div", { class: "actions" }, button(`Download ${bytes(kept.size)}`, () => attempt(() => download(`${kept.url}/bundle`, file)), { kind: "small", key: `ensemble ${round.id}` })) : null);
+}
+
+export function participants(round, fuse, name) {
   if (!round) return [];
   const teachers = round.participants.some((p) => p.teacher_weight !== null);
   const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed"), fuse) : null;
-  return panel(`Who took part in round ${round.index}`, fails, table([
+  return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), table([
     ["client", (p) => p.name, "name"],
     ["", (p) => badge(p.state)],
     ["", (p) => (p.excluded ? p.excluded : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],

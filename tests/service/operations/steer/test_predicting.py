@@ -117,6 +117,9 @@ def test_what_is_kept_of_ensembles_follows_retention(plant: Plant) -> None:
     wish = {"dataset": set_of(plant, fed), "ensemble": True, "round": 1}
     assert refused(world.op("POST", url, json=wish)) == (410, "removed")
     assert refused(world.op("GET", f"/v1/rounds/{first}/ensemble/bundle")) == (410, "removed")
+    told = [world.ok("GET", f"/v1/rounds/{each}")["ensemble"] for each in (first, second)]
+    assert [(each["members"], each["complete"]) for each in told] == [(8, False), (8, True)]
+    assert told[1]["accuracy"] == world.round(fed, 2)["metrics"]["ensemble"]["accuracy"]
     assert world.ok("GET", f"/v1/rounds/{second}/ensemble")["removed"] == []
     kept = {
         each["network"]["digest"] for each in world.ok("GET", f"/v1/rounds/{second}/ensemble")["document"]["members"]
