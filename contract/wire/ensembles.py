@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from contract.bodies import LISTED, Part
+from contract.bounds import Label, Reference
 from contract.recipes import parts
 from contract.wire.common import Digest, Request, Response, Timestamp
 from contract.wire.federations import Task
@@ -96,9 +97,7 @@ class Ensemble(Response):
 class PredictionRequest(Request):
     """What is to be predicted, and with what."""
 
-    dataset: str = Field(
-        min_length=1, max_length=100, description="a registered data set: its name, id or digest", examples=["digits"]
-    )
+    dataset: Label = Field(description="a registered data set: its name, id or digest", examples=["digits"])
     ensemble: bool = Field(False, description="with a round's ensemble; false: with one global model")
     round: int | None = Field(
         None,
@@ -106,8 +105,8 @@ class PredictionRequest(Request):
         le=100_000,
         description="of which published round; null: what devices get now, or the newest ensemble that is kept",
     )
-    prototype: str | None = Field(
-        None, max_length=110, description="whose global model, where there are several; null: the server's, or the only"
+    prototype: Reference | None = Field(
+        None, description="whose global model, where there are several; null: the server's, or the only"
     )
 
 
