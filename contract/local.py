@@ -46,6 +46,7 @@ class ClientObjective(Choice):
 
     slot = "local.objective"
     sends_weights: ClassVar[bool] = True
+    starts_at_model: ClassVar[bool] = True  # or its distance from that model says nothing
 
     def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
         """Return the tensors that an update has beside the weights, in file order; arguments as `contract.layout`'s.
@@ -261,6 +262,7 @@ class FedMaObjective(ClientObjective):
         ),
     )
 
+    starts_at_model = False
     kind: Literal["fedma"] = "fedma"
     start: Literal["own", "sent"] = Field(
         "own",

@@ -145,6 +145,7 @@ class Builder:
             local=config.local,
             on_bad_teacher=config.rounds.on_bad_teacher,
             min_updates=max(1, min(least, len(updates))),
+            max_distance=config.rounds.max_distance,
             gate=config.rounds.gate,
             hand_over=config.runs_ahead and index < config.rounds.total,
             keep_ensemble=config.rounds.keep_ensemble,

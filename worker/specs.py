@@ -152,6 +152,7 @@ class RoundSpec(_Job):
     local: LocalPlan = Field(LocalPlan(), description="what the clients ran, and thus how their files are read")
     on_bad_teacher: OnBadTeacher = Field("fail", description="what a network of NaN or infinity does to the round")
     min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
+    max_distance: float | None = Field(None, gt=0, description="the plan's: updates further off are not fused")
     gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
     hand_over: bool = Field(
         False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"

@@ -60,6 +60,7 @@ class RoundsChanges(Part):
     replace_lost: bool | None = None
     keep_ensemble: bool | None = None
     over_selection: float | None = Field(None, ge=1, le=10)
+    max_distance: float | None = Field(None, gt=0, le=1e6)
     target_accuracy: float | None = Field(None, gt=0, le=1)
     job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")
 

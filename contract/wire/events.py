@@ -36,6 +36,7 @@ KINDS: dict[str, str] = {
     "round.failed": "it could not be fused; `reason` says why",
     "round.retried": "a failed round is fused again",
     "update.received": "a client's update counts",
+    "update.outlier": "a client's update lies far from the others', or from the model; `detail` says how far",
     "update.refused": "a client's update was refused; `problem` and `detail` say why",
     "job.queued": "work waits for a worker",
     "job.claimed": "a worker has it",

@@ -104,6 +104,13 @@ class RoundsPlan(Part):
         "exclude: it counts neither as a teacher nor in the average",
     )
     gate: Gate | None = Field(None, description="measure a new model before it is published")
+    max_distance: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="an update that lies further from the round's model is left out: ||update - model|| / ||model||, "
+        "over the parameters; null for no limit",
+    )
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
     job_seconds: int | None = Field(
@@ -164,6 +171,8 @@ class RoundsPlan(Part):
             raise ValueError("on_deadline: masked updates cannot be kept and fused later; take 'skip' or 'extend'")
         if self.on_bad_teacher == "exclude":
             raise ValueError("on_bad_teacher: nobody's update can be taken out of a sum; take 'fail'")
+        if self.max_distance is not None:
+            raise ValueError("max_distance: nobody's distance is seen in a sum; leave it out, secure.clip bounds it")
         most = self.most_asked or secure.max_clients
         if most < self.least:
             raise ValueError(

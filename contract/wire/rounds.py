@@ -42,6 +42,11 @@ class Participant(Response):
     weight: float | None = Field(
         None, description="share in the average of its prototype, after publishing; those of a prototype sum to 1"
     )
+    distance: float | None = Field(
+        None, description="||update - model|| / ||model|| over the parameters, after publishing; not of secure rounds"
+    )
+    norm_ratio: float | None = Field(None, description="||update|| / ||model|| over the parameters, after publishing")
+    outlier: str | None = Field(None, description="why its update stands out among the others', if it does")
     teacher_weight: float | None = Field(None, description="mean share as a teacher, after publishing")
     metrics: dict[str, Any] | None = None
 

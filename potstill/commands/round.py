@@ -56,7 +56,19 @@ def _tell(found: RoundDetail) -> None:
         counts = f"{said.keys} sent keys, {said.shares} shares, {said.masked} masked updates, {said.signed} signatures"
         out().print(f"secure: phase {said.phase}; {counts}, {said.revealed} have revealed")
     print_table(
-        ["client", "state", "seconds", "bytes", "samples", "weight", "teacher", "last heard", "progress"],
+        [
+            "client",
+            "state",
+            "seconds",
+            "bytes",
+            "samples",
+            "distance",
+            "norm",
+            "weight",
+            "teacher",
+            "last heard",
+            "progress",
+        ],
         [
             [
                 p.name,
@@ -64,6 +76,8 @@ def _tell(found: RoundDetail) -> None:
                 _digits(p.seconds, 1),
                 p.size,
                 p.num_samples,
+                _digits(p.distance),
+                _digits(p.norm_ratio),
                 _digits(p.weight),
                 _digits(p.teacher_weight),
                 p.heard_at,
@@ -72,6 +86,9 @@ def _tell(found: RoundDetail) -> None:
             for p in found.participants
         ],
     )
+    for p in found.participants:
+        if p.outlier is not None:
+            out().print(f"{p.name} stands out: {p.outlier}")
 
 
 @app.command("list")

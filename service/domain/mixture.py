@@ -42,11 +42,23 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_gate(rounds, sets)
     _check_secure(config)
     _check_ensemble(config)
+    _check_distance(config)
     check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
     check_privacy(config.prototypes, config.local)
     check_private_stage(recipe, config.local)
     _check_plans(config)
     _check_fusable(config)
+
+
+def _check_distance(config: FederationConfig) -> None:
+    """Refuse a limit of distances where they say nothing."""
+    objective, why = config.local.objective, None
+    if not objective.sends_weights:
+        why = "send no weights"
+    elif not objective.starts_at_model:
+        why = "may begin with networks of their own"
+    if config.rounds.max_distance is not None and why is not None:
+        raise invalid_field("rounds.max_distance", f"devices of this recipe {why}; leave it out")
 
 
 def _check_plans(config: FederationConfig) -> None:

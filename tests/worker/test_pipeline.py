@@ -336,7 +336,13 @@ def test_distilling_without_server_data_is_refused(world: World) -> None:
 def test_progress_names_every_phase(world: World) -> None:
     seen: list[Progress] = []
     run(world.spec(RECIPES["feddf"], "progress", three(world)), seen.append)
-    assert list(dict.fromkeys(each.phase for each in seen)) == ["average", "label", "distil cnn", "evaluate"]
+    assert list(dict.fromkeys(each.phase for each in seen)) == [
+        "distances",
+        "average",
+        "label",
+        "distil cnn",
+        "evaluate",
+    ]
     assert max(each.step for each in seen if each.phase == "label") == 3
 
 

@@ -141,9 +141,10 @@ class Readers:
 
     def raw(self, block: Block, prefix: str = "") -> list[Array]:
         """Return each file's values [count], as they are; of the tensor `prefix` + the block's name."""
-        return list(self._pieces(block, prefix))
+        return list(self.pieces(block, prefix))
 
-    def _pieces(self, block: Block, prefix: str) -> Iterator[Array]:
+    def pieces(self, block: Block, prefix: str = "") -> Iterator[Array]:
+        """Yield what `raw` returns, one file after another."""
         for file in self._files:
             yield file.read_block(prefix + block.name, block.start, block.count)
             if len(self._files) > MOST_OPEN:
@@ -156,7 +157,7 @@ class Readers:
             PartError: non_finite, naming file and tensor.
         """
         values = np.empty((len(self._files), block.count))
-        for index, piece in enumerate(self._pieces(block, prefix)):
+        for index, piece in enumerate(self.pieces(block, prefix)):
             values[index] = piece
             if not np.isfinite(values[index]).all():
                 where = f"{self._names[index]!r}, tensor {prefix + block.name!r}"

@@ -67,7 +67,8 @@ def with_the_sound(spec: RoundSpec, fuse: Callable[[RoundSpec], JobResult]) -> J
                 raise JobFailure("too_few_updates", detail) from failure
             spec = spec.model_copy(update={"updates": left})
             continue
-        return result.model_copy(update={"metrics": result.metrics | ({"excluded": excluded} if excluded else {})})
+        left_out = result.metrics.get("excluded", {}) | excluded
+        return result.model_copy(update={"metrics": result.metrics | ({"excluded": left_out} if left_out else {})})
 
 
 def _attributed(failure: JobFailure, updates: list[UpdateSpec]) -> JobFailure:

@@ -1,6 +1,7 @@
 """One round: updates are received, averaged and, if the recipe says so, distilled; then it is measured."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.groups import is_main
@@ -9,6 +10,7 @@ from worker.checkpoints import Checkpoint, Checkpoints
 from worker.pipeline.extras import prepare_extras, send_targets
 from worker.pipeline.fusing import check_groups, fuse
 from worker.pipeline.job import Round, copy_file
+from worker.pipeline.outliers import look_over
 from worker.pipeline.updates import receive, temporary
 from worker.specs import Handover, JobResult, Progress, RoundSpec
 
@@ -32,7 +34,8 @@ def fuse_round(
     A prototype that nobody trained and that is no student is not among the models: it stays byte for byte.
 
     Figures: `accuracy` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with their accuracies,
-    `weights` and `teacher_weights` per client, `distil` per student, `teacher_forwards` and `flops` of labelling what
+    `distances`, `outliers` and `excluded` (see `worker.pipeline.outliers`), `weights` and `teacher_weights` per client,
+    `distil` per student, `teacher_forwards` and `flops` of labelling what
     is learnt and of distillation, `gate` (see `worker.pipeline.gate`), `seconds`.
 
     Raises:
@@ -40,20 +43,16 @@ def fuse_round(
     """
     job = Round.begin(spec, report, device, checkpoints)
     check_groups(spec)
-    if spec.secure is None:
-        receive(job)
-    else:
-        from worker.pipeline import sums  # and with it `cryptography`
-
-        sums.add_up(job)
-    made = list(temporary(job))
+    made = _received(job)
     if spec.recipe.drop_worst is not None:
         from worker.pipeline.filters import leave_out_worst
 
         leave_out_worst(job)
     fuse(job)
     if spec.secure is not None:
-        job.metrics["weights"] = sums.shares(job)
+        from worker.pipeline.sums import shares
+
+        job.metrics["weights"] = shares(job)
     job.models = dict(job.averages)
     if hand_over is not None and spec.hand_over:
         hand_over(_given_away(job))
@@ -77,6 +76,19 @@ def fuse_round(
     job.metrics["seconds"] = job.phases.seconds
     state = job.state if job.state != spec.state else None
     return JobResult(models=job.models, state=state, ensemble=job.ensemble, metrics=job.metrics, device=device)
+
+
+def _received(job: Round) -> list[Path]:
+    """Have the job's updates, or their sums, checked and ready; return the files that this made."""
+    if job.spec.secure is not None:
+        from worker.pipeline.sums import add_up  # and with it `cryptography`
+
+        add_up(job)
+        return list(temporary(job))
+    receive(job)
+    made = list(temporary(job))  # also of those that are left out next
+    look_over(job)
+    return made
 
 
 def _given_away(job: Round) -> Handover:

@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
+from service.operations.ledger import row_events
 from service.operations.progress import reading
 from service.persistence.tables import ClientRow, FederationRow, RoundRow, UpdateRow
 
@@ -76,3 +77,14 @@ def note(session: Session, round_: RoundRow, found: Mapping[str, str]) -> dict[s
         if update.excluded:
             reasons[client.name] = update.excluded
     return reasons
+
+
+def tell_outliers(session: Session, round_: RoundRow, found: Mapping[str, str]) -> None:
+    """Tell whose updates lie far from the others'.
+
+    Args:
+        found: client's name -> reason.
+    """
+    for client, update in _updates(session, round_):
+        if client.name in found:
+            row_events.note(session, "update.outlier", update, detail=found[client.name])

@@ -21,6 +21,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     round_ = session.get_one(RoundRow, job.round_id)
     rejected = gating.judge(session, federation, round_, outcome.metrics)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
+    exclusions.tell_outliers(session, round_, outcome.metrics.get("outliers", {}))
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
     for name, id_ in ahead.items():
         model = session.get_one(ModelRow, id_)

@@ -81,6 +81,7 @@ def _state(client: ClientRow, row: ParticipantRow, update: UpdateRow | None) -> 
 
 def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update: UpdateRow | None) -> wire.Participant:
     began = asked.asked_at or row.opened_at
+    distances = row.metrics.get("distances", {}).get(client.name, {})
     answer: dict[str, Any] = {}
     if update is not None:
         answer = {
@@ -104,6 +105,9 @@ def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update
         progress=asked.progress,
         replaces=asked.replaces,
         weight=row.metrics.get("weights", {}).get(client.name),
+        distance=distances.get("relative"),
+        norm_ratio=distances.get("norm_ratio"),
+        outlier=row.metrics.get("outliers", {}).get(client.name),
         teacher_weight=row.metrics.get("teacher_weights", {}).get(client.name),
         **answer,
     )

@@ -72,6 +72,11 @@ function result(round) {
   return round.metrics.accuracy === undefined ? NONE : percent(round.metrics.accuracy ?? NaN);
 }
 
+function outliers(round) {
+  const names = Object.keys(round.metrics.outliers ?? {});
+  return names.length ? `stands out: ${names.join(", ")}` : "";
+}
+
 export function timeline(rounds, shown, choose) {
   if (!rounds.length) return [];
   const newest = [...rounds].reverse().slice(0, 500);
@@ -82,7 +87,7 @@ export function timeline(rounds, shown, choose) {
     ["accuracy", result, "number"],
     ["opened", (r) => clock(r.opened_at)],
     ["took", phases, "why"],
-    ["", (r) => r.reason ?? "", "why"],
+    ["", (r) => [r.reason ?? "", outliers(r)].filter(Boolean).join("; "), "why"],
   ], newest, { caption: "rounds, the newest first", high: true }));
 }
 
@@ -90,6 +95,11 @@ function metric(participant, name, show) {
   if (!participant.metrics || !(name in participant.metrics)) return NONE;
   const value = participant.metrics[name];
   return Number.isFinite(value) ? show(value) : "not a number";
+}
+
+// A multiple of the model's norm.
+function ratio(value) {
+  return value === null || value === undefined ? NONE : `${value.toPrecision(3)} x`;
 }
 
 function ensemble(round, name) {
@@ -110,11 +120,12 @@ export function participants(round, fuse, name) {
   return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), table([
     ["client", (p) => p.name, "name"],
     ["", (p) => badge(p.state)],
-    ["", (p) => (p.excluded ? p.excluded : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],
+    ["", (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],
     ["answered after", (p) => seconds(p.seconds), "number"],
     ["samples", (p) => p.num_samples ?? NONE, "number"],
     ["update", (p) => bytes(p.size), "number"],
     ["loss", (p) => metric(p, "loss", (value) => value.toFixed(3)), "number"],
+    ...(round.participants.some((p) => typeof p.distance === "number") ? [["distance", (p) => ratio(p.distance), "number"], ["norm", (p) => ratio(p.norm_ratio), "number"]] : []),
     ["in the average", (p) => percent(p.weight), "number"],
     ...(teachers ? [["as a teacher", (p) => percent(p.teacher_weight), "number"]] : []),
     ...(round.participants.some((p) => p.prototype !== "main") ? [["trains", (p) => words(p.prototype)]] : []),

@@ -1,0 +1,160 @@
+"""How far updates lie from the model that they started from, and which lie far from the others' (no update is changed).
+
+Symbols: w the round's model, w_k the update of client k, both over the parameters: buffers are no part of any distance.
+Norms are Euclidean, in the parameters' own unit.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from worker.parts.arrays import Float
+from worker.parts.blocks import Readers, Source, blocks, header_of, parameters
+
+FACTOR = 5.0
+"""An outlier lies more than so many spreads off the median (modified z-score of Iglewicz and Hoaglin 1993: 3.5)."""
+LEAST_SPREAD = math.log(1.25)
+"""Of logarithms. Clients that are alike to a per cent are none the worse for one that is five per cent off."""
+FEW = 4
+"""Fewer have no spread to speak of: of them only a ratio of norms beyond `LOW` and `HIGH` stands out."""
+LOW, HIGH = 0.5, 2.0
+NEAR = 0.01
+"""Of the median distance. Whoever has little data lies nearer than others; this near lies who sends the model back."""
+_MAD = 1.4826
+"""Median absolute deviation -> standard deviation, of a normal distribution."""
+_FILES = 4
+"""Blocks are as large as of so many files, whoever else takes part: a client's figures are its own."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Where one update lies.
+
+    Attributes:
+        base: ||w||.
+        norm: ||w_k||.
+        distance: ||w_k - w||; the largest number there is where it is beyond.
+    """
+
+    base: float
+    norm: float
+    distance: float
+
+    @property
+    def norm_ratio(self) -> float | None:
+        """||w_k|| / ||w||; None where w is zero."""
+        return self.norm / self.base if self.base > 0 else None
+
+    @property
+    def relative(self) -> float | None:
+        """||w_k - w|| / ||w||; None where w is zero."""
+        return self.distance / self.base if self.base > 0 else None
+
+
+def measure_files(
+    sources: Sequence[Source], base: Path, on_source: Callable[[], None] = lambda: None
+) -> dict[str, Distance]:
+    """Return where each source lies, in one pass over the files and in memory of two blocks, whatever their number.
+
+    Each one's figures depend on its file and the model's only. One that is not finite has none.
+
+    Args:
+        sources: files with the model's tensors; weights are not looked at.
+        base: file of the round's model w; its metadata names the buffers.
+        on_source: called before each block; what it raises ends the job.
+
+    Raises:
+        PartError: schema_mismatch, naming the file.
+    """
+    header = header_of(base)
+    trained = frozenset(parameters(header))
+    sums = np.zeros((len(sources), 2))
+    whole = 0.0
+    files = [(f"update of {source.name}", source.path) for source in sources]
+    with Readers([("the round's model", base)], header) as model, Readers(files, header) as updates:
+        for block in blocks(header, _FILES, trained.__contains__):
+            on_source()
+            start = model.floats(block)[0]
+            whole += _squares(start)
+            with np.errstate(invalid="ignore", over="ignore"):
+                for sum_, piece in zip(sums, updates.pieces(block), strict=True):
+                    values = piece.astype(np.float64)
+                    sum_ += _squares(values), _squares(np.subtract(values, start, out=values))
+    length = _root(whole)
+    return {
+        source.name: Distance(length, _root(norm), _root(distance))
+        for source, (norm, distance) in zip(sources, sums, strict=True)
+        if not math.isnan(norm + distance)
+    }
+
+
+def _squares(values: Float) -> float:
+    return float(np.square(values).sum())
+
+
+def _root(squares: float) -> float:
+    return min(math.sqrt(squares), float(np.finfo(np.float64).max))
+
+
+def scores(values: Sequence[float]) -> Float:
+    """Return how many spreads [m] each value's logarithm lies off the median of all, with its sign.
+
+    The spread is the median absolute deviation, scaled as a standard deviation, and `LEAST_SPREAD` at least.
+
+    Args:
+        values: [m] of at least 0; a zero counts as the smallest number there is.
+    """
+    logs = np.log(np.maximum(np.asarray(values, dtype=np.float64), np.finfo(np.float64).tiny))
+    off = logs - np.median(logs)
+    return np.asarray(off / max(_MAD * float(np.median(np.abs(off))), LEAST_SPREAD))
+
+
+def outliers(found: Mapping[str, Distance], *, starts_at_model: bool = True) -> dict[str, str]:
+    """Return the clients whose update lies far from the others', with the reason in words; judged by norm and distance.
+
+    Args:
+        found: of the clients that trained one model.
+        starts_at_model: updates start from w. Otherwise the norms of few clients say nothing.
+    """
+    if len(found) < FEW:
+        ratios = {client: each.norm_ratio for client, each in found.items()}
+        return {
+            client: _norm(ratio, None)
+            for client, ratio in ratios.items()
+            if starts_at_model and ratio is not None and not LOW <= ratio <= HIGH
+        }
+    norms, far = scores([each.norm for each in found.values()]), scores([each.distance for each in found.values()])
+    norm, distance = (float(np.median([getattr(each, of) for each in found.values()])) for of in ("norm", "distance"))
+    reasons = {}
+    for (client, each), by_norm, by_distance in zip(found.items(), norms, far, strict=True):
+        unit = each.base if each.base > 0 else 1.0
+        if abs(by_norm) > FACTOR:
+            reasons[client] = _norm(each.norm / unit, norm / unit)
+        elif by_distance > FACTOR or each.distance < NEAR * distance:
+            own, others = each.distance / unit, distance / unit
+            reasons[client] = f"it lies {own:.3g} of the model's norm off, the median {others:.3g}"
+    return reasons
+
+
+def _norm(ratio: float, median: float | None) -> str:
+    low = ratio < (LOW if median is None else median)
+    others = "" if median is None else f", the median {median:.3g}"
+    return f"its norm is {ratio:.3g} of the model's{others}" + (
+        ": does it hold the difference from the model, instead of the weights?" if low else ""
+    )
+
+
+def too_far(found: Mapping[str, Distance], most: float) -> dict[str, str]:
+    """Return the clients whose relative distance is above `most`, with the reason; nobody where w is zero.
+
+    Args:
+        most: of ||w_k - w|| / ||w||.
+    """
+    return {
+        client: f"it lies {each.relative:.3g} of the model's norm off, and rounds.max_distance is {most:g}"
+        for client, each in found.items()
+        if each.relative is not None and each.relative > most
+    }
