@@ -50,6 +50,10 @@ def simulate(
     device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
+    target: Annotated[
+        list[float] | None,
+        typer.Option(min=0.0, max=1.0, help="Accuracy whose cost is told; several do. [default: 0.5 to 0.9]"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what --out holds.")] = False,
 ) -> None:
     """Compare recipes on the same partitions in this process, with the service's own pipeline."""
@@ -78,7 +82,8 @@ def simulate(
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
-    raise typer.Exit(run(experiment, out, resume))
+    told = {} if not target else {"targets": target}
+    raise typer.Exit(run(experiment, out, resume, **told))
 
 
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:

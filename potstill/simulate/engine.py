@@ -18,8 +18,11 @@ from typing import Any
 
 from client_sdk import data
 from contract.federation import FederationConfig
+from contract.local import SENT_PUBLIC
 from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImported
-from contract.tensors import write_file
+from contract.tensors import TensorFile, write_file
+from contract.wire.report import Bytes
+from potstill.simulate import costs
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord
@@ -87,16 +90,24 @@ class Simulation:
         """Make the first models and, where the recipe reads discriminators, all that they need."""
         given = self._given.initial_models
         begun = self._jobs.run("initialize", lambda folder: self._build.initialize(given, folder))
-        history = History(_first(begun.result), notes=self.config.notes)
+        history = History(_first(begun.result), notes=self.config.notes, seed=self.seed)
+        history.sizes, history.efforts = begun.note.get("sizes", {}), begun.result.metrics.get("networks", {})
+        history.before = costs.job_cost("initialize", begun.note)
+        history.public_samples = _public_samples(begun.result)
         if self.config.recipe.discriminators is not None:
             self._discriminate(self.config.recipe.discriminators, history)
         return history, begun
 
     def _discriminate(self, stage: Discriminators, history: History) -> None:
         """Make the generator and, where it is read, every client's discriminator and its scores of the server sets."""
-        made = self._federated(stage.generator) if isinstance(stage.generator, GeneratorFedGan) else None
-        made = made or self._jobs.run("generator", self._generator).result
-        history.generator = dict(made.models)
+        if isinstance(stage.generator, GeneratorFedGan):
+            done = self._federated(stage.generator, history)
+        else:
+            done = self._jobs.run("generator", self._generator)
+            history.before += costs.job_cost("generator", done.note)
+        made = done.result
+        history.generator, history.generator_efforts = dict(made.models), made.metrics.get("networks", {})
+        history.generator_sizes = done.note.get("sizes", {})
         if "samples" in made.models:
             self._build = replace(self._build, samples=made.models["samples"])
         if not self.config.recipe.reads_scores:
@@ -109,19 +120,27 @@ class Simulation:
         self._report("discriminators", len(self._devices), len(self._devices))
         found = history.discriminators
         scored = self._jobs.run("score", lambda folder: self._build.score(found, (low, high), folder))
+        down = len(found) * history.generator_sizes.get("generator", 0)
+        sent = Bytes(down=down, up=sum(path.stat().st_size for path in found.values()))
+        history.before += costs.job_cost("score", scored.note, sent)
+        history.discriminator_samples = [len(self._devices[name].samples) for name in found]
         history.scores = dict(scored.result.models)
 
-    def _federated(self, plan: GeneratorFedGan) -> JobResult:
-        """Let all clients train the generator for its rounds (FedGO, G3); return the last job's result."""
-        made = self._jobs.run("gan/00000", self._generator).result
+    def _federated(self, plan: GeneratorFedGan, history: History) -> Done:
+        """Let all clients train the generator for its rounds (FedGO, G3); return the last job."""
+        made = self._jobs.run("gan/00000", self._generator)
+        history.before += costs.job_cost("generator", made.note)
         for index in range(1, plan.rounds + 1):
-            name, gan = f"gan/{index:05}", made.models["gan"]
+            name, gan = f"gan/{index:05}", made.result.models["gan"]
             done = self._jobs.done(name)
             if done is None:
                 updates = self._train_gan(plan, index, gan, self._folder / name / "updates")
-                done = self._jobs.run(name, partial(self._generator, gan_round=index, gan=gan, updates=updates))
+                up = sum(each.weights.stat().st_size for each in updates)
+                note = {"files": {"down": len(updates) * gan.stat().st_size, "up": up}}
+                done = self._jobs.run(name, partial(self._generator, gan_round=index, gan=gan, updates=updates), note)
             shutil.rmtree(self._folder / name / "updates", ignore_errors=True)
-            made = done.result
+            history.before += costs.job_cost("generator", done.note, Bytes(**done.note.get("files", {})))
+            made = done
         return made
 
     def _train_gan(self, plan: GeneratorFedGan, index: int, gan: Path, folder: Path) -> list[UpdateSpec]:
@@ -170,7 +189,9 @@ class Simulation:
             started = time.monotonic()
             participants = self._train(asked, before, self._folder / name / "updates")
             seconds = time.monotonic() - started
-            note = {"participants": [self._noted(part) for part in participants], "device_seconds": seconds}
+            sent = costs.sent(before, participants).model_dump()
+            noted = [self._noted(part) for part in participants]
+            note = {"participants": noted, "device_seconds": seconds, "files": sent}
             if closing.action == "aggregate":
                 done = self._jobs.run(name, lambda folder: self._fuse(folder, before, participants, history), note)
             else:
@@ -178,7 +199,8 @@ class Simulation:
         participants = [self._known(part) for part in done.note["participants"]]
         seconds = done.note["device_seconds"] + done.note["job_seconds"]
         result = done.result if closing.action == "aggregate" else None
-        return lifecycle.accept(RoundDone(participants, result, done.note["state"], seconds), closing), fresh
+        cost = costs.round_cost(done.note, done.result.metrics)
+        return lifecycle.accept(RoundDone(participants, result, done.note["state"], seconds, cost), closing), fresh
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -295,6 +317,15 @@ def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     assert samples.inputs is not None and samples.labels is not None
     arrays = {"inputs": samples.inputs.numpy()}
     return arrays | ({"labels": samples.labels.numpy()} if wanted else {})
+
+
+def _public_samples(result: JobResult) -> int:
+    """Return the size of the set whose inputs devices are sent, where they are (DS-FL)."""
+    path = (result.state or {}).get(SENT_PUBLIC.named())
+    if path is None or not path.exists():
+        return 0
+    with TensorFile(path) as file:
+        return file.header.tensors["inputs"].shape[0]
 
 
 def _first(result: JobResult) -> RoundRecord:

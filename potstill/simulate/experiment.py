@@ -2,16 +2,18 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from contract.federation import FederationConfig
 from contract.seeds import derive_seed
 from contract.wire.federations import Task
+from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
-from potstill.simulate import datasets, partition
+from potstill.simulate import costs, datasets, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
@@ -48,6 +50,11 @@ class Run:
     entry: RecipeEntry
     seed: int
     history: History
+    config: FederationConfig
+
+    def costs(self, targets: Sequence[float] = costs.TARGETS) -> FederationReport | None:
+        """Return what it has cost; None where nobody counted."""
+        return costs.report(self.entry.title, self.config, self.history, targets)
 
 
 def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
@@ -219,4 +226,5 @@ def run(
             if on_run is not None:
                 on_run(entry, seed)
             config = _config(experiment, entry, dealt, server, home / folder_name(entry.title), seed)
-            yield Run(entry, seed, Simulation(config, on_progress).run(on_round))
+            simulation = Simulation(config, on_progress)
+            yield Run(entry, seed, simulation.run(on_round), simulation.config)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from contract.notes import Note
+from contract.wire.report import Cost
 
 
 class Participation(BaseModel):
@@ -44,6 +45,7 @@ class RoundRecord(BaseModel):
         state: what the recipe keeps for the next round, by name.
         metrics: the worker's figures; see `worker.pipeline.rounds.fuse_round`.
         seconds: wall-clock time of the devices and of the server, one after the other.
+        cost: bytes of its files and seconds by phase; None where nobody counted.
     """
 
     index: int
@@ -56,6 +58,7 @@ class RoundRecord(BaseModel):
     state: dict[str, Path] = {}
     metrics: dict[str, Any] = {}
     seconds: float = 0.0
+    cost: Cost | None = None
 
     @property
     def ensemble_accuracy(self) -> float | None:
@@ -94,6 +97,12 @@ class History:
         scores: the server sets' scores by each client's discriminator, by name.
         notes: what was left out, taken by default or changed of what was asked for, as a service's creation notes it.
         ending: how it ended; None while it runs.
+        seed: the federation's.
+        before: what was before the rounds has cost, but for operations.
+        sizes: bytes of the first models' files, by name; `generator_sizes` of FedGO's stage's.
+        efforts: what each network costs, by name; `generator_efforts` those of FedGO's stage.
+        discriminator_samples: of each client that trained a discriminator.
+        public_samples: of the set that devices predict on, where they do.
     """
 
     initial: RoundRecord
@@ -103,6 +112,14 @@ class History:
     scores: dict[str, Path] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     ending: Ending | None = None
+    seed: int = 0
+    before: Cost = field(default_factory=Cost)
+    sizes: dict[str, int] = field(default_factory=dict)
+    efforts: dict[str, Any] = field(default_factory=dict)
+    generator_sizes: dict[str, int] = field(default_factory=dict)
+    generator_efforts: dict[str, Any] = field(default_factory=dict)
+    discriminator_samples: list[int] = field(default_factory=list)
+    public_samples: int = 0
 
     @property
     def models(self) -> dict[str, Path]:

@@ -103,7 +103,8 @@ class Jobs:
     def keep(self, name: str, result: JobResult, note: dict[str, Any]) -> Done:
         """Note a result as done."""
         state = {key: digest_of(path) for key, path in (result.state or {}).items()}
-        noted = {**note, "state": state}
+        sizes = {key: path.stat().st_size for key, path in result.models.items()}
+        noted = {**note, "state": state, "sizes": sizes}
         self._write(name, result, noted)
         return Done(result, noted)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contract.federation import FederationConfig
+from contract.wire.report import Cost
 from potstill.simulate.history import Ending, Participation, RoundRecord
 from service.domain import carried, gate, selection
 from service.domain import rounds as rules
@@ -29,12 +30,14 @@ class RoundDone:
         result: the job's; None where too few answered.
         digests: of the files of the result's state, by name.
         seconds: wall-clock time of both.
+        cost: what it has cost; None where nobody counted.
     """
 
     participants: list[Participation]
     result: JobResult | None
     digests: Mapping[str, str]
     seconds: float
+    cost: Cost | None = None
 
 
 class Lifecycle:
@@ -225,4 +228,5 @@ class Lifecycle:
             state=dict(self.record.state if state is None else state),
             metrics=dict(metrics),
             seconds=done.seconds,
+            cost=done.cost,
         )

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from contract.wire.report import Cost, FederationReport, TargetCost
+from potstill.console import size
 from potstill.demo.report import COLOURS
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
@@ -76,9 +78,47 @@ def _spread(values: Sequence[float]) -> str:
 
 def markdown(runs: Sequence[Run]) -> str:
     """Return the table in Markdown."""
-    heading, rows = table(runs)
+    return as_markdown(*table(runs))
+
+
+def as_markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; all but its first column are numbers."""
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def cost_table(runs: Sequence[Run], targets: Sequence[float]) -> tuple[list[str], list[list[str]]]:
+    """Return heading and rows: what each recipe has cost, mean over its seeds, in all and until each target.
+
+    Where a target was not reached with every seed, that is said instead.
+    """
+    heading = ["recipe", "in all", *(f"to {100 * target:g} %" for target in targets)]
+    heading += ["FLOPs, devices", "FLOPs, server"]
+    groups: dict[str, list[FederationReport]] = {}
+    for run in runs:
+        found = run.costs(targets)
+        if found is not None:
+            groups.setdefault(run.entry.title, []).append(found)
+    return heading, [_cost_row(title, group) for title, group in groups.items()]
+
+
+def _cost_row(title: str, group: Sequence[FederationReport]) -> list[str]:
+    reached = [_reached([each.targets[number] for each in group]) for number in range(len(group[0].targets))]
+    flops = [each.total.flops for each in group if each.total.flops is not None]
+    work = ["–", "–"]
+    if len(flops) == len(group):
+        devices = fmean(each.training + each.discriminators for each in flops)
+        work = [f"{devices:.3g}", f"{fmean(each.labelling + each.distillation for each in flops):.3g}"]
+    return [title, size(round(fmean(_both(each.total) for each in group))), *reached, *work]
+
+
+def _reached(found: Sequence[TargetCost]) -> str:
+    costs = [_both(each.cost) for each in found if each.cost is not None]
+    return size(round(fmean(costs))) if len(costs) == len(found) else f"{len(costs)} of {len(found)} seeds"
+
+
+def _both(cost: Cost) -> int:
+    return cost.files.down + cost.files.up
 
 
 def _pyplot() -> Any:

@@ -1,6 +1,7 @@
 """`potstill simulate` as people see it: progress bars, a line a run, the table, and the files."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -8,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from client_sdk.errors import PotstillError
 from potstill.console import CliError, out, percent, print_table
+from potstill.simulate import costs, report
 from potstill.simulate import experiment as experiments
-from potstill.simulate import report
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
 from potstill.simulate.settings import Experiment, RecipeEntry
@@ -60,8 +61,8 @@ def title_of(experiment: Experiment) -> str:
     )
 
 
-def run(experiment: Experiment, folder: Path, resume: bool) -> int:
-    """Run an experiment and write its report; return the exit code.
+def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[float] = costs.TARGETS) -> int:
+    """Run an experiment and write its report, with the costs to reach each target; return the exit code.
 
     Raises:
         CliError: it cannot be run; what is done stays for --resume.
@@ -90,13 +91,15 @@ def run(experiment: Experiment, folder: Path, resume: bool) -> int:
                 runs.append(done)
                 bars.end()
                 report.write(runs, folder, title)
+                home = folder / f"seed-{done.seed}" / experiments.folder_name(done.entry.title)
+                costs.write(done.costs(targets), home / "report.json")
                 for line in _lines(done, first=done.seed == experiment.first_seed):
                     bars.progress.console.print(line, highlight=False)
     except (JobFailure, PotstillError) as error:
         raise CliError(f"{error}; what is done is in {folder}") from error
     except KeyboardInterrupt:
         raise CliError(f"stopped; go on with: potstill simulate --out {folder} --resume") from None
-    _finish(runs, folder, title)
+    _finish(runs, folder, title, targets)
     return 0
 
 
@@ -114,8 +117,12 @@ def _line(done: Run) -> str:
     return line if ending is None or ending.detail is None else f"{line}; {ending.state}: {ending.detail}"
 
 
-def _finish(runs: list[Run], folder: Path, title: str) -> None:
+def _finish(runs: list[Run], folder: Path, title: str, targets: Sequence[float]) -> None:
     if report.by_recipe(runs):
         heading, rows = report.table(runs)
         print_table(heading, rows, title=f"{title}: test accuracy, percent")
+    heading, rows = report.cost_table(runs, targets)
+    if rows:
+        print_table(heading, rows, title="bytes of devices' files, down and up, and operations; means of all seeds")
+        (folder / "costs.md").write_text(report.as_markdown(heading, rows), encoding="utf-8")
     out().print(f"accuracy.png, table.md, metrics.csv and the models are in {folder}")

@@ -166,6 +166,11 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     with page.expect_download() as caught:
         page.locator(".ensemble").get_by_role("button", name="Download").click()
     assert caught.value.suggested_filename.endswith("-2-ensemble.tar")
+    wait_for(lambda: "round 2" in page.locator(".costs").inner_text(), why="the costs of round 2 are not told")
+    costs = page.locator(".costs tbody tr").all_text_contents()
+    assert costs[0].startswith("in all") and "kB" in costs[0]
+    page.get_by_text("Who learns what of whose data").click()
+    page.get_by_text("the device's model after local training").wait_for()
     page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
     screen.close()

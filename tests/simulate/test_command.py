@@ -60,6 +60,13 @@ def test_recipes_are_compared_on_the_same_ground(mine: Path, tmp_path: Path) -> 
         assert (out / f"seed-{seed}" / "clients.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert "| feddf | 2 |" in (out / "table.md").read_text()
+    reports = [json.loads((out / "seed-0" / r / "report.json").read_text()) for r in ("fedavg", "feddf")]
+    one, other = (each["total"] for each in reports)
+    assert one["files"] == other["files"], "distillation costs devices nothing"
+    assert one["flops"]["training"] == other["flops"]["training"] > 0 == one["flops"]["distillation"]
+    assert other["flops"]["distillation"] > other["flops"]["labelling"] > 0
+    assert [each["target"] for each in reports[0]["targets"]] == [0.5, 0.6, 0.7, 0.8, 0.9]
+    assert "| recipe | in all | to 50 % |" in (out / "costs.md").read_text()
     assert all(line["ensemble_accuracy"] for line in lines if line["recipe"] == "feddf" and line["round"] != "0")
 
 

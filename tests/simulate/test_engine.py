@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from contract.tensors import TensorFile, check_file
+from contract.wire.report import Bytes, Flops
 from potstill.simulate.config import SimulatedClient, SimulationError
+from potstill.simulate.costs import report
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord, digest_of
 from tests.reference import accountant
@@ -101,6 +103,49 @@ def test_a_round_is_the_weighted_mean_of_its_clients(tmp_path: Path) -> None:
     assert not history.rounds[0].client_models, "updates are removed after the round"
     for record in history.rounds:
         check_file(record.models["main"])
+
+
+def test_costs_by_hand(tmp_path: Path) -> None:
+    """Each device gets the model and sends its file once a round; a stopped and a moved run tell the same."""
+    sizes: list[tuple[int, int]] = []
+
+    def on_round(record: RoundRecord) -> None:
+        model = record.models["main"].stat().st_size
+        sizes.append((model * len(record.participants), sum(p.stat().st_size for p in record.client_models.values())))
+
+    simulation = Simulation(config(tmp_path, keep_updates=True))
+    history = simulation.run(on_round)
+    told = report("mine", simulation.config, history, [0.0, 1.1])
+    assert told is not None
+    assert [(each.files.down, each.files.up) for each in told.rounds] == sizes
+    assert told.before.files == Bytes()
+    assert [each.wire for each in told.rounds] == [None] * len(sizes)
+    (network,) = told.networks
+    assert network.training_flops is not None
+    samples = sum(part.num_samples for record in history.rounds for part in record.participants)
+    assert told.total.flops == Flops(training=samples * simulation.config.local.epochs * network.training_flops)
+    assert told.targets[1].round is None
+    again = Simulation(config(tmp_path, keep_updates=True))
+    assert report("mine", again.config, again.run(), [0.0, 1.1]) == told
+
+
+def test_costs_of_fedgo_s_stage(tmp_path: Path) -> None:
+    simulation = Simulation(config(tmp_path, body_=body(**STATEFUL["fedgan"])))
+    history = simulation.run()
+    told = report("mine", simulation.config, history, [])
+    assert told is not None
+    generator, discriminators = history.generator["generator"], history.discriminators.values()
+    least = len(discriminators) * generator.stat().st_size
+    assert told.before.files.down > least, "the generator's own rounds come on top"
+    assert told.before.files.up > sum(path.stat().st_size for path in discriminators)
+    assert {each.role for each in told.networks} == {"prototype", "generator", "discriminator"}
+    assert told.before.flops is not None
+    assert told.before.flops.discriminators > 0
+    for each in told.rounds:
+        assert each.flops is not None
+        assert each.flops.distillation > 0
+    history.rounds[0].cost = None
+    assert report("mine", simulation.config, history, []) is None, "a run from before anybody counted"
 
 
 def test_notes_are_those_of_a_services_creation(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import torch
 from client_sdk import train_and_push
 from client_sdk.errors import FederationEnded
 from contract.wire.federations import Federation, FederationCreate
+from contract.wire.report import FederationReport, RoundCost
 from potstill.simulate.config import SimulatedClient, SimulationConfig
+from potstill.simulate.costs import report
 from potstill.simulate.engine import Simulation
-from potstill.simulate.history import digest_of
+from potstill.simulate.history import History, digest_of
 from tools.deployment import CLASSES, Deployment, add_server_data, federation_request, images, running, wait_for
 
 NAMES = ("east", "north", "south", "west")
@@ -274,3 +276,23 @@ def test_every_published_file_is_the_services(deployment: Deployment, name: str,
     if name in ("fedgo", "fedgan"):
         others = {m.role: m.digest for m in models if m.role in ("generator", "discriminator", "samples")}
         assert others == {name: digest_of(path) for name, path in history.generator.items()}
+    _check_costs(deployment.operator.report(federation.id, targets=[0.5]), simulated, history)
+
+
+def _check_costs(served: FederationReport, simulated: Simulation, history: History) -> None:
+    """The same numbers where they mean the same: metadata of files name models otherwise, and the service has masks.
+
+    A simulation measures no wire, and other seconds.
+    """
+    told = report("simulated", simulated.config, history, [0.5])
+    assert told is not None
+    assert (told.networks, told.learnt) == (served.networks, served.learnt)
+    assert told.before.files.down == served.before.files.down
+    assert (told.before.flops, told.total.flops) == (served.before.flops, served.total.flops)
+    assert [_same(each) for each in told.rounds] == [_same(each) for each in served.rounds]
+    assert [each.round for each in told.targets] == [each.round for each in served.targets]
+    assert served.total.wire is not None
+
+
+def _same(cost: RoundCost) -> tuple[Any, ...]:
+    return cost.round, cost.state, cost.accuracy, cost.devices, cost.answered, cost.files.down, cost.flops

@@ -33,7 +33,8 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     published = bool(round_.models) or not rejected
     gated = _gated_state(session, federation, outcome, rejected, not published)
     new_models.carry(session, federation, round_, gated)
-    round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {})
+    sent = new_models.sent(session, federation)
+    round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {}) | ({"sent": sent} if sent else {})
     secure.forget(session, round_)
     after_commit.release_blobs(session, outcome.member_digests)
     if published:

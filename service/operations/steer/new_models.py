@@ -6,6 +6,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.updates import SEND
 from contract.wire.federations import Prototype
 from service.operations.ledger.clock import now
 from service.operations.progress import reading
@@ -82,3 +83,9 @@ def carry(session: Session, federation: FederationRow, round_: RoundRow | None, 
     for name, file in outcome.state.items():
         if name not in there:
             add_model(session, federation, reading.state_key(name), file, "state", name=name, **made)
+
+
+def sent(session: Session, federation: FederationRow) -> dict[str, int]:
+    """Return name -> bytes of what devices are sent beside the model from now on; its rows go when others follow."""
+    kept = reading.carried_state(session, federation.id)
+    return {name: session.get_one(ModelRow, id_).size for name, id_ in kept.items() if name.startswith(SEND)}

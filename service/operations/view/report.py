@@ -1,7 +1,7 @@
 """What a federation has cost, from its rows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -160,12 +160,12 @@ def _counted(wire: Wire, index: int, files: Bytes) -> Bytes | None:
 # ------------------------------------------------------------------------------------------------------------ one round
 def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[RoundCost]:
     parts, sizes = _parts(session, federation), _sizes(session, federation)
-    states, done = _states(session, federation), {job.round_id: job for job in seen.jobs}
+    beside, done = _first_sent(session, federation), {job.round_id: job for job in seen.jobs}
     public = _public(session, federation)
     query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
     found = []
     for row in session.scalars(query):
-        mine, beside = parts[row.id], _state_at(states, row.opened_at)
+        mine = parts[row.id]
         answers = [each for each in mine if each.size is not None]
         down = sum(_sent_to(each, row, sizes, beside) for each in mine)
         files = Bytes(down=down, up=sum(each.size or 0 for each in answers))
@@ -182,6 +182,7 @@ def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[Rou
                 flops=_flops(federation, row, answers, seen.networks, public),
             )
         )
+        beside = row.metrics.get("sent", beside)
     return found
 
 
@@ -231,22 +232,11 @@ def _sizes(session: Session, federation: FederationRow) -> dict[str, int]:
     return {row.id: row.size for row in session.execute(select(ModelRow.id, ModelRow.size).where(mine))}
 
 
-State = tuple[datetime, str, int]
-"""When something that is kept between rounds was made, its name, its bytes."""
-
-
-def _states(session: Session, federation: FederationRow) -> list[State]:
-    query = (
-        select(ModelRow.created_at, ModelRow.name, ModelRow.size)
-        .where(ModelRow.federation_id == federation.id, ModelRow.role == "state", ModelRow.name.startswith(SEND))
-        .order_by(ModelRow.created_at, ModelRow.id)
-    )
-    return [(made, name or "", size) for made, name, size in session.execute(query)]
-
-
-def _state_at(states: Iterable[State], moment: datetime) -> dict[str, int]:
-    """Return name -> bytes of what devices were sent beside the model at a moment."""
-    return {name: size for made, name, size in states if made <= moment}
+def _first_sent(session: Session, federation: FederationRow) -> dict[str, int]:
+    """Return name -> bytes of what the first round's devices are sent beside the model."""
+    mine = (ModelRow.federation_id == federation.id) & (ModelRow.role == "state") & (ModelRow.round_index == 0)
+    rows = session.execute(select(ModelRow.name, ModelRow.size).where(mine, ModelRow.name.startswith(SEND)))
+    return {row.name: row.size for row in rows}
 
 
 def _sent_to(part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int]) -> int:

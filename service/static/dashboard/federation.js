@@ -1,6 +1,7 @@
 // One federation: how it goes, who takes part, what can be done.
 
 import { address, all, get, patch, post } from "./api.js";
+import { costs, TARGETS } from "./costs.js";
 import { attempt, confirm, secret } from "./dialogs.js";
 import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
@@ -20,13 +21,14 @@ const REMEDY = {
   cancelled: "An operator ended the job; retry it, or resume to go on without this round.",
   internal: "The worker's log has the fault; retry the job after mending it.",
 };
-const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients"], "federation.": ["jobs", "models", "clients"] };
-const NAMES = "now accuracy shares rounds round clients jobs models feed".split(" ");
+const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
+const LISTS = ["clients", "jobs", "models", "report"];
+const NAMES = "now accuracy shares rounds round costs clients jobs models feed".split(" ");
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {
     Object.assign(this, { may, id, crumbs, rounds: [], running: [], chosen: null, every: 4000 });
-    this.stale = new Set(["clients", "jobs", "models"]);
+    this.stale = new Set(LISTS);
     this.looks = 0;
     this.head = el("section", { class: "panel head" });
     this.places = Object.fromEntries(NAMES.map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
@@ -47,7 +49,7 @@ export class FederationPage {
 
   // After a break anything may have changed.
   missed() {
-    ["clients", "jobs", "models"].forEach((name) => this.stale.add(name));
+    LISTS.forEach((name) => this.stale.add(name));
   }
 
   progress(jobs) {
@@ -61,12 +63,13 @@ export class FederationPage {
     if (this.looks++ % 6 === 0) this.stale.add("clients");
     const id = encodeURIComponent(this.id);
     const lists = { clients: `${this.path}/clients`, jobs: `/v1/jobs?federation=${id}`, models: `/v1/models?federation=${id}` };
+    const ask = (name) => (name === "report" ? get(`${this.path}/report?${TARGETS.map((each) => `target=${each}`).join("&")}`) : all(lists[name], 20000));
     const wanted = [...this.stale];
     this.stale.clear();
     try {
-      const [federation, , ...found] = await Promise.all([get(this.path), this.loadRounds(), ...wanted.map((name) => all(lists[name], 20000))]);
+      const [federation, , ...found] = await Promise.all([get(this.path), this.loadRounds(), ...wanted.map(ask)]);
       this.federation = federation;
-      wanted.forEach((name, at) => (this[name] = name === "clients" ? found[at] : found[at].reverse()));
+      wanted.forEach((name, at) => (this[name] = ["clients", "report"].includes(name) ? found[at] : found[at].reverse()));
     } catch (error) {
       wanted.forEach((name) => this.stale.add(name));
       throw error;
@@ -105,6 +108,7 @@ export class FederationPage {
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
     this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
+    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report) : []));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();
     this.panel("models", [this.models, f.state], () => models(this, f));

@@ -15,6 +15,14 @@ export function bytes(value) {
   return `${rest >= 100 || unit === 0 ? rest.toFixed(0) : rest.toFixed(1)} ${units[unit]}`;
 }
 
+export function operations(value) {
+  if (value === null || value === undefined) return NONE;
+  const units = ["", " k", " M", " G", " T", " P", " E"];
+  let rest = Number(value), unit = 0;
+  while (rest >= 1000 && unit < units.length - 1) [rest, unit] = [rest / 1000, unit + 1];
+  return `${rest >= 100 || unit === 0 ? rest.toFixed(0) : rest.toFixed(1)}${units[unit]}`;
+}
+
 export function seconds(value) {
   if (value === null || value === undefined || !Number.isFinite(Number(value))) return NONE;
   const all = Number(value);

@@ -50,6 +50,20 @@ def test_two_rounds(world: World) -> None:
     assert never == {"target": 0.75, "round": None, "cost": None}
 
 
+def test_what_goes_beside_the_model_counts(world: World) -> None:
+    """What a round's job keeps for devices is sent in the next round, with the model; what it keeps for itself stays."""
+    fed = world.running(["a", "b"])
+    size = len(fetch(world, fed.devices["a"]))
+    assert all(world.push(fed, name).status_code == 201 for name in "ab")
+    kept = {"send.control": world.forge.arrays(5), "adam.main": world.forge.arrays(6)}
+    world.finish(world.claim(), {"main": world.forge.arrays(3)}, state=kept)
+    asked = world.assignment(fed.devices["a"])
+    assert asked["extras"]["control"]["size"] == size
+    first, second = report(world, fed)["rounds"]
+    assert (first["files"]["down"], second["files"]["down"]) == (2 * size, 2 * size)
+    assert (first["devices"], second["devices"]) == (2, 1)
+
+
 def test_the_wire_counts_parts_repetitions_and_refusals(world: World) -> None:
     fed = world.running(["a", "b"])
     a = fed.devices["a"]

@@ -1,0 +1,116 @@
+"""What a simulation has cost, as the service's report tells it: the same builder, from the files of a folder.
+
+Nothing goes over a wire here, devices train one after another, and none waits: `wire`, `collecting`, `slowest` and
+`queued` say nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.federation import SERVER, FederationConfig
+from contract.updates import extras
+from contract.wire.report import Bytes, Cost, FederationReport, Network, RoundCost, Seconds
+from potstill.simulate.history import History, Participation, RoundRecord
+from service.domain import costs, learning
+
+TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def sent(before: RoundRecord, participants: Iterable[Participation]) -> Bytes:
+    """Return the bytes of what a round's devices are sent and send."""
+    down = up = 0
+    for part in participants:
+        files = [before.models[part.prototype], *extras(before.state, part.prototype).values()]
+        down += sum(path.stat().st_size for path in files)
+        up += 0 if part.update is None else part.update.stat().st_size
+    return Bytes(down=down, up=up)
+
+
+def round_cost(note: Mapping[str, Any], metrics: Mapping[str, Any]) -> Cost | None:
+    """Return what was noted of a round; None where nobody counted bytes yet."""
+    if "files" not in note:
+        return None
+    trained, job = note["device_seconds"], note["job_seconds"]
+    seconds = Seconds(devices=trained, training=trained, jobs=job, phases=dict(metrics.get("seconds", {})))
+    return Cost(files=Bytes.model_validate(note["files"]), seconds=seconds)
+
+
+def job_cost(kind: str, note: Mapping[str, Any], files: Bytes | None = None) -> Cost:
+    """Return what a job before the rounds has cost, with what devices were sent and sent for it."""
+    took = float(note["job_seconds"])
+    return Cost(files=files or Bytes(), seconds=Seconds(jobs=took, phases={kind: took}))
+
+
+def networks_of(config: FederationConfig, history: History) -> list[Network]:
+    """Return the networks that take part, those of rounds first."""
+    found = []
+    for each in config.published:
+        effort = history.efforts.get(each.name)
+        size = history.sizes.get(each.name, 0)
+        role: Any = "server" if each.name == SERVER else "prototype"
+        found.append(costs.network_of(each.name, role, each.architecture, size, effort))
+    stage = config.recipe.discriminators
+    if stage is not None:
+        made = {"generator": stage.generator.architecture, "discriminator": stage.plan.architecture}
+        for name in (name for name in made if name in history.generator):
+            key: Any = name
+            effort, size = history.generator_efforts.get(name), history.generator_sizes.get(name, 0)
+            found.append(costs.network_of(name, key, made[name], size, effort))
+    return found
+
+
+def report(name: str, config: FederationConfig, history: History, targets: Sequence[float]) -> FederationReport | None:
+    """Return the report of a simulation; None of one that was begun before bytes were counted.
+
+    Args:
+        name: what it is called.
+        config: its own.
+        history: all of its rounds.
+        targets: test accuracies.
+    """
+    networks = networks_of(config, history)
+    rounds = [_round(config, each, networks, history) for each in history.rounds]
+    known = [each for each in rounds if each is not None]
+    if len(known) < len(rounds):
+        return None
+    flops = costs.discriminator_flops(config, history.discriminator_samples, networks)
+    before = history.before.model_copy(update={"flops": flops})
+    first = history.initial.accuracy
+    return FederationReport(
+        federation_id="",
+        name=name,
+        state="running" if history.ending is None else history.ending.state,
+        recipe=config.recipe.name,
+        networks=networks,
+        before=before,
+        rounds=known,
+        total=costs.total(before, known),
+        targets=[costs.to_target(target, first, before, known) for target in targets],
+        learnt=learning.learnt(config),
+    )
+
+
+def _round(
+    config: FederationConfig, record: RoundRecord, networks: Sequence[Network], history: History
+) -> RoundCost | None:
+    if record.cost is None:
+        return None
+    trained = [costs.Trained(each.client, each.prototype, each.num_samples) for each in record.participants]
+    figures = record.metrics or None
+    flops = costs.round_flops(config, history.seed, record.index, trained, networks, figures, history.public_samples)
+    return RoundCost(
+        **record.cost.model_dump(exclude={"flops"}),
+        flops=flops,
+        round=record.index,
+        state=record.outcome,
+        accuracy=record.accuracy if record.outcome == "published" else None,
+        devices=len(record.participants),
+        answered=len(record.participants),
+    )
+
+
+def write(found: FederationReport | None, path: Path) -> None:
+    """Write a report as JSON, as `GET /v1/federations/{id}/report` answers it."""
+    if found is not None:
+        path.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
