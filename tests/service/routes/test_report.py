@@ -51,7 +51,7 @@ def test_two_rounds(world: World) -> None:
 
 
 def test_what_goes_beside_the_model_counts(world: World) -> None:
-    """What a round's job keeps for devices is sent in the next round, with the model; what it keeps for itself stays."""
+    """What a round's job keeps for devices is sent in the next round, with the model; the rest stays."""
     fed = world.running(["a", "b"])
     size = len(fetch(world, fed.devices["a"]))
     assert all(world.push(fed, name).status_code == 201 for name in "ab")
