@@ -23,7 +23,7 @@ from service.api.bodies import BATCH, Gone, Patience, batches, too_large
 from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.services import Services
-from service.api.source import Source
+from service.api.source import Answered, Source, answered
 from service.api.telemetry import ELSEWHERE
 from service.domain.errors import DomainError, not_found
 from service.infra.blobs import BlobFault, Staging
@@ -37,6 +37,7 @@ from service.persistence.tables import DatasetRow
 log = logging.getLogger("service.intake")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 _TYPES = ("application/octet-stream", "application/x-safetensors", "application/vnd.safetensors", "")
+_OVERTAKEN = ("not-found", "upload-locked")
 _KINDS = {"container": "invalid-container", "tensors": "invalid-tensors", "values": "invalid-values"}
 
 BODY: dict[str, Any] = {
@@ -96,12 +97,23 @@ class Received:
             uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
 
 
-def mends(session: Session, row: Removable | DatasetRow, fresh: bool, lost: bool) -> bool:
-    """Whether a file is to be kept: it is new, or the same bytes come again for one that was lost."""
-    if not fresh and lost and getattr(row, "removed_at", None) is None:
+def mends(session: Session, services: Services, row: Removable | DatasetRow, fresh: bool, lost: bool) -> bool:
+    """Whether a file is to be kept: it is new, or the same bytes come again for one that was lost.
+
+    What was `lost` when these bytes came may be there by now: the same delivery came by another connection, too.
+    """
+    if not fresh and lost and getattr(row, "removed_at", None) is None and not _is_whole(services, row.digest):
         faults.note_restored(session, row, row.digest)
         return True
     return fresh
+
+
+def _is_whole(services: Services, digest: str | None) -> bool:
+    try:
+        services.blobs.store.verify(digest or "")
+    except BlobFault:
+        return False
+    return True
 
 
 def refuse_tensors(error: TensorError) -> DomainError:
@@ -295,7 +307,7 @@ async def _from_upload(
     request, services = source.request, source.services
     _no_body(request, "upload")
     expected = _expected_digest(request, "Repr-Digest")
-    async with holding(services, source.owner, source.upload or "") as held:
+    async with _or_answered(source), holding(services, source.owner, source.upload or "") as held:
         uploads.check_whole(held)
         check = StreamCheck(await run_in_threadpool(manifest), held.length)
         hexdigest, header = await run_in_threadpool(_assembled, services, held, path, check, on_header)
@@ -303,6 +315,18 @@ async def _from_upload(
             detail = "the upload's bytes are not those of Repr-Digest; it is removed, send it again"
             raise DomainError("digest-mismatch", detail)
         yield Received(path, f"sha256-{hexdigest}", held.length, header, source.target, held)
+
+
+@contextlib.asynccontextmanager
+async def _or_answered(source: Source) -> AsyncIterator[None]:
+    """Give the first answer where the very same delivery, by another connection, has counted meanwhile."""
+    try:
+        yield
+    except DomainError as error:
+        found = await run_in_threadpool(answered, source) if error.kind in _OVERTAKEN else None
+        if found is None:
+            raise
+        raise Answered(found) from error
 
 
 def _assembled(

@@ -12,6 +12,8 @@ from service.domain.principal import Principal
 from service.operations.ledger import events
 
 log = logging.getLogger("service.api")
+_BUSY = "upload-locked"
+"""Another connection of the same device delivers the same upload: nothing is refused, and asking again tells all."""
 
 
 def _tell(services: Services, caller: Principal, round_id: str, error: DomainError) -> None:
@@ -28,6 +30,6 @@ async def told(services: Services, caller: Principal, round_id: str) -> AsyncIte
     try:
         yield
     except DomainError as error:
-        if services.event_throttle.first(caller.id, round_id, error.kind):
+        if error.kind != _BUSY and services.event_throttle.first(caller.id, round_id, error.kind):
             await run_in_threadpool(_tell, services, caller, round_id, error)
         raise

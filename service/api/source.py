@@ -53,7 +53,8 @@ class Source:
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def _answered(source: Source) -> dict[str, Any] | None:
+def answered(source: Source) -> dict[str, Any] | None:
+    """Return what this very delivery was answered before, if its upload has counted."""
     with source.services.store.read() as session:
         return uploads.answered(session, source.owner, source.upload or "", source.target)
 
@@ -87,7 +88,7 @@ async def get_source(
     if principal.role == "device":
         await run_in_threadpool(count_for, request, services, principal, request.url.path.rpartition("/")[2])
     if upload is not None:
-        answer = await run_in_threadpool(_answered, source)
+        answer = await run_in_threadpool(answered, source)
         if answer is not None:
             raise Answered(answer)
     try:

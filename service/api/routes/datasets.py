@@ -28,7 +28,7 @@ def _register(services: Parts, name: str, upload: Received) -> Dataset:
         known = datasets.find(session, name) is not None
         row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
         answer = datasets.describe(row)
-        mends(session, row, not known, lost)
+        mends(session, services, row, not known, lost)
         upload.count(session, services, True, answer)
         return answer
 

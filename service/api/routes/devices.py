@@ -139,7 +139,7 @@ def _accept_update(
     with services.store.write() as session:
         row, fresh = updates.accept(session, ticket, metadata, upload.digest, upload.size)
         receipt = updates.receipt(session, row)
-        upload.count(session, services, mends(session, row, fresh, lost), receipt)
+        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
         return receipt, fresh
 
 
@@ -224,7 +224,7 @@ def _accept_gan(
     with services.store.write() as session:
         row, fresh = generators.accept(session, ticket, sent, upload.digest, upload.size)
         receipt = generators.receipt(row)
-        upload.count(session, services, mends(session, row, fresh, lost), receipt)
+        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
         return receipt, fresh
 
 
@@ -270,7 +270,7 @@ def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> 
     with services.store.write() as session:
         row, fresh = discriminators.accept(session, caller.federation_id or "", caller.id, upload.digest, upload.size)
         receipt = discriminators.receipt(row)
-        upload.count(session, services, mends(session, row, fresh, lost), receipt)
+        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
         return receipt, fresh
 
 

@@ -115,7 +115,12 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         )
     known = update_of(session, round_id, client.id)
     if known is None:
-        refuse_if_closed(session, round_, participant)
+        try:
+            refuse_if_closed(session, round_, participant)
+        except DomainError:
+            known = update_of(session, round_id, client.id)  # it may have come meanwhile, and closed the round
+            if known is None:
+                raise
     if participant.prototype not in round_.base_models:
         raise refuse_closed(session, round_, f"round {round_.index} has no model {participant.prototype!r} yet")
     base = session.get_one(ModelRow, round_.base_models[participant.prototype])
