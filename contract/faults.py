@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from contract.bounds import NAME, unseen
+from contract.json_text import shown
 
 _PREFIXED = re.compile(r"([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*): (.+)", re.DOTALL)
 """A validator that looks at several fields names the one at fault before a colon: `min_updates: more than …`."""
@@ -76,7 +76,7 @@ def _tag(context: Mapping[str, Any]) -> str:
 def _path(steps: Sequence[str | int], given: Any, missing: bool) -> list[str]:
     """Keep the steps that lead somewhere in what was given; the others are names of ours."""
     if given is None:
-        return [_shown(step) for step in steps]
+        return [shown(str(step)) for step in steps]
     path, here = [], given
     for number, step in enumerate(steps):
         if isinstance(here, Mapping) and step in here:
@@ -85,15 +85,8 @@ def _path(steps: Sequence[str | int], given: Any, missing: bool) -> list[str]:
             here = here[step]
         elif not (missing and number == len(steps) - 1):
             continue
-        path.append(_shown(step))
+        path.append(shown(str(step)))
     return path
-
-
-def _shown(step: str | int) -> str:
-    """Return a step as it can be told: a key may be a whole book, or steer who reads it."""
-    text = str(step)
-    text = text if len(text) <= NAME else f"{text[:NAME]}…"
-    return repr(text)[1:-1] if unseen(text) else text
 
 
 def _joined(messages: list[str]) -> str:

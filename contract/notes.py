@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from contract.bodies import Part
 
 Inputs = Literal["images", "tokens", "values"]
 
@@ -24,10 +26,10 @@ class _Keep:
 KEEP: Final = _Keep()
 
 
-class Note(BaseModel):
+class Note(Part):
     """One thing that is otherwise than it was asked for, or than one would think."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(extra="ignore")  # of a newer service
 
     path: str = Field(
         description="the field of the request that it is about", examples=["recipe.distil.schedule.early_stop"]

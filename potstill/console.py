@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar
 
 import typer
@@ -255,16 +256,45 @@ def parse_options(pairs: Iterable[str], what: str = "--option") -> dict[str, Any
     Raises:
         CliError: a pair without '='.
     """
+    from contract.json_text import RepeatedKey, read_json
+
     options: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise CliError(f"{what} {pair!r} is not of the form key=value, for example {what} schedule.epochs=10")
         try:
-            options[key] = json.loads(text)
+            options[key] = read_json(text)
+        except RepeatedKey as error:
+            raise CliError(f"{what} {key}: {error}") from None
         except ValueError:
             options[key] = text
     return options
+
+
+def read_object(file: Path, whose: str) -> dict[str, Any]:
+    """Return the JSON object that a file holds.
+
+    Args:
+        file: where.
+        whose: what the object should be, for who has another file.
+
+    Raises:
+        CliError: it cannot be read, or is none.
+    """
+    from contract.json_text import RepeatedKey, read_json
+
+    try:
+        tree = read_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CliError(f"cannot read {file}: {error.strerror}") from error
+    except RepeatedKey as error:
+        raise CliError(f"{file}: {error}") from error
+    except ValueError as error:
+        raise CliError(f"{file} is not JSON: {error}") from error
+    if not isinstance(tree, dict):
+        raise CliError(f"{file} holds no JSON object; it should be {whose}")
+    return tree
 
 
 def nest(flat: dict[str, Any]) -> dict[str, Any]:

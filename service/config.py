@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from contract.json_text import RepeatedKey, read_json
 from contract.private import close_file, private_folder
 from contract.wire.retention import Retention
 
@@ -48,6 +49,16 @@ class _Files(PydanticBaseSettingsSource):
         """Return the settings that come by file."""
         found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _from_text(value: Any) -> Any:
+    """Return what a setting says that is JSON, in the environment or in a file."""
+    try:
+        return read_json(value) if isinstance(value, str) else value
+    except RepeatedKey:
+        raise
+    except ValueError:
+        raise ValueError("expected JSON") from None
 
 
 def _in(unit: str, answer: str | None = None) -> JsonDict:
@@ -132,7 +143,7 @@ class Settings(BaseSettings):
     torch_threads: int = Field(
         0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores", json_schema_extra=_in("threads")
     )
-    retention: Retention = Field(
+    retention: Annotated[Retention, NoDecode, BeforeValidator(_from_text)] = Field(
         Retention(), description="what is kept of federations that do not say it themselves, as JSON; docs/data.md"
     )
     audit_days: int = Field(

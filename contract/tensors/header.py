@@ -1,6 +1,5 @@
 """The header of a safetensors file: bounded, strict, and the same for an upload and for an average."""
 
-import json
 import math
 import re
 import struct
@@ -11,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from contract.json_text import RepeatedKey, read_json
 
 Array = NDArray[Any]
 
@@ -100,8 +101,8 @@ class Header:
         A file that somebody else wrote names none, and a server's optimiser that steps a variance makes it negative.
         """
         try:
-            names = json.loads(self.metadata.get(BUFFERS_KEY, "[]"))
-        except (ValueError, RecursionError):
+            names = read_json(self.metadata.get(BUFFERS_KEY, "[]"))
+        except ValueError:
             names = []
         told = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
         return frozenset(told | {name for name in self.tensors if name.rpartition(".")[2] in _STATISTICS})
@@ -117,8 +118,10 @@ def parse_digests(header: Header) -> dict[str, str]:
     if text is None:
         return {}
     try:
-        digests = json.loads(text)
-    except (ValueError, RecursionError):
+        digests = read_json(text)
+    except RepeatedKey as error:
+        raise _container(f"__metadata__ {DIGESTS_KEY!r}: {error}") from None
+    except ValueError:
         digests = None
     if not isinstance(digests, dict):
         raise _container(f"__metadata__ {DIGESTS_KEY!r} must be a JSON object of tensor names and SHA-256 digests")
@@ -189,28 +192,17 @@ def header_length(first: bytes | bytearray) -> int:
     return length
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            kind = "tensor" if isinstance(value, dict) and key != METADATA else "field"
-            detail = f"{kind} {key[:MAX_NAME]!r} appears twice in the header; keep one of them"
-            raise _container(detail, **{kind: key[:MAX_NAME]})
-        result[key] = value
-    return result
-
-
 def _not_a_number(text: str) -> Any:
     raise _container(f"the header holds {text}, which is not JSON")
 
 
 def _decode(raw: bytes) -> dict[str, Any]:
     try:
-        tree = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_not_a_number)
-    except TensorError:
-        raise
-    except RecursionError:
-        raise _container("the header is nested too deeply") from None
+        tree = read_json(raw.decode("utf-8"), _not_a_number)
+    except RepeatedKey as error:
+        kind = "tensor" if isinstance(error.value, dict) and error.key != METADATA else "field"
+        detail = f"{kind} {error.key!r} appears twice in the header; keep one of them"
+        raise _container(detail, **{kind: error.key}) from None
     except ValueError as error:  # also UnicodeDecodeError
         raise _container(f"the header is not JSON in UTF-8: {error}") from None
     if not isinstance(tree, dict):

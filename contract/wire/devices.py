@@ -1,16 +1,15 @@
 """What a device says and is told: enrolment and assignment."""
 
-import contextlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from contract.bodies import LISTED
 from contract.bounds import NAME, AtMost, Id, Label, Reference
 from contract.choices import ONE_OF
+from contract.json_text import RepeatedKey, read_json
 from contract.labels import MOST_CLASSES
 from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
 from contract.recipes.parts import GeneratorFederated
@@ -321,6 +320,16 @@ class UpdateMetrics(Request):
     epsilon: float | None = Field(None, ge=0, description="differential privacy spent so far, at the plan's delta")
 
 
+def _from_text(value: Any) -> Any:
+    try:
+        return read_json(value) if isinstance(value, str) else value
+    except RepeatedKey:
+        raise
+    except ValueError:  # also a number with too many digits to read
+        return value
+
+
+MetricsText = Annotated[UpdateMetrics, BeforeValidator(_from_text)]
 _DIGITS = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
@@ -330,7 +339,7 @@ class UpdateMetadata(Request):
 
     num_samples: int = Field(ge=1, le=2**40)
     base_model: str = Field(max_length=NAME)
-    metrics: UpdateMetrics | None = None
+    metrics: MetricsText | None = None
     control_reset: bool = Field(False, description="SCAFFOLD: the control variate was lost and starts at zeros again")
     session: Id | None = Field(None, description="of a secure round, for which the update is masked")
 
@@ -344,17 +353,9 @@ class UpdateMetadata(Request):
         values: dict[str, Any] = {key: value for key, value in metadata.items() if key in cls.model_fields}
         if _DIGITS.fullmatch(values.get("num_samples", "")):
             values["num_samples"] = int(values["num_samples"])
-        if "metrics" in values:
-            values["metrics"] = _json(values["metrics"])
         if "control_reset" in values:
             values["control_reset"] = _SWITCH.get(values["control_reset"], values["control_reset"])
         return cls.model_validate(values)
-
-
-def _json(text: str) -> Any:
-    with contextlib.suppress(ValueError, RecursionError):  # also a number with too many digits to read
-        return json.loads(text)
-    return text
 
 
 class UpdateReceipt(Response):

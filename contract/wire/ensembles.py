@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from contract.bodies import LISTED, Part
-from contract.bounds import Label, Reference
+from contract.bounds import ROUNDS, Label, Reference
 from contract.recipes import parts
 from contract.wire.common import Digest, Request, Response, Timestamp
 from contract.wire.federations import Task
@@ -102,7 +102,7 @@ class PredictionRequest(Request):
     round: int | None = Field(
         None,
         ge=1,
-        le=100_000,
+        le=ROUNDS,
         description="of which published round; null: what devices get now, or the newest ensemble that is kept",
     )
     prototype: Reference | None = Field(

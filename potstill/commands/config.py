@@ -1,13 +1,16 @@
 """`potstill config` and `potstill migrate`: settings and schema of this installation."""
 
+import contextlib
 import os
-import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, SecretStr
 
+from contract.faults import faults_of
 from contract.installation import install
+from contract.json_text import read_json
 from potstill.console import CliError, Json, out, print_json, print_table
 
 
@@ -24,18 +27,29 @@ def load_settings() -> Any:
     try:
         return service_config.load()
     except ValidationError as error:
-        raise CliError("; ".join(_fault(each["loc"], each["msg"]) for each in error.errors())) from None
-    except ValueError as error:  # a POTSTILL_*_FILE that cannot be read, or text that is no JSON
-        field = re.match(r'error parsing value for field "(\w+)"', str(error))
-        raise CliError(f"POTSTILL_{field[1].upper()}: expected JSON" if field else str(error)) from None
+        raise CliError("; ".join(_fault(*each) for each in faults_of(error, _given()))) from None
+    except ValueError as error:  # a POTSTILL_*_FILE that cannot be read
+        raise CliError(str(error)) from None
 
 
-def _fault(place: tuple[int | str, ...], message: str) -> str:
+def _fault(place: str, message: str) -> str:
     """Return what is wrong with a setting; faults of several together name them by themselves."""
-    if not place:
-        return message.removeprefix("Value error, ")
-    inside = ".".join(map(str, place[1:]))
-    return f"POTSTILL_{str(place[0]).upper()}: {f'{inside}: ' if inside else ''}{message}"
+    name, _, inside = place.partition(".")
+    return ": ".join(filter(None, (f"POTSTILL_{name.upper()}" if name else "", inside, message)))
+
+
+def _given() -> dict[str, Any]:
+    """Return the settings as they were given, by field: text, or what it says as JSON."""
+    from service.config import Settings
+
+    return {name: _said(f"POTSTILL_{name.upper()}") for name in Settings.model_fields}
+
+
+def _said(name: str) -> Any:
+    text, file = os.environ.get(name), os.environ.get(f"{name}_FILE")
+    with contextlib.suppress(ValueError, OSError):
+        return read_json(Path(file).read_text(encoding="utf-8") if text is None and file else text or "")
+    return text
 
 
 def warn_of_unread() -> None:

@@ -1,6 +1,5 @@
 """`potstill federation`: create, list, show, watch."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
@@ -29,6 +28,7 @@ from potstill.console import (
     print_json,
     print_table,
     printable,
+    read_object,
     show_list,
     show_one,
 )
@@ -104,18 +104,6 @@ def _local(recipe: str | None, pairs: list[str]) -> dict[str, Any] | None:
 def _drop_empty(tree: dict[str, Any]) -> dict[str, Any]:
     kept = {key: _drop_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in kept.items() if value not in (None, {}, [])}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        spec = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CliError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise CliError(f"{file} is not JSON: {error}") from error
-    if not isinstance(spec, dict):
-        raise CliError(f"{file} holds no JSON object; it should be the body of POST /v1/federations")
-    return spec
 
 
 def body(spec: dict[str, Any]) -> FederationCreate:
@@ -201,7 +189,7 @@ def create(
         },
         "datasets": {"unlabeled": unlabeled, "validation": validation, "test": test},
     }
-    spec = merge(_read(file) if file else {}, _drop_empty(given))
+    spec = merge(read_object(file, "the body of POST /v1/federations") if file else {}, _drop_empty(given))
     if prototype := _prototype(architecture, architecture_option, initial_model):
         spec["prototypes"] = [prototype]
     with operator(url, token) as client:

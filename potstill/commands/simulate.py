@@ -1,6 +1,5 @@
 """`potstill simulate`: recipes compared in one process, without a service."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 
 from contract.installation import install
 from contract.recipes.recipe import merge
-from potstill.console import CliError, nest, parse_options
+from potstill.console import CliError, nest, parse_options, read_object
 
 Recipes = Annotated[list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")]
 Data = Annotated[
@@ -64,7 +63,10 @@ def simulate(
         "server_samples": server_samples, "validation_samples": validation_samples, "test_samples": test_samples,
         "device": device,
     }  # fmt: skip
-    tree = _read(_base(config, out, resume)) | {key: value for key, value in given.items() if value is not None}
+    file = _base(config, out, resume)
+    tree = (read_object(file, "an experiment") if file else {}) | {
+        key: value for key, value in given.items() if value is not None
+    }
     if architecture or architecture_option:
         options = parse_options(architecture_option or [], "--architecture-option")
         tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": options}]
@@ -89,18 +91,6 @@ def simulate(
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
     note = out / "experiment.json"
     return note if config is None and resume and note.exists() else config
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CliError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(tree, dict):
-        raise CliError(f"{path}: holds no JSON object")
-    return tree
 
 
 def _number(value: float | None) -> int | float | None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from contract.faults import faults_of
 from contract.wire.changes import PlanChange
 from contract.wire.federations import Federation
 from potstill.commands.federation import Ref, resolve
@@ -104,8 +105,7 @@ def _change(told: dict[str, Any]) -> PlanChange:
     try:
         return PlanChange.model_validate(told)
     except ValidationError as error:
-        first = error.errors()[0]
-        where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        where, said = faults_of(error, told)[0]
         raise CliError(f"{where}: {said}" if where else said) from None
 
 

@@ -7,7 +7,6 @@ The folder is named by --data-dir or POTSTILL_DATA_DIR. Image files are safetens
 
 import gzip
 import io
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.installation import install
+from contract.json_text import read_json
 from contract.tokenizer import HashingTokenizer
 from potstill.samples import Samples
 from potstill.simulate.config import SimulationError
@@ -114,7 +114,7 @@ def read_texts(path: Path) -> Samples:
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
-                row = json.loads(line)
+                row = read_json(line)
                 texts.append(str(row["text"]))
                 labels.append(int(row["label"]))
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:

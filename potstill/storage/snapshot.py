@@ -4,7 +4,6 @@ The list, `backup.json`, is written last: what has none, or another than its fil
 """
 
 import contextlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from contract.json_text import read_json
 from contract.private import FILE
 from contract.wire.common import Digest, Timestamp
 from potstill.console import CliError
@@ -66,7 +66,7 @@ def read_list(text: bytes, where: str) -> BackupList:
         CliError: it is none, or one of a newer program.
     """
     try:
-        tree = json.loads(text)
+        tree = read_json(text)
         if isinstance(tree, dict) and tree.get("version") != 1:
             raise CliError(f"{where}: a backup of version {tree.get('version')}; restore it with a newer potstill")
         return BackupList.model_validate(tree)

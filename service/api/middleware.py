@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import guard
-from service.api.nesting import is_too_deep
+from service.api.json_bodies import is_too_deep, repeated_key
 from service.api.peers import Peer, resolve
 from service.api.problems import TUS_VERSION, UNREAD, problem
 from service.api.services import Services
@@ -180,6 +180,10 @@ class Frame:
             await problem(scope, "invalid-request", "the JSON is nested too deeply; 64 levels are taken")(
                 scope, receive, send
             )
+            return
+        if (twice := await repeated_key(body)) is not None:
+            errors = [{"field": twice.key, "message": str(twice)}]
+            await problem(scope, "invalid-field", str(twice), field=twice.key, errors=errors)(scope, receive, send)
             return
         replayed = False
 

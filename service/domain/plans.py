@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from contract.faults import faults_of
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
 from contract.recipes.parts import Schedule
@@ -58,9 +59,7 @@ def changed(config: FederationConfig, change: PlanChange, newest: int) -> Federa
     try:
         made = RoundPlan.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(each) for each in first["loc"])
-        raise invalid_field(field, first["msg"].removeprefix("Value error, ")) from None
+        raise invalid_field(*faults_of(error, tree)[0]) from None
     if made.rounds.total < newest:
         raise invalid_field("rounds.total", f"round {newest} has opened; the total is that at least")
     return with_plan(config, made)

@@ -411,6 +411,13 @@ def test_a_variable_that_nothing_reads_is_named(monkeypatch: pytest.MonkeyPatch,
         ("POTSTILL_TRUSTED_PROXIES", "foo", "error: POTSTILL_TRUSTED_PROXIES: 'foo' does not appear"),
         ("POTSTILL_RETENTION", '{"updates": 5', "error: POTSTILL_RETENTION: expected JSON"),
         ("POTSTILL_RETENTION", '{"days": -1}', "error: POTSTILL_RETENTION: days: Input should be"),
+        (
+            "POTSTILL_RETENTION",
+            '{"updates": true}',
+            "error: POTSTILL_RETENTION: updates: Input should be a valid",
+        ),
+        ("POTSTILL_RETENTION", '{"days": 1, "days": 2}', "error: POTSTILL_RETENTION: the key 'days' is there twice"),
+        ("POTSTILL_THREADS", "x", "error: POTSTILL_THREADS: Input should be a valid integer"),
     ],
 )
 def test_a_wrong_setting_is_named_alone(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:

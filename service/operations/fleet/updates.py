@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from contract.local import SENT_PUBLIC, LocalPlan
 from contract.secure.fixed import FixedPoint, residues
 from contract.tensors import Header, TensorFile
 from contract.updates import check_predictions
-from contract.wire.devices import UpdateMetadata, UpdateMetrics, UpdateReceipt
+from contract.wire.devices import MetricsText, UpdateMetadata, UpdateMetrics, UpdateReceipt
 from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
@@ -36,6 +36,7 @@ from service.persistence.tables import (
 )
 
 Delivered = TypeVar("Delivered", UpdateRow, GanUpdateRow)
+_METRICS: TypeAdapter[UpdateMetrics] = TypeAdapter(MetricsText)
 _SPELT = {
     "num_samples": "; in the file's __metadata__ it is a whole number in digits",
     "base_model": "; in the file's __metadata__ it is the id of the round's model",
@@ -230,7 +231,7 @@ def check_spent(metadata: dict[str, str]) -> None:
         DomainError: invalid-field.
     """
     try:
-        metrics = UpdateMetrics.model_validate_json(metadata.get("metrics", "{}"))
+        metrics = _METRICS.validate_python(metadata.get("metrics", "{}"))
     except ValidationError as error:
         field, message = faults_of(error)[0]
         raise invalid_field(f"metrics.{field}".rstrip("."), message + _SPELT["metrics"]) from None

@@ -72,3 +72,21 @@ def test_a_number_of_a_query_is_digits(shared: World, query: str) -> None:
 def test_a_wait_is_digits(shared: World, fed: Fed, wait: str) -> None:
     response = shared.site.request("GET", f"/v1/assignment?wait={wait}", token=fed.devices["a"].token)
     assert (response.status_code, response.json()["field"]) == (422, "query.wait")
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body"),
+    [
+        ("POST", "/v1/tokens", b'{"name": "a", "role": "viewer", "role": "operator"}'),
+        ("PATCH", "/v1/federations/{fed}/plan", b'{"local": {"epochs": 1, "role": 2, "role": 3}}'),
+        ("POST", "/v1/federations/{fed}/clients", b'{"name": "a", "capabilities": {"role": 1, "role": 1}}'),
+        ("POST", "/v1/tokens", b'{"name": "' + b"x" * 70_000 + b'", "role": 1, "role": 2}'),
+    ],
+)  # fmt: skip
+def test_a_key_stands_once(shared: World, fed: Fed, method: str, url: str, body: bytes) -> None:
+    tokens = len(shared.ok("GET", "/v1/tokens?limit=500")["items"])
+    response = shared.op(method, url.format(fed=fed.id), body=body, headers=JSON)
+    answer = response.json()
+    assert (response.status_code, answer["field"], answer["errors"][0]["field"]) == (422, "role", "role")
+    assert answer["detail"] == "the key 'role' is there twice; keep one of them"
+    assert len(shared.ok("GET", "/v1/tokens?limit=500")["items"]) == tokens

@@ -1,9 +1,13 @@
-"""How deep a JSON body is nested, before anything parses it: parsers and validators recurse."""
+"""What a JSON body may not be, whatever it says: nested deeply, for parsers recurse, or of two minds on a key."""
 
 import asyncio
 import re
 
+from contract.json_text import RepeatedKey, read_json
+
 _DEEPEST = 64
+_LARGE = 2**16
+"""Bytes from which on a thread reads."""
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -26,3 +30,18 @@ async def is_too_deep(body: bytes | bytearray) -> bool:
     if body.count(b"[") + body.count(b"{") <= _DEEPEST:
         return False
     return await asyncio.to_thread(depth_exceeds, bytes(body), _DEEPEST)
+
+
+def _repeated(body: bytes | bytearray) -> RepeatedKey | None:
+    try:
+        read_json(body)
+    except RepeatedKey as error:
+        return error
+    except ValueError:
+        return None  # no JSON: whoever needs it says so
+    return None
+
+
+async def repeated_key(body: bytes | bytearray) -> RepeatedKey | None:
+    """Return what is wrong with a body of which an object says a key twice. It is not nested deeply."""
+    return _repeated(body) if len(body) < _LARGE else await asyncio.to_thread(_repeated, body)
