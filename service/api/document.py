@@ -69,6 +69,7 @@ def _made(app: FastAPI) -> Schema:
     document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
     for operation in _operations(document):
         _problem_for_422(operation)
+        _problem_for_429(operation)
     for schema in list(_dicts(document)):
         for simplify in (_without_tuples, _without_large_defaults, _without_unsure_choices):
             simplify(schema)
@@ -85,6 +86,12 @@ def _problem_for_422(operation: Schema) -> None:
     answer = operation.get("responses", {}).get("422")
     if answer is not None and "application/json" in answer.get("content", {}):
         operation["responses"]["422"] = documented("invalid-field")[422]
+
+
+def _problem_for_429(operation: Schema) -> None:
+    """Whoever shows a token is told to wait where too many came, or too many false ones from that address."""
+    if operation.get("security"):
+        operation["responses"].setdefault("429", documented("too-many-requests")[429])
 
 
 def _dicts(value: Any) -> Iterator[Schema]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import schemathesis
+from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
 from tqdm import tqdm
 
@@ -149,7 +150,7 @@ def fuzz(target: Target, count: int, seed: int) -> tuple[Counter[tuple[str, int]
                 continue
             try:
                 case.validate_response(response, excluded_checks=_excluded())
-            except Exception as error:  # noqa: BLE001 - told at the end
+            except (Exception, FailureGroup) as error:  # noqa: BLE001 - told at the end
                 wrong.append(f"{label}: {response.status_code} {error}")
     return seen, wrong
 
