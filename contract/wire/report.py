@@ -66,7 +66,7 @@ class Flops(Response):
 Role = Literal["prototype", "server", "generator", "discriminator"]
 
 
-class Network(Response):
+class NetworkFigures(Response):
     """A network that takes part."""
 
     name: str = Field(description="of its prototype, `server`, `generator` or `discriminator`")
@@ -141,7 +141,7 @@ class FederationReport(Response):
     name: str
     state: FederationState
     recipe: str
-    networks: list[Network]
+    networks: list[NetworkFigures]
     before: Cost = Field(description="before the first round: first models, generator, discriminators")
     rounds: list[RoundCost]
     total: Cost = Field(description="before and in the rounds")

@@ -10,7 +10,7 @@ from typing import Any
 
 from contract.federation import SERVER, FederationConfig
 from contract.updates import extras
-from contract.wire.report import Bytes, Cost, FederationReport, Network, RoundCost, Seconds
+from contract.wire.report import Bytes, Cost, FederationReport, NetworkFigures, RoundCost, Seconds
 from potstill.simulate.history import History, Participation, RoundRecord
 from service.domain import costs, learning
 
@@ -42,7 +42,7 @@ def job_cost(kind: str, note: Mapping[str, Any], files: Bytes | None = None) -> 
     return Cost(files=files or Bytes(), seconds=Seconds(jobs=took, phases={kind: took}))
 
 
-def networks_of(config: FederationConfig, history: History) -> list[Network]:
+def networks_of(config: FederationConfig, history: History) -> list[NetworkFigures]:
     """Return the networks that take part, those of rounds first."""
     found = []
     for each in config.published:
@@ -92,7 +92,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
 
 
 def _round(
-    config: FederationConfig, record: RoundRecord, networks: Sequence[Network], history: History
+    config: FederationConfig, record: RoundRecord, networks: Sequence[NetworkFigures], history: History
 ) -> RoundCost | None:
     if record.cost is None:
         return None

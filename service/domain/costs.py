@@ -7,7 +7,7 @@ from typing import Any
 
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
-from contract.wire.report import Cost, Flops, Network, Role, RoundCost, TargetCost
+from contract.wire.report import Cost, Flops, NetworkFigures, Role, RoundCost, TargetCost
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def round_flops(
     seed: int,
     index: int,
     trained: Iterable[Trained],
-    networks: Iterable[Network],
+    networks: Iterable[NetworkFigures],
     figures: Mapping[str, Any] | None,
     public: int,
 ) -> Flops | None:
@@ -75,7 +75,7 @@ def _training(
     seed: int,
     index: int,
     trained: Iterable[Trained],
-    networks: Mapping[str, Network],
+    networks: Mapping[str, NetworkFigures],
     public: int,
 ) -> int | None:
     @cache
@@ -94,7 +94,9 @@ def _training(
     return total
 
 
-def discriminator_flops(config: FederationConfig, samples: Iterable[int], networks: Iterable[Network]) -> Flops | None:
+def discriminator_flops(
+    config: FederationConfig, samples: Iterable[int], networks: Iterable[NetworkFigures]
+) -> Flops | None:
     """Return the operations of the discriminators that were delivered; None where a network's are not known.
 
     Each real sample is shown with a fresh fake (FedGO Alg. 3, Table 17): one pass of the generator, two of training.
@@ -117,7 +119,9 @@ def discriminator_flops(config: FederationConfig, samples: Iterable[int], networ
     return Flops(discriminators=stage.plan.epochs * shown * one)
 
 
-def network_of(name: str, role: Role, architecture: str | None, size: int, effort: Mapping[str, Any] | None) -> Network:
+def network_of(
+    name: str, role: Role, architecture: str | None, size: int, effort: Mapping[str, Any] | None
+) -> NetworkFigures:
     """Return what is shown of a network.
 
     Args:
@@ -128,7 +132,7 @@ def network_of(name: str, role: Role, architecture: str | None, size: int, effor
         effort: what it costs (`worker.parts.flops.Effort`), None where nobody knows.
     """
     known = effort or {}
-    return Network(
+    return NetworkFigures(
         name=name,
         role=role,
         architecture=architecture,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from contract.federation import SERVER
 from contract.groups import is_main
 from contract.updates import SEND, extras
-from contract.wire.report import Bytes, Cost, FederationReport, Flops, Network, Role, RoundCost, Seconds
+from contract.wire.report import Bytes, Cost, FederationReport, Flops, NetworkFigures, Role, RoundCost, Seconds
 from service.domain import costs, learning
 from service.infra.traffic import AFTERWARDS
 from service.operations.progress import reading
@@ -63,7 +63,7 @@ class Seen:
 
     wire: Wire
     jobs: list[JobRow]
-    networks: list[Network]
+    networks: list[NetworkFigures]
 
 
 def report(session: Session, federation: FederationRow, targets: Sequence[float]) -> FederationReport:
@@ -106,13 +106,13 @@ def _jobs(session: Session, federation: FederationRow) -> list[JobRow]:
 _NETWORKS: dict[str, Role] = {reading.GENERATOR: "generator", reading.DISCRIMINATOR: "discriminator"}
 
 
-def _networks(session: Session, federation: FederationRow) -> list[Network]:
+def _networks(session: Session, federation: FederationRow) -> list[NetworkFigures]:
     """Return the networks that take part, those of rounds first."""
     wanted = (ModelRow.federation_id == federation.id) & ModelRow.role.in_(("initial", *_NETWORKS))
     return [_network(row) for row in session.scalars(select(ModelRow).where(wanted).order_by(ModelRow.id))]
 
 
-def _network(row: ModelRow) -> Network:
+def _network(row: ModelRow) -> NetworkFigures:
     role = _NETWORKS.get(row.role)
     if role is not None:
         return costs.network_of(role, role, row.architecture, row.size, row.metrics.get("network"))
@@ -194,7 +194,7 @@ def _public(session: Session, federation: FederationRow) -> int:
 
 
 def _flops(
-    federation: FederationRow, row: RoundRow, answers: Sequence[Part], networks: Sequence[Network], public: int
+    federation: FederationRow, row: RoundRow, answers: Sequence[Part], networks: Sequence[NetworkFigures], public: int
 ) -> Flops | None:
     trained = [costs.Trained(each.client, each.prototype, each.num_samples) for each in answers]
     config, figures = reading.config_in(federation, row), row.metrics or None

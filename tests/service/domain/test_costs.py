@@ -9,11 +9,11 @@ from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.wire.federations import DatasetRefs, Prototype, Task
 from contract.wire.plans import RoundsPlan
-from contract.wire.report import Bytes, Cost, Flops, Network, RoundCost, Seconds
+from contract.wire.report import Bytes, Cost, Flops, NetworkFigures, RoundCost, Seconds
 from service.domain import costs
 from service.domain.costs import Trained
 
-NETWORK = Network(
+NETWORK = NetworkFigures(
     name="main", role="prototype", architecture="mlp", bytes=200, parameters=39, forward_flops=64, training_flops=152
 )
 UNKNOWN = NETWORK.model_copy(update={"training_flops": None})
@@ -30,7 +30,9 @@ def config(recipe: str = "fedavg", local: dict[str, Any] | None = None, **option
     )
 
 
-def flops(made: FederationConfig, figures: dict[str, Any] | None = None, network: Network = NETWORK) -> Flops | None:
+def flops(
+    made: FederationConfig, figures: dict[str, Any] | None = None, network: NetworkFigures = NETWORK
+) -> Flops | None:
     """Two clients with 10 and 20 samples; 7 are public."""
     trained = [Trained("a", "main", 10), Trained("b", "main", 20)]
     return costs.round_flops(made, 0, 1, trained, [network], figures, 7)

@@ -75,6 +75,7 @@ def test_references_lead_somewhere(document: dict[str, Any]) -> None:
     for reference in set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document))):
         assert reference in document["components"]["schemas"], reference
     assert "HTTPValidationError" not in json.dumps(document)
+    assert not [name for name in document["components"]["schemas"] if "__" in name], "two classes share a name"
 
 
 def test_nothing_points_outside(shared: World, document: dict[str, Any]) -> None:
