@@ -124,6 +124,17 @@ def test_a_direct_upload_counts_when_it_was_checked(
     assert deliver(linked, fed, "a", place).status_code == 404
 
 
+def test_what_the_bucket_sends_and_takes_is_of_a_federations_bytes(linked: World) -> None:
+    """A link counts as one whole file; what was put into the bucket counts when it is delivered."""
+    fed = linked.running()
+    device, body = fed.devices["a"], linked.update(fed)
+    model = linked.assignment(device)["model"]
+    assert linked.site.request("GET", model["url"], token=device.token).status_code == 307
+    assert deliver(linked, fed, "a", staged(linked, fed, "a", body).json()["name"]).status_code == 201
+    (first,) = linked.ok("GET", f"/v1/federations/{fed.id}/report")["rounds"]
+    assert first["wire"] == first["files"] == {"down": model["size"], "up": len(body)}
+
+
 def test_a_bad_direct_upload_leaves_nothing(linked: World, bucket_server: BucketServer, values: dict[str, Any]) -> None:
     fed = linked.running()
     before = bucket_server.keys(values)
