@@ -20,6 +20,10 @@ ClientsPerRound = Annotated[float | None, typer.Option(min=0, help="A count, or 
 RecipeOptions = Annotated[
     list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
 ]
+Targets = Annotated[
+    list[float] | None,
+    typer.Option(min=0.0, max=1.0, help="Accuracy whose cost is told; several do. [default: 0.5 to 0.9]"),
+]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
@@ -49,10 +53,7 @@ def simulate(
     device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
-    target: Annotated[
-        list[float] | None,
-        typer.Option(min=0.0, max=1.0, help="Accuracy whose cost is told; several do. [default: 0.5 to 0.9]"),
-    ] = None,
+    target: Targets = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what --out holds.")] = False,
 ) -> None:
     """Compare recipes on the same partitions in this process, with the service's own pipeline."""
