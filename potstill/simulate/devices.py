@@ -188,11 +188,10 @@ class Device:
         over = DoneAssignment(**self._common("finished"))
         client = LocalClient(assignment, over, {digest_of(path): path for path in files}, target)
         with self._folder.locked():
-            known = self._folder.identity() or Identity(
-                url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name
-            )
-            if known.declared is None:  # there is nobody to whom a number of samples could be declared
-                self._folder.remember(known.model_copy(update={"declared": len(self.samples)}))
+            if self._folder.identity() is None:
+                self._folder.remember(
+                    Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)
+                )
             resources = Resources(cast(Client, client), self._folder, self.samples, self._device)
             DeviceRun(resources, Progress(False), self._model, tried=self._tried).run(rounds, self.name)
             self._tried = True
