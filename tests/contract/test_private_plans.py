@@ -12,7 +12,7 @@ from contract.recipes.checks import check_with_local
 from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS, build
 from contract.recipes.recipe import Recipe
-from contract.wire.devices import Enrolment, Heartbeat, UpdateMetadata, UpdateMetrics
+from contract.wire.devices import Declaration, Enrolment, Heartbeat, UpdateMetadata, UpdateMetrics
 
 PRIVATE = Privacy()
 ALL = [choice for choices in slots().values() for choice in choices]
@@ -25,6 +25,10 @@ TOLD: dict[type[BaseModel], dict[str, str]] = {
         "classes": "public: the operator's own list",
         "capabilities": "public: of the machine",
         "prototype": "public",
+    },
+    Declaration: {
+        "num_samples": "public: as when enrolling",
+        "label_counts": "refused with local.privacy",
     },
     Heartbeat: {
         "epoch": "public: the plan's number",
