@@ -12,7 +12,7 @@ from client_sdk.privacy import Spent, secret_seed
 from client_sdk.training import check_finite, seeded
 from contract.local import CLIP, DiscriminatorPlan, Link, Privacy
 from contract.nn.optim import make_optimizer
-from contract.nn.scaling import to_signed_unit
+from contract.nn.scaling import mirrored, to_signed_unit
 
 Fakes = Callable[[int], Tensor]
 """n -> n fresh generated inputs [n, *shape] in [-1, 1]"""
@@ -79,7 +79,7 @@ def train_discriminator(
             for inputs, _ in samples.batches(plan.batch_size, order, device):
                 real = to_signed_unit(inputs, input_range)
                 if plan.flip:
-                    real = _flipped(real, order)
+                    real = mirrored(real, order)
                 step_loss = adversarial_loss(module(real), module(fakes(len(real))), link)
                 optimizer.zero_grad(set_to_none=True)
                 step_loss.backward()  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ def train_privately(
                 for inputs, _ in private.batches():
                     real = to_signed_unit(inputs, input_range) if len(inputs) else inputs
                     if plan.flip and len(real):
-                        real = _flipped(real, private.order)
+                        real = mirrored(real, private.order)
                     lost += private.take_gradient(loss, real, fakes(len(real)) if len(real) else real)
                     seen += len(real)
                     optimizer.step()
@@ -142,9 +142,3 @@ def train_privately(
     finally:
         private.close()
     return mean, private.spent
-
-
-def _flipped(images: Tensor, order: torch.Generator) -> Tensor:
-    """Mirror each image [*, W] left to right with probability 1/2."""
-    chosen = torch.rand(len(images), generator=order).lt(0.5).to(images.device)
-    return torch.where(chosen.view(-1, *[1] * (images.ndim - 1)), images.flip(-1), images)

@@ -11,7 +11,7 @@ from client_sdk.per_sample import PrivateLoss
 from client_sdk.privacy import Spent, secret_seed
 from client_sdk.training import check_finite, seeded
 from contract.local import Privacy
-from contract.nn.scaling import to_signed_unit
+from contract.nn.scaling import mirrored, to_signed_unit
 from contract.nn.wgan import Training, critic_loss
 from contract.recipes.parts import GeneratorFederated
 from contract.seeds import derive_seed
@@ -51,7 +51,9 @@ def train_gan(
             return samples.batches(plan.batch_size, order, device)
 
         def critic_step(inputs: Tensor) -> Tensor:
-            return training.critic_step(to_signed_unit(inputs, plan.input_range)) * len(inputs)
+            real = to_signed_unit(inputs, plan.input_range)
+            real = mirrored(real, training.draw) if plan.flip else real
+            return training.critic_step(real) * len(inputs)
 
         return _train(both, training, plan, len(samples), batches, critic_step, on_epoch)
 
@@ -91,6 +93,7 @@ def train_gan_privately(
         with torch.no_grad():
             fakes = training.fakes(size)
         real = to_signed_unit(inputs, plan.input_range) if len(inputs) else inputs
+        real = mirrored(real, private.order) if plan.flip and len(real) else real
         drawn = torch.randint(len(fakes), (len(real),), generator=private.order)
         mix = torch.rand(len(real), generator=private.order).to(device)
         lost = private.take_gradient(loss, real, fakes[drawn.to(device)], mix)

@@ -118,6 +118,15 @@ class DiscResNetOptions(NormOptions, DiscriminatorOptions):
     """A residual network for small images, with one output."""
 
 
+class CriticResNetOptions(DiscriminatorOptions):
+    """WGAN-GP's residual critic for CIFAR."""
+
+    width: Width = Field(128, description="channels of every block")
+    norm: Literal["none", "ln"] = Field(
+        "none", description="nothing, or LayerNorm over channels and pixels of each sample, in all blocks but the first"
+    )
+
+
 class GeneratorMlpOptions(Options):
     """Noise through linear layers with ReLU to an image in [-1, 1] (tanh)."""
 

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from contract.architecture_options import (
     ClassifierOptions,
     CnnDigitsOptions,
+    CriticResNetOptions,
     CustomOptions,
     DiscCnnDigitsOptions,
     DiscCnnOptions,
@@ -86,6 +87,8 @@ class Entry:
         batch_norm: whether it has BatchNorm whatever its options say.
         normalises: whether layers normalise, where neither of those tells; None where nobody knows.
         private: whether a device can train it by DP-SGD where it has no BatchNorm.
+        edge: the one height and width of image that it reads or makes; None where others do too.
+        multiple: what height and width must be multiples of.
 
     Raises:
         ValueError: a name, role or builder that is not of the form above.
@@ -104,6 +107,8 @@ class Entry:
         batch_norm: bool = False,
         normalises: bool | None = None,
         private: bool = True,
+        edge: int | None = None,
+        multiple: int = 1,
     ):
         if not _NAME.fullmatch(name):
             raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
@@ -113,10 +118,11 @@ class Entry:
             raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
         self.builder, self.reads, self.batch_norm, self.private = builder, reads, batch_norm, private
+        self._edge, self._multiple = edge, multiple
         self._normalises = True if batch_norm else normalises
 
     def check_input(self, shape: list[int], dtype: str) -> None:
-        """Refuse a task whose samples the network cannot read, as far as rank and type tell.
+        """Refuse a task whose samples the network cannot read, as far as rank, type and strict sizes tell.
 
         Raises:
             ValueError: with the remedy.
@@ -127,6 +133,19 @@ class Entry:
         if dtype != wanted or (ranks and len(shape) != ranks):
             form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
             raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
+        if self.reads == "images":
+            self._check_edges(shape)
+
+    def _check_edges(self, shape: list[int]) -> None:
+        if self._edge is not None and set(shape[1:]) != {self._edge}:
+            form = f"of exactly {self._edge}x{self._edge}"
+        elif any(edge % self._multiple for edge in shape[1:]):
+            form = f"whose edges are multiples of {self._multiple}"
+        else:
+            return
+        small = {"discriminator": "disc-cnn-mlp, disc-resnet-8 or disc-mlp", "generator": "gen-mlp"}.get(self.role)
+        remedy = f"take {small}, or the recipe fedgo-small" if small else "take another network, or other images"
+        raise ValueError(f"{self.name!r} is for images {form}; the task's samples are {shape}: {remedy}")
 
     def read(self, options: Mapping[str, Any]) -> Options:
         """Return options that were checked when they came, or that a program has at hand.
@@ -321,7 +340,7 @@ _ENTRIES = (
         "cnn-digits without BatchNorm and with one score",
         reads="images",
     ),
-    Entry("disc-cnn-4", "discriminator", DiscCnnOptions, "FedGO's four convolutions for 32x32 images", reads="images"),
+    Entry("disc-cnn-4", "discriminator", DiscCnnOptions, "FedGO's four convolutions", reads="images", edge=32),
     Entry(
         "disc-cnn-mlp",
         "discriminator",
@@ -330,10 +349,21 @@ _ENTRIES = (
         reads="images",
     ),
     Entry("disc-resnet-8", "discriminator", DiscResNetOptions, "resnet-8 with one score", reads="images"),
-    Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image", reads="floats"),
-    Entry("gen-resnet", "generator", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR", reads="images"),
     Entry(
-        "gen-dcgan", "generator", GeneratorDcganOptions, "small DCGAN of four transposed convolutions", reads="images"
+        "critic-resnet",
+        "discriminator",
+        CriticResNetOptions,
+        "WGAN-GP's residual critic for CIFAR, without BatchNorm",
+        reads="images",
+        multiple=4,
+    ),
+    Entry("gen-mlp", "generator", GeneratorMlpOptions, "multi-layer perceptron from noise to an image", reads="floats"),
+    *(
+        Entry(name, "generator", options, summary, reads="images", multiple=8)
+        for name, options, summary in (
+            ("gen-resnet", GeneratorResNetOptions, "WGAN-GP's residual generator for CIFAR"),
+            ("gen-dcgan", GeneratorDcganOptions, "small DCGAN of four transposed convolutions"),
+        )
     ),
 )
 CATALOGUE: Mapping[str, Entry] = Catalogue(_ENTRIES)

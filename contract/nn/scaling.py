@@ -1,5 +1,6 @@
-"""How images meet a generator: the range of the unlabelled server set is mapped to [-1, 1] on both ends."""
+"""How images meet a generator: scaled to [-1, 1] by the range of the unlabelled server set, and mirrored if asked."""
 
+import torch
 from torch import Tensor
 
 
@@ -13,3 +14,9 @@ def to_signed_unit(x: Tensor, input_range: tuple[float, float]) -> Tensor:
     if not high > low:
         raise ValueError(f"input_range [{low}, {high}]: the upper end must be above the lower one")
     return (x - low) * (2.0 / (high - low)) - 1.0
+
+
+def mirrored(images: Tensor, draw: torch.Generator) -> Tensor:
+    """Mirror each image [*, W] of [B, *, W] left to right with probability 1/2; `draw` is of the CPU."""
+    chosen = torch.rand(len(images), generator=draw).lt(0.5).to(images.device)
+    return torch.where(chosen.view(-1, *[1] * (images.ndim - 1)), images.flip(-1), images)

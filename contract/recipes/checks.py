@@ -77,6 +77,20 @@ def check_with_data(
         )
     if distil is not None and not is_image and distil.data.augment != parts.Augment():
         raise RecipeError("distil.data.augment", "mirrors and crops images [C, H, W]; this task has other inputs")
+    if not is_image:
+        _check_flips(recipe)
+
+
+def _check_flips(recipe: Recipe) -> None:
+    """Refuse to mirror what is no image."""
+    stage = recipe.discriminators
+    if stage is None:
+        return
+    flips = {"plan": stage.plan.flip, "generator": getattr(stage.generator, "flip", False)}
+    for name, asked in flips.items():
+        if asked:
+            why = "mirrors images [C, H, W]; this task has other inputs, so set it to false"
+            raise RecipeError(f"discriminators.{name}.flip", why)
 
 
 def check_with_networks(recipe: Recipe, options: Mapping[str, Mapping[str, Any]]) -> None:

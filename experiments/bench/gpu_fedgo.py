@@ -255,7 +255,7 @@ class Race:
         """Return the ensemble's test accuracy by weighting; nobody learns."""
         found = {}
         for name, (weigh, link) in WEIGHTINGS.items():
-            looked_at = presets.build("fedgo" if link else "feddf", {"weigh": weigh} | NOBODY)
+            looked_at = presets.build("fedgo-small" if link else "feddf", {"weigh": weigh} | NOBODY)
             scores = self.scores.get(link, {})
             result = bench.fuse(looked_at, [self.models[method]], updates, scores=scores, **fields)
             found[name] = result.metrics["ensemble"]["accuracy"]

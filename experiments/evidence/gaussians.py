@@ -172,9 +172,9 @@ METHODS = {
     "variance": _recipe("feddf", {"kind": "variance", "space": "logits"}),
     "variance-probs": _recipe("feddf", {"kind": "variance", "space": "probs"}),
     "entropy": _recipe("feddf", {"kind": "entropy"}),
-    "dafkd": _recipe("fedgo", {"kind": "dafkd"}),
-    "fedgo-sigmoid": _recipe("fedgo", {"kind": "odds", "link": "sigmoid"}),
-    "fedgo-double": _recipe("fedgo", {"kind": "odds", "link": "double_sigmoid"}),
-    "true": _recipe("fedgo", {"kind": "odds", "link": "sigmoid"}),
+    "dafkd": _recipe("fedgo-small", {"kind": "dafkd"}),
+    "fedgo-sigmoid": _recipe("fedgo-small", {"kind": "odds", "link": "sigmoid"}),
+    "fedgo-double": _recipe("fedgo-small", {"kind": "odds", "link": "double_sigmoid"}),
+    "true": _recipe("fedgo-small", {"kind": "odds", "link": "sigmoid"}),
 }
 SCORES = {"dafkd": "sigmoid", "fedgo-sigmoid": "sigmoid", "fedgo-double": "double_sigmoid", "true": "true"}

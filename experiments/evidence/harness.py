@@ -213,7 +213,7 @@ class Bench:
         input_range: tuple[float, float] = IDENTITY,
     ) -> dict[str, Path]:
         """Return every client's scores on the server's sets."""
-        recipe = presets.build("fedgo", {"plan": plan.model_dump()})
+        recipe = presets.build("fedgo-small", {"plan": plan.model_dump()})
         build = self._builder(recipe, [], datasets)
         return self.run(build.score(discriminators, input_range, self.output("score"))).models
 

@@ -13,7 +13,7 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.experiment import Run
 from potstill.simulate.settings import Experiment
 
-LABELS = {"fedavg": "FedAvg", "feddf": "FedDF", "fedgo": "FedGO plain odds"}
+LABELS = {"fedavg": "FedAvg", "feddf": "FedDF", "fedgo-small": "FedGO plain odds"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ COMPARISONS = {
         "MNIST",
         "`cnn-digits`; FedGO's generator `gen-mlp`, its discriminators `disc-cnn-mlp`",
         {"alpha": 0.1, "rounds": 5, "samples": 4000, "server_samples": 1500},
-        ("fedavg", "feddf", "fedgo"),
+        ("fedavg", "feddf", "fedgo-small"),
         {"discriminators.plan.epochs": 3, "discriminators.generator.steps": 200},
     ),
     "cifar10": Comparison(
@@ -59,7 +59,7 @@ COMPARISONS = {
             "test_samples": 1000,
             "local": {"epochs": 4},
         },
-        ("fedavg", "feddf", "fedgo"),
+        ("fedavg", "feddf", "fedgo-small"),
         {"discriminators.plan.epochs": 3, "discriminators.generator.steps": 50},
         distil=3,
     ),
@@ -105,7 +105,7 @@ def plan(key: str, seeds: Sequence[int], folder: Path | None) -> Experiment:
     """Return what `potstill simulate` is told; seeds are consecutive."""
     chosen = COMPARISONS[key]
     distil = {"schedule.epochs": chosen.distil}
-    options = {"fedavg": {}, "feddf": distil, "fedgo": {**distil, **chosen.gan, "link": "sigmoid"}}
+    options = {"fedavg": {}, "feddf": distil, "fedgo-small": {**distil, **chosen.gan, "link": "sigmoid"}}
     recipes = [{"name": name, "label": LABELS[name], "options": options[name]} for name in chosen.recipes]
     given = {"data": key, "recipes": recipes, "seeds": len(seeds), "first_seed": seeds[0]}
     return Experiment.model_validate(

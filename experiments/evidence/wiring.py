@@ -23,7 +23,7 @@ from service.domain.selection import choose
 from worker.specs import Datasets, NetworkRef, PrototypeSpec
 
 CLIENTS, ASKED, ROUNDS = 10, 4, 10
-RECIPE = presets.build("fedgo", {"link": "sigmoid", "schedule": SCHEDULE})
+RECIPE = presets.build("fedgo-small", {"link": "sigmoid", "schedule": SCHEDULE})
 PLAN = LocalPlan.model_validate(LOCAL)
 TEXT = """\
 D1's data, networks and schedule, but a client's score of an image is the logarithm of the share of the image's true

@@ -46,13 +46,13 @@ class Method:
 _ROWS = (
     Method("fedavg", "FedAvg", "fedavg"),
     Method("feddf", "FedDF", "feddf", _distil(kind="uniform")),
-    Method("fedgo-sigmoid", "FedGO plain odds", "fedgo", _fedgo("sigmoid")),
-    Method("fedgo-double", "FedGO double sigmoid", "fedgo", _fedgo("double_sigmoid")),
+    Method("fedgo-sigmoid", "FedGO plain odds", "fedgo-small", _fedgo("sigmoid")),
+    Method("fedgo-double", "FedGO double sigmoid", "fedgo-small", _fedgo("double_sigmoid")),
     Method("variance", "variance weights (logits)", "feddf", _distil(kind="variance", space="logits")),
     Method("variance-probs", "variance weights (probabilities)", "feddf", _distil(kind="variance", space="probs")),
     Method("entropy", "entropy weights", "feddf", _distil(kind="entropy")),
     Method("samples", "n_k weights only", "feddf", _distil(kind="samples")),
-    Method("untrained", "FedGO untrained generator", "fedgo", _fedgo("double_sigmoid", generator_steps=0)),
+    Method("untrained", "FedGO untrained generator", "fedgo-small", _fedgo("double_sigmoid", generator_steps=0)),
 )
 METHODS = {row.key: row for row in _ROWS}
 DEMO = ("fedavg", "feddf", "fedgo-sigmoid", "fedgo-double")

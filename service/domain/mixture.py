@@ -224,6 +224,7 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
         _check_options(f"{field}.plan.architecture", plan.architecture, "discriminator", plan.options, task)
     except DomainError as error:
         remedy = "; for vectors take the recipe option discriminators.plan.architecture = disc-mlp"
+        remedy = "" if len(task.input.shape) == 3 else remedy
         raise invalid_field(f"{field}.plan.architecture", error.detail.partition(": ")[2] + remedy) from None
     _check_outputs(plan, discriminator_link(recipe))
 

@@ -61,7 +61,7 @@ def test_named_options_are_paths_however_they_are_written() -> None:
         {"early_stop": {"patience": 5}},
     ):
         assert named("feddf", options) == {f"{path}.patience"}
-    assert named("fedgo", {"schedule": {"early_stop": {}}}) == {path}
+    assert named("fedgo-small", {"schedule": {"early_stop": {}}}) == {path}
     assert named("feddf") == frozenset()
 
 

@@ -33,27 +33,31 @@ PROB = {"kind": "odds", "link": "prob"}
         ("feddf", {"schedule": {"swa": {}}}, "take one of them"),
         ("feddf", {"data": {"kind": "generated"}}, "add the part 'discriminators'"),
         (
-            "fedgo",
+            "fedgo-small",
             {"weigh": {"kind": "uniform"}, "data": {"kind": "generated"}, "students": {"kind": "none"}},
             "no weighting reads them; leave the part out",
         ),
         ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
         ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
         ("fedbe", {"members": {"clients": False, "mean": False, "samples": 0}}, "distil.members: nobody teaches; set "),
-        ("fedgo", {"data": LABELED}, "set weigh to 'uniform', discriminators to null"),
+        ("fedgo-small", {"data": LABELED}, "set weigh to 'uniform', discriminators to null"),
         ("ds-fl", {"data": LABELED}, "take data 'unlabeled' where fuse is 'predictions'"),
         ("fedet", {"data": LABELED}, "Fed-ET's loss reads a consensus"),
         ("one-shot-ensemble", {"data": LABELED}, "nobody learns; take data 'unlabeled'"),
-        ("fedgo", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
+        ("fedgo-small", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
         (
             "feddf",
             {"weigh": {"kind": "product", "factors": [{"kind": "odds"}, {"kind": "uniform"}]}},
             "read discriminators",
         ),
         ("feddf", {"weigh": {"kind": "product", "factors": [{"kind": "uniform"}]}}, "at least 2"),
-        ("fedgo", {"weigh": {"kind": "product", "factors": [PROB, {"kind": "dafkd"}]}}, "probabilities, dafkd raw"),
         (
-            "fedgo",
+            "fedgo-small",
+            {"weigh": {"kind": "product", "factors": [PROB, {"kind": "dafkd"}]}},
+            "probabilities, dafkd raw",
+        ),
+        (
+            "fedgo-small",
             {"weigh": {"kind": "product", "factors": [{"kind": "odds", "link": "sigmoid"}, PROB]}},
             "distil.weigh: link 'prob' reads probabilities, odds with link 'sigmoid' raw scores",
         ),
@@ -61,7 +65,7 @@ PROB = {"kind": "odds", "link": "prob"}
         ("fedavg", {"fuse": PREDICTIONS}, "add the part 'distil'"),
         ("ds-fl", {"groups": GROUPS}, "leave out groups and drop_worst"),
         ("ds-fl", {"drop_worst": {}}, "leave out groups and drop_worst"),
-        ("fedgo", {"fuse": PREDICTIONS}, "leave out discriminators"),
+        ("fedgo-small", {"fuse": PREDICTIONS}, "leave out discriminators"),
         ("ds-fl", {"members": {"kind": "posterior"}}, "set distil.members to 'clients'"),
         ("ds-fl", {"students": {"kind": "none"}}, "set distil.students to 'prototypes', "),
         ("ds-fl", {"students": {"kind": "server"}}, "set distil.students to 'prototypes', "),
@@ -115,7 +119,7 @@ ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
     [
         ("feddf", {}, {"has_unlabeled": False}, "distil.data"),
         ("ds-fl", {}, {"has_unlabeled": False}, "distil.data"),
-        ("fedgo", {"data": {"kind": "generated"}}, {"has_unlabeled": False}, "distil.data"),
+        ("fedgo-small", {"data": {"kind": "generated"}}, {"has_unlabeled": False}, "distil.data"),
         ("feddf", {}, {"has_validation": False}, "distil.schedule.early_stop"),
         ("fedavg", {"drop_worst": {}}, {"has_validation": False}, "drop_worst"),
         ("fedet", {}, {}, "distil.students"),
@@ -133,7 +137,7 @@ def test_recipes_that_lack_data_or_networks(
 
 @pytest.mark.parametrize("generator", [{"kind": "imported", "model": "mdl_1"}, {"kind": "fedgan"}])
 def test_a_generator_made_elsewhere_needs_no_unlabelled_data(generator: dict[str, Any]) -> None:
-    recipe = build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
+    recipe = build("fedgo-small", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
     assert not recipe.needs_unlabeled
     check_with_data(recipe, **(ALL | {"has_unlabeled": False}))
 
@@ -156,7 +160,7 @@ def test_krum_needs_its_number_of_updates() -> None:
 def test_a_federated_generators_range_must_ascend() -> None:
     generator = {"kind": "fedgan", "input_range": [1.0, 1.0]}
     with pytest.raises(RecipeError, match="the upper end must be above the lower") as caught:
-        build("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
+        build("fedgo-small", {"data": {"kind": "generated"}, "discriminators": {"generator": generator}})
     assert caught.value.field.endswith("input_range")
 
 

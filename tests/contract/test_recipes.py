@@ -13,7 +13,7 @@ from contract.recipes.recipe import Distillation, Recipe, discriminator_link, me
 
 
 def test_the_papers_numbers() -> None:
-    fedavg, feddf, fedgo = PRESETS["fedavg"], PRESETS["feddf"], PRESETS["fedgo"]
+    fedavg, feddf, fedgo = PRESETS["fedavg"], PRESETS["feddf"], PRESETS["fedgo-small"]
     assert fedavg.recipe == Recipe(name="fedavg")
     assert not fedavg.recipe.needs_networks
     assert feddf.recipe.distil is not None
@@ -28,6 +28,10 @@ def test_the_papers_numbers() -> None:
     generator = fedgo.recipe.discriminators.generator
     assert isinstance(generator, parts.GeneratorWganGp)
     assert (generator.steps, generator.critic_steps, generator.penalty) == (25_000, 5, 10.0)
+    full = PRESETS["fedgo"].recipe.discriminators
+    assert full is not None and isinstance(full.generator, parts.GeneratorWganGp)
+    assert (full.generator.architecture, full.generator.critic_architecture) == ("gen-resnet", "critic-resnet")
+    assert (full.generator.steps, full.plan.architecture, full.plan.flip) == (100_000, "disc-cnn-4", True)
     assert (fedgo.local.epochs, feddf.local.epochs, fedavg.local.epochs) == (30, 40, 5)
 
 
@@ -69,9 +73,9 @@ def test_every_row_is_complete_and_travels_as_json(name: str) -> None:
     ],
 )
 def test_an_option_is_written_in_any_of_these_ways(options: dict[str, Any]) -> None:
-    recipe = build("fedgo", options)
+    recipe = build("fedgo-small", options)
     assert discriminator_link(recipe) == "sigmoid"
-    assert recipe == build("fedgo", {"link": "sigmoid"})
+    assert recipe == build("fedgo-small", {"link": "sigmoid"})
 
 
 def test_another_kind_replaces_a_part_whole() -> None:
@@ -81,7 +85,9 @@ def test_another_kind_replaces_a_part_whole() -> None:
     assert build("fedavg", {"fuse": {"kind": "uniform_mean"}}).fuse == parts.FuseUniformMean()
 
 
-@pytest.mark.parametrize(("name", "given", "dropped"), [("feddf", "epochs", "steps"), ("fedgo", "steps", "epochs")])
+@pytest.mark.parametrize(
+    ("name", "given", "dropped"), [("feddf", "epochs", "steps"), ("fedgo-small", "steps", "epochs")]
+)
 def test_naming_one_length_drops_the_other(name: str, given: str, dropped: str) -> None:
     for options in ({"schedule": {given: 3}}, {f"schedule.{given}": 3}):
         recipe = build(name, options)
@@ -95,10 +101,10 @@ def test_naming_one_length_drops_the_other(name: str, given: str, dropped: str) 
         ("nope", {}, "name", "choose one of"),
         ("fedavg", {"link": "sigmoid"}, "options.link", "no option"),
         ("fedavg", {"temperature": 2}, "options.temperature", "no option"),
-        ("fedgo", {"link": "triple"}, "link", "double_sigmoid"),
-        ("fedgo", {"batch_size": 3}, "options.batch_size", "several"),
-        ("fedgo", {"schedule": {"epochs": 0}}, "epochs", "greater"),
-        ("fedgo", {"schedule": {"epochs": 1, "steps": 1}}, "distil.schedule", "either"),
+        ("fedgo-small", {"link": "triple"}, "link", "double_sigmoid"),
+        ("fedgo-small", {"batch_size": 3}, "options.batch_size", "several"),
+        ("fedgo-small", {"schedule": {"epochs": 0}}, "epochs", "greater"),
+        ("fedgo-small", {"schedule": {"epochs": 1, "steps": 1}}, "distil.schedule", "either"),
         ("feddf", {"weigh": {"kind": "odds"}}, "distil.weigh", "discriminators"),
         ("feddf", {"discriminators": {}}, "discriminators", "no weighting reads them"),
         ("feddf", {"weigh": {"kind": "magic"}}, "weigh", "magic"),
@@ -123,7 +129,7 @@ def test_options_that_cannot_be(name: str, options: dict[str, Any], field: str, 
 )
 def test_another_architecture_begins_with_its_own_options(options: dict[str, Any]) -> None:
     """Those of the preset's network, such as `hidden`, are not its own."""
-    stage = build("fedgo", options).discriminators
+    stage = build("fedgo-small", options).discriminators
     assert stage is not None and isinstance(stage.generator, parts.GeneratorWganGp)
     assert (stage.generator.critic_architecture, stage.generator.critic_options) == ("disc-resnet-8", {"norm": "gn"})
     assert stage.generator.steps == 25_000
@@ -176,7 +182,7 @@ def test_networks_that_the_rows_name_are_in_the_catalogue() -> None:
 
 
 def test_an_unknown_architecture_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="choose one of disc-cnn-4, disc-cnn-digits"):
+    with pytest.raises(ValueError, match="choose one of critic-resnet, disc-cnn-4, disc-cnn-digits"):
         architectures.find("mlp", "discriminator")
     with pytest.raises(ValueError, match="unknown architecture 'x'"):
         architectures.find("x")

@@ -178,7 +178,7 @@ def test_inputs_that_cannot_be(change: dict[str, Any]) -> None:
 def test_a_recipe_is_a_name_with_options_or_a_composition() -> None:
     base = {"name": "f", "task": TASK, "prototypes": [{"architecture": "mlp"}]}
     by_name = federations.FederationCreate.model_validate(
-        base | {"recipe": {"name": "fedgo", "options": {"link": "sigmoid"}}}
+        base | {"recipe": {"name": "fedgo-small", "options": {"link": "sigmoid"}}}
     )
     assert isinstance(by_name.recipe, federations.RecipeChoice)
     whole = federations.FederationCreate.model_validate(

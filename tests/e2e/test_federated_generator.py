@@ -20,7 +20,7 @@ def test_clients_make_the_generator_whose_samples_are_distilled(deployment: Depl
         "plan": {"epochs": 1, "batch_size": 16},
         "link": "sigmoid",
     }
-    recipe = {"name": "fedgo", "options": options}
+    recipe = {"name": "fedgo-small", "options": options}
     request = federation_request("fedgan", recipe, datasets={"test": "test"})
     federation, reports = run_federation(deployment, tmp_path, request)
     assert federation.state == "finished", f"{federation.error}: {federation.detail}"

@@ -23,7 +23,7 @@ def test_average_distil_and_weigh_by_odds(deployment: Deployment, tmp_path: Path
     recipes: list[dict[str, Any]] = [
         {"name": "fedavg"},
         {"name": "feddf", "options": {"schedule": {"epochs": 2}}},
-        {"name": "fedgo", "options": odds},
+        {"name": "fedgo-small", "options": odds},
     ]
     costs = []
     for recipe in recipes:
@@ -41,7 +41,7 @@ def test_average_distil_and_weigh_by_odds(deployment: Deployment, tmp_path: Path
         shown = deployment.operator.round(rounds[-1].id)
         assert sum(person.weight or 0 for person in shown.participants) == pytest.approx(1)
         assert {person.num_samples for person in shown.participants} == {60, 70, 80}
-        if recipe["name"] == "fedgo":
+        if recipe["name"] == "fedgo-small":
             assert sum(person.teacher_weight or 0 for person in shown.participants) == pytest.approx(1, abs=1e-5)
             assert federation.discriminators == 3
     deployment.kill("api")
@@ -69,10 +69,10 @@ def _check_costs(deployment: Deployment, federation: Federation, recipe: str) ->
         assert each.flops.training == 210 * 2 * (found.networks[0].training_flops or 0), "samples, epochs"
         assert (each.flops.distillation > 0, each.flops.labelling > 0) == (recipe != "fedavg",) * 2
     assert found.before.flops is not None
-    assert (found.before.flops.discriminators > 0) == (recipe == "fedgo")
+    assert (found.before.flops.discriminators > 0) == (recipe == "fedgo-small")
     assert found.afterwards == Bytes(down=3 * model)
     assert found.before.wire == found.before.files
-    assert (found.before.files.down > 0) == (recipe == "fedgo")
+    assert (found.before.files.down > 0) == (recipe == "fedgo-small")
     return found
 
 

@@ -27,6 +27,9 @@ def _small(name: str) -> dict[str, Any]:
         options["groups"] = {"count": 2}
     if recipe.discriminators is not None:
         options["discriminators"] = {"generator": {"steps": 5}, "plan": {"epochs": 1, "batch_size": 16}}
+    if name == "fedgo":  # its networks, but small ones of their kinds, for 8x8
+        options["discriminators"]["generator"] |= {"options": {"latent": 8, "width": 4}, "critic_options": {"width": 4}}
+        options["discriminators"]["plan"]["architecture"] = "disc-cnn-mlp"
     return {"name": name, "options": options}
 
 

@@ -17,9 +17,9 @@ OPTIONS = {"link": "prob", "schedule": {"epochs": 1}, "generator": {"steps": 5},
 def test_two_rounds_weighed_by_probabilities(deployment: Deployment, tmp_path: Path) -> None:
     add_server_data(deployment)
     with pytest.raises(InvalidField, match="output to 'probability'"):
-        raw = federation_request("raw", {"name": "fedgo", "options": {"link": "prob"}})
+        raw = federation_request("raw", {"name": "fedgo-small", "options": {"link": "prob"}})
         deployment.operator.create_federation(FederationCreate.model_validate(raw))
-    request = federation_request("prob", {"name": "fedgo", "options": OPTIONS})
+    request = federation_request("prob", {"name": "fedgo-small", "options": OPTIONS})
     federation, reports = run_federation(deployment, tmp_path, request)
     assert federation.state == "finished", f"{federation.error}: {federation.detail}"
     assert federation.discriminators == len(NAMES)

@@ -71,7 +71,7 @@ def test_a_data_set_is_compared_and_its_figures_reported(key: str, folder: Path,
     for name in recipes:
         assert f"| {packed.LABELS[name]}, mean of the rounds | – |" in text
     assert "- FedDF above FedAvg: " in text
-    assert ("FedGO" in text) == ("fedgo" in recipes)
+    assert ("FedGO" in text) == ("fedgo-small" in recipes)
     assert f"![accuracy per round on {packed.COMPARISONS[key].what}](img/evidence-{key}.png)" in text
     assert (page.parent / "img" / f"evidence-{key}.png").stat().st_size > 5_000
     assert str(folder) not in page.read_text()

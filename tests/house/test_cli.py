@@ -110,7 +110,8 @@ def test_create_sends_what_the_options_say(service: Service) -> None:
     service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
     service.on("POST", "/v1/federations/fed_1/start", FEDERATION)
     result = call(
-        *"federation create --name digits --recipe fedgo --option link=sigmoid --option schedule.epochs=5".split(),
+        *"federation create --name digits --recipe fedgo-small --option link=sigmoid".split(),
+        *"--option schedule.epochs=5".split(),
         *"--architecture cnn-digits --architecture-option widths=[8,16] --input-shape 1,8,8 --classes 10".split(),
         *"--rounds 3 --clients-per-round 0.4 --unlabeled server --test t --local epochs=2 --start".split(),
     )
@@ -118,7 +119,7 @@ def test_create_sends_what_the_options_say(service: Service) -> None:
     body = json.loads(service.asked[0].content)
     expected = {
         "name": "digits",
-        "recipe": {"name": "fedgo", "options": {"link": "sigmoid", "schedule.epochs": 5}},
+        "recipe": {"name": "fedgo-small", "options": {"link": "sigmoid", "schedule.epochs": 5}},
         "prototypes": [{"architecture": "cnn-digits", "options": {"widths": [8, 16]}}],
         "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
         "rounds": {"total": 3, "clients_per_round": 0.4},
@@ -338,7 +339,7 @@ def test_spec_prints_a_body_that_create_takes(service: Service) -> None:
     service.on("POST", "/v1/federations", FEDERATION | {"join_token": "pst_join_1"}, 201)
     assert call("federation", "create", "--file", "spec.json", "--name", "again").exit_code == 0
     sent = json.loads(service.asked[-1].content)
-    assert (sent["name"], sent["task"]["num_classes"], sent["recipe"]["name"]) == ("again", 10, "fedgo")
+    assert (sent["name"], sent["task"]["num_classes"], sent["recipe"]["name"]) == ("again", 10, "fedgo-small")
 
 
 def test_a_device_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -440,7 +441,7 @@ def test_recipes_and_architectures_are_listed(service: Service) -> None:
     recipes = [item.model_dump(mode="json") for item in list_recipes()]
     service.on("GET", "/v1/recipes", recipes)
     assert {line.split()[0] for line in call("recipe", "list").output.splitlines()[1:]} >= {"fedavg", "fedgo"}
-    shown = {line.split()[0]: line.split()[1:] for line in call("recipe", "show", "fedgo").output.splitlines()}
+    shown = {line.split()[0]: line.split()[1:] for line in call("recipe", "show", "fedgo-small").output.splitlines()}
     assert shown["distil.weigh.link"] == ["double_sigmoid"]
     assert shown["distil.schedule.optimizer.betas"] == ["0.9,", "0.999"]
     assert shown["epochs"] == ["30"]

@@ -47,7 +47,7 @@ def test_all_that_was_said_is_said_again() -> None:
     [
         ("feddf", {}),
         ("feddf", {"weigh": {"kind": "entropy", "tau": 0.5}, "epochs": 10, "schedule.early_stop": None}),
-        ("fedgo", {"data": {"kind": "generated"}, "discriminators": {"generator": {"kind": "fedgan"}}}),
+        ("fedgo-small", {"data": {"kind": "generated"}, "discriminators": {"generator": {"kind": "fedgan"}}}),
         ("fedavgm", {"beta": 0.3}),
     ],
 )

@@ -132,7 +132,7 @@ class World:
         data = self.dataset()
         rounds = {"total": 2, "min_clients": max(1, len(names)), **changes.pop("rounds", {})}
         plan = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
-        recipe = {"name": "fedgo", "options": {"discriminators": {"plan": plan}}}
+        recipe = {"name": "fedgo-small", "options": {"discriminators": {"plan": plan}}}
         fed = self.create(recipe=recipe, datasets={"unlabeled": data["id"]}, rounds=rounds, **changes)
         for name in names:
             self.enrol(fed, name)

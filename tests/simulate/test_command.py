@@ -178,12 +178,12 @@ IMAGES = Task(num_classes=10, input=InputSpec(shape=[1, 8, 8]))
 
 
 def test_asked_for_options_win_over_short_lengths() -> None:
-    experiment = make(recipes=[{"name": "fedgo", "options": {"generator": {"steps": 7}}}])
+    experiment = make(recipes=[{"name": "fedgo-small", "options": {"generator": {"steps": 7}}}])
     body = settings.federation(experiment, experiment.recipes[0], IMAGES, 0)
     options = body.recipe.options  # type: ignore[union-attr]
     from contract.recipes import parts, presets
 
-    recipe = presets.build("fedgo", options)
+    recipe = presets.build("fedgo-small", options)
     assert recipe.discriminators is not None and recipe.distil is not None
     generator = recipe.discriminators.generator
     assert isinstance(generator, parts.GeneratorWganGp) and generator.steps == 7

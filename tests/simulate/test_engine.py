@@ -36,10 +36,10 @@ STATEFUL: dict[str, dict[str, Any]] = {
         "local": {"objective": {"kind": "ds_fl", "imitation_epochs": 1}, **LOCAL},
     },
     "fedsdd": {"recipe": {"name": "fedsdd", "options": {**SCHEDULE, "groups": {"count": 2}, "rounds": 2}}},
-    "fedgan": {"recipe": {"name": "fedgo", "options": FEDGAN}},
+    "fedgan": {"recipe": {"name": "fedgo-small", "options": FEDGAN}},
     "fedgo": {
         "recipe": {
-            "name": "fedgo",
+            "name": "fedgo-small",
             "options": {**SCHEDULE, "generator": {"steps": 2}, "plan": {"architecture": "disc-mlp", "epochs": 1}},
         }
     },
@@ -277,7 +277,9 @@ def test_a_federated_generator_needs_no_server_data(tmp_path: Path) -> None:
 def test_simulated_devices_count_their_discriminators_and_generators(tmp_path: Path) -> None:
     """12 samples of the first device. Generator: 2 rounds of 1 epoch of 2 steps; discriminator: 1; then the rounds."""
     pytest.importorskip("opacus", reason="the extra 'privacy' is not installed")
-    asked = body(recipe={"name": "fedgo", "options": FEDGAN}, local=LOCAL | {"privacy": {"noise_multiplier": 2.0}})
+    asked = body(
+        recipe={"name": "fedgo-small", "options": FEDGAN}, local=LOCAL | {"privacy": {"noise_multiplier": 2.0}}
+    )
     history = Simulation(config(tmp_path, body_=asked, server={"test": samples(91, 40)})).run()
     (file,) = (tmp_path / "devices" / "0000").rglob("privacy.json")
     ledger = [(entry["sample_rate"], entry["steps"]) for entry in json.loads(file.read_text())["spent"]]
@@ -290,7 +292,7 @@ def test_simulated_devices_count_their_discriminators_and_generators(tmp_path: P
 
 def test_discriminators_that_no_weighting_reads_are_not_trained(tmp_path: Path) -> None:
     options = FEDGAN | {"weigh": {"kind": "uniform"}}
-    asked = body(recipe={"name": "fedgo", "options": options})
+    asked = body(recipe={"name": "fedgo-small", "options": options})
     history = Simulation(config(tmp_path, body_=asked, server={"test": samples(91, 40)})).run()
     assert history.discriminators == history.scores == {}
     assert set(history.generator) == {"generator", "samples"}

@@ -77,8 +77,8 @@ class Case:
 CASES = {
     "fedavg": Case({"name": "fedavg"}),
     "feddf": Case(FEDDF),
-    "fedgo": Case({"name": "fedgo", "options": FEDGO}),
-    "fedgan": Case({"name": "fedgo", "options": FEDGAN}, {"datasets": {"test": "test"}}),
+    "fedgo": Case({"name": "fedgo-small", "options": FEDGO}),
+    "fedgan": Case({"name": "fedgo-small", "options": FEDGAN}, {"datasets": {"test": "test"}}),
     # state on the server and on the devices, and what is sent beside the model
     "scaffold": Case({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
     "fedgkd": Case({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),

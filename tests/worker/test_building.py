@@ -59,12 +59,14 @@ def test_fewer_updates_than_these_are_not_fused(asked: int, told: int | None, ex
 
 def test_scores_are_of_those_who_answered_where_the_recipe_reads_them() -> None:
     scores = {"a": Path("scores-a"), "b": Path("scores-b")}
-    assert round_of(Builder(config(build("fedgo")), 3, SETS), "a", scores=scores).scores == {"a": Path("scores-a")}
+    assert round_of(Builder(config(build("fedgo-small")), 3, SETS), "a", scores=scores).scores == {
+        "a": Path("scores-a")
+    }
     assert round_of(Builder(config(build("feddf")), 3, SETS), "a", scores=scores).scores == {}
 
 
 def test_samples_take_the_place_of_the_unlabelled_set_once_they_are_drawn() -> None:
-    made = Builder(config(build("fedgo")), 3, SETS, samples=Path("samples"))
+    made = Builder(config(build("fedgo-small")), 3, SETS, samples=Path("samples"))
     assert made.generator(None, OUT).unlabeled == Path("unlabeled"), "the generator is trained on the set itself"
     assert made.score({}, (0.0, 1.0), OUT).datasets.unlabeled == Path("samples")
     assert round_of(made, "a").datasets.unlabeled == Path("samples")

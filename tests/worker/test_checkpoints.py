@@ -48,7 +48,7 @@ RECIPES: dict[str, Any] = {
     "early stopping": build("feddf", {"schedule": {"steps": 14, "batch_size": 8, **ADAM, **STOP}}),
     "posterior and SWA": build("fedbe", {"schedule": {"steps": 14, "batch_size": 8}}),
     "consensus": build("fedet", {"schedule": {"steps": 6, "batch_size": 8}}),
-    "odds": build("fedgo", {"schedule": {"steps": 6, "batch_size": 8}}),
+    "odds": build("fedgo-small", {"schedule": {"steps": 6, "batch_size": 8}}),
     "groups over rounds": build("fedsdd", {"schedule": {"steps": 6, "batch_size": 8}}),
 }
 

@@ -116,12 +116,12 @@ def bytes_of(result: JobResult) -> dict[str, bytes]:
 RECIPES = {
     "fedavg": presets.build("fedavg"),
     "feddf": presets.build("feddf", SHORT | {"clip_norm": 5.0}),
-    "fedgo": presets.build("fedgo", SHORT),
-    "fedgo-sigmoid": presets.build("fedgo", SHORT | {"link": "sigmoid"}),
+    "fedgo": presets.build("fedgo-small", SHORT),
+    "fedgo-sigmoid": presets.build("fedgo-small", SHORT | {"link": "sigmoid"}),
     "variance": presets.build("feddf", SHORT | {"weigh": {"kind": "variance"}}),
     "entropy-probs": presets.build("feddf", SHORT | {"weigh": {"kind": "entropy"}, "combine": {"kind": "probs"}}),
     "soft-ce": presets.build("feddf", SHORT | {"objective": {"kind": "soft_ce"}, "weigh": {"kind": "samples"}}),
-    "dafkd": presets.build("fedgo", SHORT | {"weigh": {"kind": "dafkd"}}),
+    "dafkd": presets.build("fedgo-small", SHORT | {"weigh": {"kind": "dafkd"}}),
 }
 
 

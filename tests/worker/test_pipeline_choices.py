@@ -53,7 +53,7 @@ def feddf(**changes: Any) -> dict[str, Any]:
 
 
 def fedgo(**changes: Any) -> dict[str, Any]:
-    return {"recipe": "fedgo", "options": SHORT | changes}
+    return {"recipe": "fedgo-small", "options": SHORT | changes}
 
 
 RANDOM = {"kind": "random", "count": 2}

@@ -63,7 +63,7 @@ def test_labels_of_probabilities_equal_the_slow_reference(
 
 def test_a_product_is_the_normalised_product_of_its_factors(tmp_path: Path, federation: Any, tensors: Read) -> None:
     factors = [{"kind": "odds", "link": "sigmoid"}, {"kind": "variance"}, {"kind": "entropy", "tau": 0.5}]
-    recipe = presets.build("fedgo", SHORT | {"weigh": {"kind": "product", "factors": factors}})
+    recipe = presets.build("fedgo-small", SHORT | {"weigh": {"kind": "product", "factors": factors}})
     world = federation(tmp_path, recipe, prototypes={"main": MLP})
     logits = outputs(world, world.updates(), tensors(tmp_path / "unlabeled")["inputs"])
     scores = np.stack([tensors(tmp_path / f"scores-{name}")["unlabeled"] for name in world.names])
@@ -512,7 +512,7 @@ def test_noise_is_the_same_in_every_round_and_within_its_bounds(federation: Any)
 
 
 def test_generated_data_of_another_number_are_refused(tmp_path: Path, federation: Any) -> None:
-    world = federation(tmp_path, presets.build("fedgo", SHORT | {"data": {"kind": "generated", "count": 20}}))
+    world = federation(tmp_path, presets.build("fedgo-small", SHORT | {"data": {"kind": "generated", "count": 20}}))
     with pytest.raises(JobFailure, match="21 generated samples"):
         world.round()
     with pytest.raises(JobFailure, match=r"datasets\.unlabeled"):

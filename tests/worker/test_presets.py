@@ -43,7 +43,7 @@ def short(name: str) -> Any:
 def test_the_table_is_complete() -> None:
     assert set(PRESETS) == AVERAGING | {
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
-        "fedgo", "dafkd", "fedhkt", "fedgkd+", "ds-fl",
+        "fedgo", "fedgo-small", "dafkd", "fedhkt", "fedgkd+", "ds-fl",
     }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_every_preset_goes_with_its_plan_and_says_what_it_needs(name: str) -> No
         has_validation=True,
         has_unlabeled=row.recipe.needs_unlabeled,
         has_server_model=name == "fedet",
-        is_image=False,
+        is_image=name == "fedgo",
     )
     assert row.recipe.needs_networks == (name not in AVERAGING)
     assert row.recipe.needs_unlabeled == (name not in AVERAGING | {"fed-ensemble", "one-shot-ensemble"})

@@ -37,7 +37,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "feddf": {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}},
     "scaffold": {"name": "scaffold"},
     "fedgo": {
-        "name": "fedgo",
+        "name": "fedgo-small",
         "options": {
             "schedule": {"steps": 250},
             "generator": {"steps": 60},

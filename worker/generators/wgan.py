@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.nn.scaling import mirrored
 from contract.nn.seeding import global_seed
 from contract.nn.wgan import Training
 from contract.recipes.parts import GeneratorWganGp
@@ -56,8 +57,8 @@ def train(
         generator: z [B, latent] -> [B, ...] in [-1, 1]; has an attribute `latent`.
         critic: [B, ...] -> scores [B]; without BatchNorm.
         images: the server set [U, ...], scaled to [-1, 1], on the device.
-        plan: steps, batch size, optimiser, penalty.
-        seed: of noise, mini-batches and whatever layers draw.
+        plan: steps, batch size, optimiser, penalty, and whether real images are mirrored at random.
+        seed: of noise, mini-batches, mirrored images and whatever layers draw.
         on_step: called after every generator step with its number.
         checkpoint: where the training is kept from time to time, and found again.
 
@@ -95,7 +96,8 @@ class _State:
         training, batch = self._training, min(plan.batch_size, len(images))
         for _ in range(plan.critic_steps):
             rows = torch.randint(len(images), (batch,), generator=training.draw).to(images.device)
-            self._total, self._count = self._total + training.critic_step(images[rows]), self._count + 1
+            real = mirrored(images[rows], training.draw) if plan.flip else images[rows]
+            self._total, self._count = self._total + training.critic_step(real), self._count + 1
         training.generator_step(batch)
         every = max(1, math.ceil(plan.steps / CURVE_POINTS))
         if step % every == 0 or step == plan.steps:

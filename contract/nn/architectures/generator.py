@@ -73,15 +73,15 @@ class UpBlock(nn.Module):
         return self.body(x) + self.shortcut(x)  # type: ignore[no-any-return]
 
 
-def _draw_resnet(network: nn.Module) -> None:
-    """Draw the 3x3 convolutions of the blocks for ReLU (He) and everything else for linear maps (Glorot)."""
+def draw_resnet(network: nn.Module, kind: type[nn.Module] = UpBlock) -> None:
+    """Draw 3x3 convolutions in bodies of blocks, a `kind`, for ReLU (He) and all else for linear maps (Glorot)."""
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     for block in network.modules():
-        if isinstance(block, UpBlock):
-            for layer in block.body:
+        if isinstance(block, kind):
+            for layer in block.get_submodule("body").children():
                 if isinstance(layer, nn.Conv2d):
                     nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
 
@@ -98,7 +98,7 @@ def build_gen_resnet(options: GeneratorResNetOptions, task: Task) -> nn.Module:
         *(UpBlock(options.width) for _ in range(3)),
         *(nn.BatchNorm2d(options.width), nn.ReLU(), nn.Conv2d(options.width, channels, 3, padding=1), nn.Tanh()),
     )
-    _draw_resnet(network)
+    draw_resnet(network)
     return network
 
 

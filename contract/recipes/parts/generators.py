@@ -9,6 +9,7 @@ from contract.bounds import STEPS, VALUE, DataValue, FreeOptions, Id, Reference
 from contract.choices import ONE_OF, Choice, Declares, Options, Sent
 from contract.local import Adam, DiscriminatorPlan
 
+Flip = Annotated[bool, Field(description="mirror real images left to right at random; wrong for digits")]
 InputRange = Annotated[tuple[DataValue, DataValue], LISTED]
 
 
@@ -29,6 +30,7 @@ class GeneratorTrained(GeneratorChoice):
     if TYPE_CHECKING:
         critic_architecture: str
         critic_options: dict[str, Any]
+        flip: bool
 
 
 class GeneratorWganGp(GeneratorTrained):
@@ -45,12 +47,13 @@ class GeneratorWganGp(GeneratorTrained):
         25_000,
         ge=0,
         le=STEPS,
-        description="generator steps, where the paper trains 100,000; 0 leaves it as initialised (Table 12)",
+        description="generator steps, of which the paper trains 100,000; 0 leaves it as initialised (Table 12)",
     )
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
     penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
+    flip: Flip = False
 
 
 class GeneratorImported(GeneratorChoice):
@@ -102,6 +105,7 @@ class GeneratorFedGan(GeneratorFederated):
     penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
     batch_size: int = Field(64, ge=1, le=65_536)
+    flip: Flip = False
     input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="of one round")
 

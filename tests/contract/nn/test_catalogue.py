@@ -13,6 +13,7 @@ from torch import nn
 from contract import architectures as catalogue
 from contract.architecture_options import TextOptions
 from contract.nn import codec, registry
+from contract.nn.architectures.critic import Halved
 from contract.wire.federations import Task
 
 # Published: none of these may change. 10 classes, images [3, 32, 32], texts of 32 tokens, default options.
@@ -44,6 +45,7 @@ PARAMETERS = {
     "disc-cnn-4": 663_296,
     "disc-cnn-mlp": 142_592,
     "disc-resnet-8": 77_457,
+    "critic-resnet": 1_053_825,
     "gen-mlp": 417_024,
     "gen-resnet": 1_204_483,
     "gen-dcgan": 1_068_931,
@@ -211,6 +213,7 @@ VARIANTS = [
     ("wrn-16-2", {"norm": "gn"}),
     ("resnet-8-bin", {"norm": "gn"}),
     ("disc-resnet-8", {"norm": "gn"}),
+    ("critic-resnet", {"norm": "ln", "width": 8}),
     ("vgg-9", {"norm": "bn"}),
     ("vgg-11", {"norm": "none"}),
     ("lstm", {"width": 16, "layers": 2, "vocab_size": 600}),
@@ -224,7 +227,7 @@ def test_other_norms_and_sizes(name: str, options: dict[str, object]) -> None:
         module = registry.build(name, options, task=task)
     kinds = {type(layer) for layer in module.modules()}
     assert (nn.BatchNorm2d in kinds) == (options.get("norm") == "bn")
-    assert (nn.GroupNorm in kinds) == (options.get("norm") == "gn")
+    assert (nn.GroupNorm in kinds) == (options.get("norm") in ("gn", "ln"))
 
 
 def test_a_group_norm_network_scores_each_sample_by_itself() -> None:
@@ -284,3 +287,32 @@ def test_a_projection_head_is_between_features_and_the_last_layer(name: str) -> 
     assert list(module.state_dict())[-2:] == ["head.weight", "head.bias"]
     with pytest.raises(ValueError, match="take one of the two"):
         registry.build(name, {"projection": 7, "common_head": True}, task=task)
+
+
+@pytest.mark.parametrize("norm", ["none", "ln"])
+def test_wgan_gp_s_critic_scores_each_sample_by_itself_and_halves_by_means(norm: str) -> None:
+    options = {"width": 4, "norm": norm}
+    module = registry.initialise("critic-resnet", options, task_for("critic-resnet"), 1)
+    inputs = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(module(inputs)[1:2], module(inputs[1:2]))
+    halved = nn.functional.avg_pool2d(inputs, 2)
+    torch.testing.assert_close(Halved()(inputs), halved)
+    catalogue.find("critic-resnet").check_per_sample(options, "be a critic")
+
+
+@pytest.mark.parametrize(
+    ("name", "edge", "said"),
+    [
+        ("disc-cnn-4", 8, "exactly 32x32"),
+        ("gen-resnet", 12, "of 8"),
+        ("gen-dcgan", 12, "of 8"),
+        ("critic-resnet", 6, "of 4"),
+    ],
+)
+def test_sizes_that_a_network_is_not_for_are_known_without_torch(name: str, edge: int, said: str) -> None:
+    entry = catalogue.find(name)
+    entry.check_input([3, 32, 32], "float32")
+    with pytest.raises(ValueError, match=f"{said}.*: take .*fedgo-small"):
+        entry.check_input([3, edge, edge], "float32")
+    with pytest.raises(ValueError, match=name):
+        registry.build(name, {}, task=task_for(name, edge=edge))

@@ -81,7 +81,7 @@ def test_what_is_not_known_is_not_zero() -> None:
 
 def test_discriminators() -> None:
     """FedGO Alg. 3: each epoch shows each real sample, and a fresh fake that one pass of the generator makes."""
-    made = config("fedgo", discriminators={"plan": {"epochs": 30}})
+    made = config("fedgo-small", discriminators={"plan": {"epochs": 30}})
     generator = NETWORK.model_copy(update={"name": "generator", "role": "generator", "forward_flops": 1000})
     discriminator = NETWORK.model_copy(update={"name": "discriminator", "role": "discriminator"})
     found = costs.discriminator_flops(made, [10, 20], [NETWORK, generator, discriminator])

@@ -50,7 +50,7 @@ def test_early_stopping_of_the_paper_is_left_out_without_a_validation_set_and_no
     [
         RecipeChoice(name="feddf", options={"early_stop": {"patience": 3}}),
         RecipeChoice(name="feddf", options={"early_stop": {"patience": 1000}}),  # the paper's own, by name
-        RecipeChoice(name="fedgo", options={"schedule": {"early_stop": {}}}),
+        RecipeChoice(name="fedgo-small", options={"schedule": {"early_stop": {}}}),
         PRESETS["feddf"].recipe,
     ],
 )
@@ -64,14 +64,14 @@ def test_early_stopping_that_was_asked_for_needs_a_validation_set(asked: RecipeC
 
 def test_a_composition_may_not_go_by_the_name_of_a_preset_that_it_is_not() -> None:
     with pytest.raises(DomainError, match="name yours anew") as caught:
-        rules.resolve_recipe(Recipe(name="fedgo"))
+        rules.resolve_recipe(Recipe(name="fedgo-small"))
     assert caught.value.members["field"] == "recipe.name"
 
 
 def test_the_local_plan_is_the_requests_then_the_papers_then_ours() -> None:
     given = request(local={"epochs": 3})
-    assert rules.resolve_local(given, PRESETS["fedgo"].recipe).epochs == 3
-    assert rules.resolve_local(request(), PRESETS["fedgo"].recipe) == PRESETS["fedgo"].local
+    assert rules.resolve_local(given, PRESETS["fedgo-small"].recipe).epochs == 3
+    assert rules.resolve_local(request(), PRESETS["fedgo-small"].recipe) == PRESETS["fedgo-small"].local
     assert rules.resolve_local(request(), Recipe(name="mine")) == LocalPlan()
 
 
@@ -103,7 +103,7 @@ def test_a_network_that_dp_sgd_cannot_train_is_refused_before_any_device_meets_i
     ],
 )
 def test_a_discriminator_that_dp_sgd_cannot_train_is_refused(stage: dict[str, Any], field: str | None) -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": stage}))
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options={"discriminators": stage}))
     mixture.check_private_stage(recipe, LocalPlan())
     if field is None:
         mixture.check_private_stage(recipe, LocalPlan(privacy=Privacy()))
@@ -123,10 +123,21 @@ def test_a_discriminator_that_dp_sgd_cannot_train_is_refused(stage: dict[str, An
     ],
 )
 def test_the_networks_of_fedgo_are_checked(options: dict[str, Any], said: str) -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"discriminators": options}))
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options={"discriminators": options}))
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"].startswith("recipe.discriminators")
+
+
+@pytest.mark.parametrize("shape", [[1, 8, 8], [3, 28, 28], [7]])
+def test_fedgo_s_own_networks_are_for_32x32_and_others_are_told_so(shape: list[int]) -> None:
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo"))
+    fits = request(task={"num_classes": 3, "input": {"shape": [3, 32, 32]}}).task
+    mixture.check_architectures([], recipe, fits, False)
+    task = request(task={"num_classes": 3, "input": {"shape": shape}}).task
+    with pytest.raises(DomainError, match=r"disc-cnn-4|gen-resnet") as caught:
+        mixture.check_architectures([], recipe, task, False)
+    assert "the recipe fedgo-small" in caught.value.detail or len(shape) == 1
 
 
 @pytest.mark.parametrize("kind", ["wgan_gp", "fedgan"])
@@ -136,7 +147,7 @@ def test_a_critic_with_batch_norm_is_refused(kind: str, critic: str) -> None:
     task = request(task={"num_classes": 3, "input": {"shape": [3, 32, 32]}}).task
     for norm in ("gn", "bn"):
         generator = {"kind": kind, "critic_architecture": critic, "critic_options": {"norm": norm}}
-        recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"generator": generator}))
+        recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options={"generator": generator}))
         if norm == "gn":
             mixture.check_architectures(request().prototypes, recipe, task, False)
             continue
@@ -166,7 +177,7 @@ PROBABILITY = {"plan": {"architecture": "disc-mlp", "options": {"output": "proba
 def test_discriminators_end_in_what_the_weighting_reads(
     weigh: dict[str, Any], stage: dict[str, Any], field: str, said: str
 ) -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"weigh": weigh, "discriminators": stage}))
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options={"weigh": weigh, "discriminators": stage}))
     with pytest.raises(DomainError, match=said) as caught:
         mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert caught.value.members["field"] == f"recipe.discriminators.{field}"
@@ -175,7 +186,7 @@ def test_discriminators_end_in_what_the_weighting_reads(
 def test_probabilities_go_with_link_prob_and_other_weightings_beside_it() -> None:
     factors = [{"kind": "odds", "link": "prob"}, {"kind": "variance"}]
     options = {"weigh": {"kind": "product", "factors": factors}, "discriminators": PROBABILITY}
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options=options))
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options=options))
     mixture.check_architectures(request().prototypes, recipe, request().task, False)
     assert discriminator_link(recipe) == "prob"
 
@@ -184,7 +195,7 @@ def test_token_ids_have_no_generator() -> None:
     task = request(task={"num_classes": 3, "input": {"shape": [64], "dtype": "int64"}}).task
     with pytest.raises(DomainError, match="token ids"):
         prototypes = request(prototypes=[{"architecture": "lstm"}]).prototypes
-        mixture.check_architectures(prototypes, PRESETS["fedgo"].recipe, task, False)
+        mixture.check_architectures(prototypes, PRESETS["fedgo-small"].recipe, task, False)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +214,7 @@ def test_an_architecture_that_cannot_read_the_samples_is_refused(
 
 
 def test_what_is_stored_reads_back_the_same() -> None:
-    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo", options={"link": "sigmoid"}))
+    recipe = rules.resolve_recipe(RecipeChoice(name="fedgo-small", options={"link": "sigmoid"}))
     config = FederationConfig(
         task=request().task,
         prototypes=request().prototypes,

@@ -70,7 +70,7 @@ def test_averaging() -> None:
 
 def test_fedgo_s_ledger() -> None:
     """G.1: of a client T eps_M and eps_D once; of the server eps_G once and T eps_M."""
-    made = config("fedgo")
+    made = config("fedgo-small")
     assert find(made, "a discriminator of its data").when == "once, before the first round"
     assert find(made, "after local training").when.endswith("5 at most")
     assert find(made, "(eps_G)").when == "once, before the first round"
@@ -79,13 +79,13 @@ def test_fedgo_s_ledger() -> None:
 
 def test_fedgo_s_ledger_without_server_data() -> None:
     """G3 with D2: T' (eps_D + eps_G) more of a client, and nothing of the server, which has no data."""
-    made = config("fedgo", generator={"kind": "fedgan", "rounds": 7}, data={"kind": "generated"})
+    made = config("fedgo-small", generator={"kind": "fedgan", "rounds": 7}, data={"kind": "generated"})
     assert find(made, "a critic of its data").when == "each of the generator's 7 rounds"
     assert not [each for each in told(made, "devices") if "server's" in each]
 
 
 def test_noise_masks_and_bits_are_said() -> None:
-    private = config("fedgo", {"privacy": {"noise_multiplier": 1.0}})
+    private = config("fedgo-small", {"privacy": {"noise_multiplier": 1.0}})
     assert "DP-SGD" in find(private, "after local training").guarded
     assert find(private, "a discriminator").guarded == "trained by DP-SGD like the model"
     assert not [each for each in told(private, "server") if "loss" in each]

@@ -12,7 +12,7 @@ NETWORK = {"architecture": "disc-mlp", "options": {"hidden": [4]}}
 
 
 def fedgo(**options: object) -> dict[str, object]:
-    return {"name": "fedgo", "options": {"discriminators": {"plan": NETWORK}, **options}}
+    return {"name": "fedgo-small", "options": {"discriminators": {"plan": NETWORK}, **options}}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def test_discriminators_are_asked_for_with_noise_and_say_what_they_cost(world: W
 def test_generators_are_asked_for_with_noise_and_say_what_they_cost(world: World) -> None:
     generator = {"kind": "fedgan", "rounds": 1}
     options = {"data": {"kind": "generated"}, "discriminators": {"generator": generator, "plan": NETWORK}}
-    fed = world.create(recipe={"name": "fedgo", "options": options}, local=PLAN, rounds={"total": 2, "min_clients": 1})
+    fed = world.create(
+        recipe={"name": "fedgo-small", "options": options}, local=PLAN, rounds={"total": 2, "min_clients": 1}
+    )
     world.enrol(fed, "a")
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     world.finish(world.claim(), {"main": world.forge.arrays()})
@@ -81,7 +83,7 @@ def test_a_critic_that_cannot_be_trained_privately_is_refused(world: World) -> N
     data = world.dataset(inputs=images)
     task = {"kind": "classification", "num_classes": 3, "input": {"shape": [3, 32, 32], "dtype": "float32"}}
     plan = {"architecture": "disc-cnn-4"}
-    recipe = {"name": "fedgo", "options": {"discriminators": {"plan": plan}}}
+    recipe = {"name": "fedgo-small", "options": {"discriminators": {"plan": plan}}}
     body = world.body(recipe=recipe, local=PLAN, task=task, datasets={"unlabeled": data["id"]})
     response = world.op("POST", "/v1/federations", json=body)
     assert refused(response) == (422, "invalid-field")

@@ -105,7 +105,7 @@ def test_what_was_sent_is_not_echoed(shared: World) -> None:
         ("", '{"local": {"clip_norm": %s}}'),
         ("", '{"rounds": {"target_accuracy": %s}}'),
         ("", '{"rounds": {"clients_per_round": %s}}'),
-        ("", '{"recipe": {"name": "fedgo", "options": {"penalty": %s}}, "datasets": {"unlabeled": "DATA"}}'),
+        ("", '{"recipe": {"name": "fedgo-small", "options": {"penalty": %s}}, "datasets": {"unlabeled": "DATA"}}'),
         ("", '{"recipe": {"name": "feddf", "options": {"clip_norm": %s}}, "datasets": {"unlabeled": "DATA"}}'),
     ],
 )

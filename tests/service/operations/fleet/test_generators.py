@@ -28,7 +28,7 @@ def training(world: World, *names: str, rounds: int = 2, **plan: Any) -> Any:
     """Return a federation whose clients train the first round of the generator."""
     fed = world.create(
         recipe={
-            "name": "fedgo",
+            "name": "fedgo-small",
             "options": {
                 "data": {"kind": "generated"},
                 "discriminators": {"generator": {"kind": "fedgan", "rounds": rounds, **plan}, "plan": SMALL},
@@ -178,7 +178,7 @@ def test_with_weights_that_read_no_discriminators_rounds_are_next(world: World) 
     """The generator is for the data alone: nobody trains a discriminator, and nothing is scored."""
     generator = {"kind": "fedgan", "rounds": 1}
     options = {"data": {"kind": "generated"}, "weigh": {"kind": "uniform"}, "discriminators": {"generator": generator}}
-    fed = world.create(recipe={"name": "fedgo", "options": options}, rounds={"total": 2, "min_clients": 1})
+    fed = world.create(recipe={"name": "fedgo-small", "options": options}, rounds={"total": 2, "min_clients": 1})
     world.enrol(fed, "a")
     world.ok("POST", f"/v1/federations/{fed.id}/start")
     world.finish(world.claim(), {"main": world.forge.arrays()})
@@ -306,7 +306,7 @@ def test_files_that_are_not_what_was_asked_for_leave_nothing(world: World) -> No
 def test_before_the_first_networks_are_made_none_is_taken(world: World) -> None:
     generator = {"kind": "fedgan"}
     options = {"data": {"kind": "generated"}, "discriminators": {"generator": generator, "plan": SMALL}}
-    fed = world.create(recipe={"name": "fedgo", "options": options})
+    fed = world.create(recipe={"name": "fedgo-small", "options": options})
     world.enrol(fed, "a")
     body = world.forge.pack(world.forge.arrays(), {"num_samples": "1", "base_model": "mdl_1"})
     assert refused(send(world, fed, "a", body)) == (409, "invalid-transition")

@@ -33,7 +33,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "feddf": {"recipe": {"name": "feddf", "options": STEPS}},
     "fedbe": {"recipe": {"name": "fedbe", "options": {**STEPS, "members": {"samples": 3}}}},
     "fedsdd": {"recipe": {"name": "fedsdd", "options": {"groups": {"count": 2}, "members": {"rounds": 2}, **STEPS}}},
-    "fedgo": {"recipe": {"name": "fedgo", "options": {"discriminators": DISCRIMINATORS, **STEPS}}},
+    "fedgo": {"recipe": {"name": "fedgo-small", "options": {"discriminators": DISCRIMINATORS, **STEPS}}},
 }
 
 

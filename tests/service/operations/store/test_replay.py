@@ -61,7 +61,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
         {"round 1 (groups): main~1", "round 1: main", "round 2: main", "round 2: main~1"},
     ),
     "fedgo": (
-        {"name": "fedgo", "options": {"discriminators": {"plan": PLAN, "generator": GENERATOR}, **STEPS}},
+        {"name": "fedgo-small", "options": {"discriminators": {"plan": PLAN, "generator": GENERATOR}, **STEPS}},
         {},
         {"round 2: main"},
     ),
