@@ -24,6 +24,9 @@ Targets = Annotated[
     list[float] | None,
     typer.Option(min=0.0, max=1.0, help="Accuracy whose cost is told; several do. [default: 0.5 to 0.9]"),
 ]
+Lie = Annotated[
+    str | None, typer.Option(help="What liars do: label-shift, sign-flip, scale, random, lazy or discriminator.")
+]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
@@ -50,6 +53,8 @@ def simulate(
     server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
     validation_samples: Annotated[int | None, typer.Option(min=0, help="For early stopping. [default: 0]")] = None,
     test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
+    liars: Annotated[int | None, typer.Option(min=0, help="Clients that lie, drawn by the seed. [default: 0]")] = None,
+    lie: Lie = None,
     device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
@@ -62,7 +67,7 @@ def simulate(
         "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds, "seeds": seeds,
         "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
         "server_samples": server_samples, "validation_samples": validation_samples, "test_samples": test_samples,
-        "device": device,
+        "liars": liars, "lie": lie, "device": device,
     }  # fmt: skip
     file = _base(config, out, resume)
     tree = (read_object(file, "an experiment") if file else {}) | {
@@ -81,12 +86,16 @@ def simulate(
     print(
         f"{names} on {experiment.data}: {experiment.seeds} seed(s), {experiment.rounds} rounds, into {out}", flush=True
     )
+    raise typer.Exit(_run(experiment, out, resume, target))
+
+
+def _run(experiment: Any, out: Path, resume: bool, target: list[float] | None) -> int:
     try:
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
     told = {} if not target else {"targets": target}
-    raise typer.Exit(run(experiment, out, resume, **told))
+    return run(experiment, out, resume, **told)
 
 
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:

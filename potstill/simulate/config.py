@@ -28,12 +28,14 @@ class SimulatedClient:
         dataset: whatever `client_sdk.train_and_push` takes: a pair of arrays (x, y), a path, a torch Dataset.
         prototype: what it trains; None for the federation's first.
         model: its own module, for architecture `custom`.
+        lie: what it sends in place of the truth (`potstill.simulate.liars`); None for an honest device.
     """
 
     name: str
     dataset: Any
     prototype: str | None = None
     model: Any = None
+    lie: str | None = None
 
 
 @dataclass(frozen=True)

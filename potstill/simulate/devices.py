@@ -2,9 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from client_sdk.training import choose_device
 from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
+from contract.seeds import derive_seed
 from contract.tensors import TensorFile
 from contract.updates import extras
 from contract.wire.devices import (
@@ -32,10 +34,12 @@ from contract.wire.devices import (
     UpdateMetadata,
 )
 from contract.wire.federations import ModelRef
+from potstill.simulate import liars
 from potstill.simulate.config import SimulatedClient
 from potstill.simulate.history import Participation, digest_of
 
 FEDERATION = "fed_simulation"
+Falsify = Callable[[Path], None]
 _NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -65,10 +69,19 @@ class LocalClient:
         over: what it is told when it has delivered and asks again.
         files: digest -> path of what it may fetch.
         target: where its delivery goes.
+        falsify: rewrites what a liar delivers; None for an honest device.
     """
 
-    def __init__(self, assignment: Assignment, over: Assignment, files: Mapping[str, Path], target: Path):
+    def __init__(
+        self,
+        assignment: Assignment,
+        over: Assignment,
+        files: Mapping[str, Path],
+        target: Path,
+        falsify: Falsify | None = None,
+    ):
         self._next: Assignment = assignment
+        self._falsify = falsify
         self._over, self._files, self._target = over, files, target
 
     def assignment(self, wait: float, *, heartbeats: bool = False) -> Assignment:
@@ -85,9 +98,11 @@ class LocalClient:
     def deliver(self, kind: Kind, url: str, file: str | Path, **_: object) -> None:
         """Take what the device was asked for."""
         self._target.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._target.with_suffix(".part")
-        shutil.copyfile(file, partial)
-        os.replace(partial, self._target)  # it is there whole or not at all
+        part = self._target.with_suffix(".part")
+        shutil.copyfile(file, part)
+        if self._falsify is not None:
+            self._falsify(part)
+        os.replace(part, self._target)  # it is there whole or not at all
         self._next = self._over
 
 
@@ -103,12 +118,17 @@ class Device:
 
     Raises:
         DatasetError: its data do not fit the task.
+        SimulationError: it cannot tell its lie here.
     """
 
     def __init__(self, client: SimulatedClient, config: FederationConfig, seed: int, folder: Path, device: str):
         self.name = client.name
         self.prototype = client.prototype or config.prototypes[0].name
-        self.samples = data.load(client.dataset)
+        self.lie = client.lie
+        if self.lie is not None:
+            liars.check(self.lie, config)
+        shifts = self.lie == "label-shift"
+        self.samples = data.load(liars.shifted(client.dataset, config.task.num_classes) if shifts else client.dataset)
         self.samples.check(config.task)
         self._model, self._config, self._seed = client.model, config, seed
         self._device = choose_device(device)
@@ -140,7 +160,8 @@ class Device:
                 local=self._config.work_of(self._seed, round_.index, self.name, copy),
                 upload_url="simulation",
             )
-            self._work(assignment, [round_.models[copy], *beside.values()], target, rounds=1)
+            falsify = self._falsify(round_.models[copy], round_.index)
+            self._work(assignment, [round_.models[copy], *beside.values()], target, rounds=1, falsify=falsify)
         return _participation(self.name, copy, target)
 
     def train_gan(self, plan: GeneratorFederated, gan_round: int, gan: Path, target: Path) -> Path:
@@ -177,16 +198,30 @@ class Device:
             link=discriminator_link(self._config.recipe),
             upload_url="simulation",
         )
-        self._work(assignment, [generator], target, rounds=None)
+        falsify = liars.assure if self.lie == "discriminator" else None
+        self._work(assignment, [generator], target, rounds=None, falsify=falsify)
         return target
+
+    def _falsify(self, base: Path, index: int) -> Falsify | None:
+        if self.lie is None:
+            return None
+        seed = derive_seed(self._seed, "simulate", "lie", self.name, index)
+        return partial(liars.falsify, base=base, lie=self.lie, seed=seed)
 
     @property
     def _number(self) -> str:
         return self._folder.path.name
 
-    def _work(self, assignment: Assignment, files: list[Path], target: Path, rounds: int | None) -> None:
+    def _work(
+        self,
+        assignment: Assignment,
+        files: list[Path],
+        target: Path,
+        rounds: int | None,
+        falsify: Falsify | None = None,
+    ) -> None:
         over = DoneAssignment(**self._common("finished"))
-        client = LocalClient(assignment, over, {digest_of(path): path for path in files}, target)
+        client = LocalClient(assignment, over, {digest_of(path): path for path in files}, target, falsify)
         with self._folder.locked():
             if self._folder.identity() is None:
                 self._folder.remember(

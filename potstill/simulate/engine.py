@@ -279,6 +279,8 @@ class Simulation:
         digest = hashlib.sha256(_canonical(self.config, self.seed).encode())
         for name, device in self._devices.items():
             digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
+            if device.lie is not None:
+                digest.update(f"lie\0{device.lie}\0".encode())
             for values in (device.samples.inputs, device.samples.labels):
                 if values is not None:
                     digest.update(values.numpy().data)

@@ -13,7 +13,7 @@ from contract.seeds import derive_seed
 from contract.wire.federations import Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
-from potstill.simulate import costs, datasets, partition
+from potstill.simulate import costs, datasets, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
@@ -155,14 +155,24 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
         raise SimulationError(f"recipes: {twice[0]!r} comes twice; give each a label of its own")
     if experiment.partition != "dirichlet" and experiment.balanced:
         raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
+    _check_liars(experiment)
     dealt = deal(experiment, loaded, experiment.first_seed)
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
     server = {role: samples for role, samples in roles.items() if len(samples)}
     for entry in experiment.recipes:
         try:
-            resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
+            resolved = resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
+            if experiment.lie is not None:
+                liars.check(experiment.lie, resolved)
         except SimulationError as error:
             raise SimulationError(f"{entry.title}: {error}") from error
+
+
+def _check_liars(experiment: Experiment) -> None:
+    if bool(experiment.liars) != (experiment.lie is not None):
+        raise SimulationError("liars: --liars and --lie go together: how many clients lie, and what they send")
+    if experiment.liars > experiment.clients:
+        raise SimulationError(f"liars: {experiment.liars} of {experiment.clients} clients; ask for fewer with --liars")
 
 
 def _config(
@@ -170,10 +180,13 @@ def _config(
 ) -> SimulationConfig:
     body = federation(experiment, entry, dealt.task, seed)
     names = [prototype.name for prototype in body.prototypes]
+    lying = dict.fromkeys(liars.choose(dealt.clients, experiment.liars, seed), experiment.lie)
     return SimulationConfig(
         federation=body,
         clients=[
-            SimulatedClient(name, (samples.inputs, samples.labels), prototype=names[number % len(names)])
+            SimulatedClient(
+                name, (samples.inputs, samples.labels), prototype=names[number % len(names)], lie=lying.get(name)
+            )
             for number, (name, samples) in enumerate(dealt.clients.items())
         ],
         server=server,
@@ -220,6 +233,10 @@ def run(
         home = out / f"seed-{seed}"
         learns = _learns_labels(experiment, dealt.task, seed)
         server: dict[str, object] = dict(save_server(dealt, home / "data", learns))
+        if experiment.liars:
+            lying = liars.choose(dealt.clients, experiment.liars, seed)
+            note = json.dumps({"lie": experiment.lie, "clients": lying}) + "\n"
+            (home / "liars.json").write_text(note, encoding="utf-8")
         if on_dealt is not None:
             on_dealt(seed, dealt)
         for entry in experiment.recipes:

@@ -21,6 +21,7 @@ from contract.wire.federations import (
 from contract.wire.plans import RoundsPlan
 from potstill.simulate.config import SimulationError
 from potstill.simulate.datasets import Loaded
+from potstill.simulate.liars import Lie
 
 Partition = Literal["dirichlet", "step", "iid"]
 
@@ -65,6 +66,8 @@ class Experiment(Part):
     server_samples: int | None = Field(None, ge=0, description="unlabelled samples of the server")
     validation_samples: int = Field(0, ge=0, description="labelled samples of the server, for early stopping")
     test_samples: int | None = Field(None, ge=1)
+    liars: int = Field(0, ge=0, description="clients that lie, drawn by the seed")
+    lie: Lie | None = Field(None, description="what they send in place of the truth")
     device: str = "cpu"
     threads: int | None = Field(1, ge=1, description="torch's; results depend on their number")
 

@@ -57,7 +57,8 @@ def title_of(experiment: Experiment) -> str:
     )
     asked = experiment.clients_per_round
     return f"{Path(experiment.data).name}, {experiment.clients} clients, {how}" + (
-        f", {asked:g} a round" if asked is not None else ""
+        (f", {asked:g} a round" if asked is not None else "")
+        + (f", {experiment.liars} liars ({experiment.lie})" if experiment.liars else "")
     )
 
 
