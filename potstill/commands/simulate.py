@@ -27,6 +27,12 @@ Targets = Annotated[
 Lie = Annotated[
     str | None, typer.Option(help="What liars do: label-shift, sign-flip, scale, random, lazy or discriminator.")
 ]
+ServerData = Annotated[
+    str | None, typer.Option(help="Set that the server's unlabelled samples are of, or a file; default: the devices'.")
+]
+ServerTransform = Annotated[
+    str | None, typer.Option(help="invert or rotate: what is done to the server's images, so that they look otherwise.")
+]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
@@ -51,6 +57,8 @@ def simulate(
     lengths: Lengths = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Samples of all clients together; default all.")] = None,
     server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
+    server_data: ServerData = None,
+    server_transform: ServerTransform = None,
     validation_samples: Annotated[int | None, typer.Option(min=0, help="For early stopping. [default: 0]")] = None,
     test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
     liars: Annotated[int | None, typer.Option(min=0, help="Clients that lie, drawn by the seed. [default: 0]")] = None,
@@ -66,36 +74,34 @@ def simulate(
         "data": data, "data_dir": None if data_dir is None else str(data_dir), "clients": clients,
         "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds, "seeds": seeds,
         "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
-        "server_samples": server_samples, "validation_samples": validation_samples, "test_samples": test_samples,
-        "liars": liars, "lie": lie, "device": device,
+        "server_samples": server_samples, "server_data": server_data, "server_transform": server_transform,
+        "validation_samples": validation_samples, "test_samples": test_samples, "liars": liars, "lie": lie,
+        "device": device,
     }  # fmt: skip
-    file = _base(config, out, resume)
-    tree = (read_object(file, "an experiment") if file else {}) | {
-        key: value for key, value in given.items() if value is not None
-    }
-    if architecture or architecture_option:
-        options = parse_options(architecture_option or [], "--architecture-option")
-        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": options}]
-    if server_architecture:
-        tree["server_model"] = {"architecture": server_architecture}
+    tree = _laid_over(given, _base(config, out, resume))
+    _networks(tree, architecture, architecture_option or [], server_architecture)
     if local:
         tree["local"] = nest(parse_options(local, "--local"))
     _recipes(tree, recipe or [], option or [])
-    experiment = _experiment(tree)
+    raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
+
+
+def _run(experiment: Any, out: Path, resume: bool, targets: list[float]) -> int:
     names = "; ".join(each.title for each in experiment.recipes)
     print(
         f"{names} on {experiment.data}: {experiment.seeds} seed(s), {experiment.rounds} rounds, into {out}", flush=True
     )
-    raise typer.Exit(_run(experiment, out, resume, target))
-
-
-def _run(experiment: Any, out: Path, resume: bool, target: list[float] | None) -> int:
     try:
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
-    told = {} if not target else {"targets": target}
-    return run(experiment, out, resume, **told)
+    return run(experiment, out, resume, **({"targets": targets} if targets else {}))
+
+
+def _laid_over(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
+    """Return the file's experiment, if any, with what was given laid over it."""
+    tree = read_object(file, "an experiment") if file else {}
+    return tree | {key: value for key, value in given.items() if value is not None}
 
 
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
@@ -105,6 +111,15 @@ def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
 
 def _number(value: float | None) -> int | float | None:
     return int(value) if value is not None and value >= 1 and value.is_integer() else value
+
+
+def _networks(tree: dict[str, Any], architecture: str | None, options: list[str], server: str | None) -> None:
+    """Put the networks that were named into the tree."""
+    if architecture or options:
+        told = parse_options(options, "--architecture-option")
+        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": told}]
+    if server:
+        tree["server_model"] = {"architecture": server}
 
 
 def _named(architecture: str | None, tree: dict[str, Any]) -> str:

@@ -8,7 +8,9 @@ The folder is named by --data-dir or POTSTILL_DATA_DIR. Image files are safetens
 import gzip
 import io
 import os
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from numpy.typing import NDArray
 
 from contract.installation import install
 from contract.json_text import read_json
+from contract.tensors import TensorError, TensorFile
 from contract.tokenizer import HashingTokenizer
-from potstill.samples import Samples
+from potstill.samples import Inputs, Samples
 from potstill.simulate.config import SimulationError
 
 ENVIRONMENT = "POTSTILL_DATA_DIR"
@@ -30,13 +33,22 @@ _SHEETS = "webp-sheets/1"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A data set. `test` and `server` are None where it has none of its own."""
+    """A data set.
+
+    Attributes:
+        name: its name, of a file its stem.
+        num_classes: C.
+        train: what is dealt to the clients.
+        test: None where it has no test part of its own; `server` likewise.
+        other: inputs [M, *shape] that the server has instead of some of this set; None for some of this set.
+    """
 
     name: str
     num_classes: int
     train: Samples
     test: Samples | None = None
     server: Samples | None = None
+    other: Inputs | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,9 @@ _PACKED = {
     "sst2": _Files("sst2", read_texts, "train.jsonl.gz", "validation.jsonl.gz"),
     "agnews": _Files("agnews", read_texts, "train-10k.jsonl.gz", "test.jsonl.gz"),
 }
+_UNLABELED = {"cifar100": Path("cifar100-lite", "unlabeled-10k.safetensors")}
 NAMES = ("digits", *_PACKED)
+SERVER_NAMES = (*NAMES, *_UNLABELED)
 
 
 def load(name: str, folder: Path | None = None) -> Loaded:
@@ -188,19 +202,81 @@ def files(name: str, folder: Path | None = None) -> list[Path]:
         SimulationError: no folder is known, or one of them is not there.
     """
     packed = _PACKED[name]
+    return _found(
+        name, [Path(packed.folder, file) for file in (packed.train, packed.test, packed.server) if file], folder
+    )
+
+
+def _found(name: str, wanted: list[Path], folder: Path | None, field: str = "data") -> list[Path]:
+    """Return where the files of a set are, which are named relative to the folder of sets."""
     given = folder or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
     if given is None:
         raise SimulationError(
-            f"data: {name} is not part of potstill; name the folder that has it with --data-dir or {ENVIRONMENT}"
+            f"{field}: {name} is not part of potstill; name the folder that has it with --data-dir or {ENVIRONMENT}"
         )
-    wanted = [given / packed.folder / file for file in (packed.train, packed.test, packed.server) if file]
-    missing = next((path for path in wanted if not path.is_file()), None)
+    missing = next((given / path for path in wanted if not (given / path).is_file()), None)
     if missing is not None:
-        raise SimulationError(f"data: {name} needs {missing}, which is not there; name another folder with --data-dir")
-    return wanted
+        raise SimulationError(
+            f"{field}: {name} needs {missing}, which is not there; name another folder with --data-dir"
+        )
+    return [given / path for path in wanted]
 
 
 def _packed(name: str, folder: Path | None) -> Loaded:
-    found = [_PACKED[name].read(path) for path in files(name, folder)]
-    classes = 1 + max(int(each.labels.max()) for each in found)
-    return Loaded(name, classes, *found)
+    train, test, *server = [_PACKED[name].read(path) for path in files(name, folder)]
+    classes = 1 + max(int(each.labels.max()) for each in (train, test, *server))
+    return Loaded(name, classes, train, test, next(iter(server), None))
+
+
+# ------------------------------------------------------------------------------------- what only the server may have
+def server_inputs(name: str, folder: Path | None = None) -> Inputs:
+    """Return the inputs [M, *shape] of a set that the server has, whatever the clients' is.
+
+    Args:
+        name: one of `SERVER_NAMES`, or a path that ends in .npz or .safetensors; such a file needs no labels.
+        folder: where packed sets are; by default the environment's POTSTILL_DATA_DIR.
+
+    Raises:
+        SimulationError: there is no such set, it is not there, or its file has another form.
+    """
+    if name in _UNLABELED:
+        return read_images(_found(name, [_UNLABELED[name]], folder, "server_data")[0]).inputs
+    if name in NAMES:
+        found = load(name, folder)
+        return (found.server or found.train).inputs
+    path = Path(name)
+    if path.suffix.lower() not in (".npz", ".safetensors"):
+        known = ", ".join(SERVER_NAMES)
+        raise SimulationError(f"server_data: {name!r} is neither one of {known} nor a .npz or .safetensors file")
+    if not path.is_file():
+        raise SimulationError(f"server_data: there is no file {path}")
+    return _own_inputs(path)
+
+
+def _own_inputs(path: Path) -> Inputs:
+    found = read_arrays(path, ("inputs", "x"), "server_data")
+    inputs = next(iter(found.values()), None)
+    if inputs is None or inputs.ndim < 2 or not len(inputs):
+        raise SimulationError(f"server_data: {path}: needs an array `inputs` (or `x`), a row a sample")
+    if inputs.dtype == np.uint8:
+        raise SimulationError(f"server_data: {path}: inputs are bytes; write them as float32, for images x / 255")
+    if inputs.dtype.kind not in "fi" or not np.isfinite(inputs).all():
+        raise SimulationError(f"server_data: {path}: inputs are to be finite numbers, float32 or token ids")
+    return inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
+
+
+def read_arrays(path: Path, names: Sequence[str], field: str) -> dict[str, NDArray[Any]]:
+    """Return those of the named arrays that a .npz or .safetensors file has.
+
+    Raises:
+        SimulationError: it cannot be read; the message begins with `field`.
+    """
+    try:
+        if path.suffix.lower() == ".npz":
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
+                there = getattr(arrays, "files", ())
+                return {name: np.asarray(arrays[name]) for name in names if name in there}
+        with TensorFile(path) as file:
+            return {name: np.asarray(file.read(name)) for name in names if name in file.names}
+    except (OSError, EOFError, ValueError, TensorError, zipfile.BadZipFile, zlib.error) as error:
+        raise SimulationError(f"{field}: {path}: cannot be read: {error}") from error

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from client_sdk import data
 from contract.federation import FederationConfig
 from contract.local import SENT_PUBLIC
@@ -25,7 +27,7 @@ from contract.wire.report import Bytes
 from potstill.simulate import costs
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
 from potstill.simulate.devices import Device, LocalRound
-from potstill.simulate.history import History, Participation, RoundRecord
+from potstill.simulate.history import History, Participation, RoundRecord, digest_of
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from potstill.simulate.lifecycle import Lifecycle, RoundDone
 from service.domain import secure, selection
@@ -263,10 +265,11 @@ class Simulation:
         Raises:
             SimulationError: it holds another simulation.
         """
-        mark = {"simulation": self._fingerprint()}
+        mark = {"simulation": self._fingerprint(), "server": self._server_fingerprint()}
         path = self._folder / "simulation.json"
         if path.exists():
-            if json.loads(path.read_text(encoding="utf-8")) != mark:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known != {name: mark[name] for name in known}:  # older ones do not know the server's data
                 raise SimulationError(
                     f"{self._folder}: holds a simulation with other data or settings; choose another folder"
                 )
@@ -284,6 +287,18 @@ class Simulation:
             for values in (device.samples.inputs, device.samples.labels):
                 if values is not None:
                     digest.update(values.numpy().data)
+        return digest.hexdigest()
+
+    def _server_fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for role in ROLES:
+            given = self._given.server.get(role)
+            if isinstance(given, (str, Path)):
+                digest.update(f"\0{role}\0{digest_of(Path(given))}".encode())
+            elif given is not None:
+                digest.update(f"\0{role}\0".encode())
+                for values in _arrays(given, role, self.config).values():
+                    digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
 
     def _server_data(self) -> Datasets:

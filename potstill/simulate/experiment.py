@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from contract.seeds import derive_seed
 from contract.wire.federations import Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
-from potstill.simulate import costs, datasets, liars, partition
+from potstill.simulate import costs, datasets, domain, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
@@ -72,6 +72,7 @@ def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
     elif experiment.test_samples is not None:
         test = test.take(partition.stratified(test.labels, [experiment.test_samples], generator)[0])
     server, validation, pool = _server_parts(experiment, loaded, pool, generator)
+    server = _of_other_domain(experiment, loaded, server, seed)
     if experiment.samples is not None:
         pool = pool.take(partition.stratified(pool.labels, [experiment.samples], generator)[0])
     shares = _shares(experiment, pool, np.random.default_rng(derive_seed(seed, "simulate", "partition")))
@@ -93,6 +94,15 @@ def _server_parts(
     size = int(fraction * len(pool)) if asked is None else asked
     chosen, held, rest = partition.stratified(pool.labels, [size, checked], generator)
     return pool.take(chosen), pool.take(held), pool.take(rest)
+
+
+def _of_other_domain(experiment: Experiment, loaded: Loaded, server: Samples, seed: int) -> Samples:
+    """Return as many samples of another domain, where the server's are to be such; the clients' stay the same."""
+    if loaded.other is not None:
+        generator = np.random.default_rng(derive_seed(seed, "simulate", "server_data"))
+        server = domain.drawn(loaded.other, len(server), generator)
+    how = experiment.server_transform
+    return server if how is None else domain.changed(server, how)
 
 
 def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generator) -> partition.Shares:
@@ -156,6 +166,7 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
     if experiment.partition != "dirichlet" and experiment.balanced:
         raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
     _check_liars(experiment)
+    _check_domain(experiment, loaded)
     dealt = deal(experiment, loaded, experiment.first_seed)
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
     server = {role: samples for role, samples in roles.items() if len(samples)}
@@ -173,6 +184,20 @@ def _check_liars(experiment: Experiment) -> None:
         raise SimulationError("liars: --liars and --lie go together: how many clients lie, and what they send")
     if experiment.liars > experiment.clients:
         raise SimulationError(f"liars: {experiment.liars} of {experiment.clients} clients; ask for fewer with --liars")
+
+
+def _check_domain(experiment: Experiment, loaded: Loaded) -> None:
+    task = task_of(loaded)
+    if loaded.other is not None:
+        domain.check_inputs(loaded.other, task)
+        for entry in experiment.recipes:
+            if _needs_labels(experiment, entry, task, experiment.first_seed):
+                raise SimulationError(
+                    f"{entry.title}: its students learn the labels of the server's samples, and those of server_data "
+                    "are of other classes; leave --server-data out"
+                )
+    if experiment.server_transform is not None:
+        domain.check_transform(experiment.server_transform, task)
 
 
 def _config(
@@ -198,8 +223,11 @@ def _config(
 
 
 def _learns_labels(experiment: Experiment, task: Task, seed: int) -> bool:
-    bodies = (federation(experiment, entry, task, seed) for entry in experiment.recipes)
-    return any(rules.resolve_recipe(body.recipe).needs_labels for body in bodies)
+    return any(_needs_labels(experiment, entry, task, seed) for entry in experiment.recipes)
+
+
+def _needs_labels(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int) -> bool:
+    return rules.resolve_recipe(federation(experiment, entry, task, seed).recipe).needs_labels
 
 
 def load(experiment: Experiment) -> Loaded:
@@ -208,7 +236,10 @@ def load(experiment: Experiment) -> Loaded:
     Raises:
         SimulationError: there is no such data set, or a recipe cannot be run on it.
     """
-    loaded = datasets.load(experiment.data, Path(experiment.data_dir) if experiment.data_dir else None)
+    folder = Path(experiment.data_dir) if experiment.data_dir else None
+    loaded = datasets.load(experiment.data, folder)
+    if experiment.server_data is not None:
+        loaded = replace(loaded, other=datasets.server_inputs(experiment.server_data, folder))
     check(experiment, loaded)
     return loaded
 

@@ -24,6 +24,7 @@ from potstill.simulate.datasets import Loaded
 from potstill.simulate.liars import Lie
 
 Partition = Literal["dirichlet", "step", "iid"]
+ServerTransform = Literal["invert", "rotate"]
 
 
 class RecipeEntry(Part):
@@ -64,6 +65,8 @@ class Experiment(Part):
     lengths: Literal["short", "paper"] = Field("short", description="short: so that two cores can carry it")
     samples: int | None = Field(None, ge=1, description="samples of all clients together; default: all there are")
     server_samples: int | None = Field(None, ge=0, description="unlabelled samples of the server")
+    server_data: str | None = Field(None, description="the set that they are of; default: the clients'")
+    server_transform: ServerTransform | None = Field(None, description="what is done to them, where they are images")
     validation_samples: int = Field(0, ge=0, description="labelled samples of the server, for early stopping")
     test_samples: int | None = Field(None, ge=1)
     liars: int = Field(0, ge=0, description="clients that lie, drawn by the seed")

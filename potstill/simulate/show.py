@@ -56,10 +56,19 @@ def title_of(experiment: Experiment) -> str:
         experiment.partition, f"Dirichlet({experiment.alpha:g}){', balanced' if experiment.balanced else ''}"
     )
     asked = experiment.clients_per_round
-    return f"{Path(experiment.data).name}, {experiment.clients} clients, {how}" + (
-        (f", {asked:g} a round" if asked is not None else "")
-        + (f", {experiment.liars} liars ({experiment.lie})" if experiment.liars else "")
-    )
+    parts = [Path(experiment.data).name, f"{experiment.clients} clients", how]
+    parts += [] if asked is None else [f"{asked:g} a round"]
+    return ", ".join([*parts, *_unusual(experiment)])
+
+
+def _unusual(experiment: Experiment) -> list[str]:
+    """Return what of an experiment is not as it is by default: whose the server's samples are, and who lies."""
+    found = [] if not experiment.liars else [f"{experiment.liars} liars ({experiment.lie})"]
+    other = experiment.server_data or ("its own" if experiment.server_transform else None)
+    if other is None:
+        return found
+    done = {"invert": " inverted", "rotate": " rotated", None: ""}[experiment.server_transform]
+    return [*found, f"server: {Path(other).name}{done}"]
 
 
 def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[float] = costs.TARGETS) -> int:

@@ -129,3 +129,41 @@ def test_digits_are_real_images() -> None:
     loaded = datasets.load("digits")
     assert loaded.train.inputs.shape == (1797, 1, 8, 8)
     assert loaded.num_classes == 10 and 0 <= loaded.train.inputs.min() < loaded.train.inputs.max() == 1
+
+
+def test_the_servers_own_file_needs_no_labels(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).random((5, 6), dtype=np.float32)
+    np.savez(tmp_path / "one.npz", x=inputs)
+    save_file({"inputs": inputs}, tmp_path / "two.safetensors")
+    for name in ("one.npz", "two.safetensors"):
+        np.testing.assert_array_equal(datasets.server_inputs(str(tmp_path / name)), inputs)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"labels": np.zeros(3)}, "needs an array `inputs`"),
+        ({"x": np.zeros((3, 2), np.uint8)}, "inputs are bytes"),
+        ({"x": np.full((3, 2), np.nan)}, "finite numbers"),
+        ({"x": np.zeros((0, 2))}, "a row a sample"),
+    ],
+)
+def test_a_server_file_of_another_form_is_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(SimulationError, match=f"server_data: .*{message}"):
+        datasets.server_inputs(str(tmp_path / "other.npz"))
+
+
+def test_a_set_that_only_the_server_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(datasets.ENVIRONMENT, raising=False)
+    with pytest.raises(SimulationError, match="server_data: cifar100 is not part of potstill"):
+        datasets.server_inputs("cifar100")
+    with pytest.raises(SimulationError, match="server_data: 'cifar1000' is neither"):
+        datasets.server_inputs("cifar1000")
+    with pytest.raises(SimulationError, match="server_data: there is no file"):
+        datasets.server_inputs(str(tmp_path / "none.npz"))
+    folder = tmp_path / "cifar100-lite"
+    folder.mkdir()
+    images = np.full((4, 3, 32, 32), 255, np.uint8)
+    save_file({"images": images, "labels": np.zeros(4, np.uint8)}, folder / "unlabeled-10k.safetensors")
+    assert datasets.server_inputs("cifar100", tmp_path).max() == 1
