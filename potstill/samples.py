@@ -12,21 +12,25 @@ from contract.tensors import write_file
 
 Inputs = NDArray[Any]
 Labels = NDArray[np.int64]
+Users = NDArray[Any]
+"""Whose a sample is, [N]: names or numbers."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs [N, *shape], float32 in [0, 1] or int64 token ids, and labels [N]."""
+    """Inputs [N, *shape], float32 in [0, 1] or int64 token ids, labels [N] and, where it is known, users [N]."""
 
     inputs: Inputs
     labels: Labels
+    users: Users | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: Sequence[int]) -> "Samples":
         """Return the samples at these positions."""
-        return Samples(self.inputs[indices], self.labels[indices])
+        users = None if self.users is None else self.users[indices]
+        return Samples(self.inputs[indices], self.labels[indices], users)
 
     def save(self, path: Path, labelled: bool = True) -> Path:
         """Write a safetensors file with `inputs` and, if `labelled`, `labels`."""

@@ -43,7 +43,7 @@ def simulate(
     data: Data = None,
     data_dir: DataDir = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Devices. [default: 20]")] = None,
-    partition: Annotated[str | None, typer.Option(help="dirichlet, step or iid. [default: dirichlet]")] = None,
+    partition: Annotated[str | None, typer.Option(help="dirichlet, step, iid or user. [default: dirichlet]")] = None,
     alpha: Annotated[float | None, typer.Option(help="Of Dirichlet; small is skewed. [default: 0.1]")] = None,
     balanced: Annotated[str | None, typer.Option(help="feddf: even sizes, as FedDF's code.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 10]")] = None,

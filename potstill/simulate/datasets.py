@@ -22,7 +22,7 @@ from contract.installation import install
 from contract.json_text import read_json
 from contract.tensors import TensorError, TensorFile
 from contract.tokenizer import HashingTokenizer
-from potstill.samples import Inputs, Samples
+from potstill.samples import Inputs, Samples, Users
 from potstill.simulate.config import SimulationError
 
 ENVIRONMENT = "POTSTILL_DATA_DIR"
@@ -137,9 +137,11 @@ def read_texts(path: Path) -> Samples:
 def read_own(path: Path) -> Loaded:
     """Return a file of one's own: .npz with x and y, .safetensors with inputs and labels, as devices take them.
 
+    An array `users` [N] beside them says whose each sample is.
+
     Raises:
         DatasetError: the file has another form.
-        SimulationError: its inputs are no float32 and no whole numbers, or it has one class.
+        SimulationError: its inputs are no float32 and no whole numbers, it has one class, or `users` does not fit.
     """
     from client_sdk import data
 
@@ -152,7 +154,19 @@ def read_own(path: Path) -> Loaded:
     classes = int(labels.max()) + 1
     if labels.min() < 0 or classes < 2:
         raise SimulationError(f"{path}: labels are to be whole numbers from 0 on, of two classes at least")
-    return Loaded(path.stem, classes, Samples(inputs, labels))
+    return Loaded(path.stem, classes, Samples(inputs, labels, _users(path, len(labels))))
+
+
+def _users(path: Path, count: int) -> Users | None:
+    users = read_arrays(path, ("users",), "data").get("users")
+    if users is None:
+        return None
+    if users.shape != (count,) or users.dtype.kind not in "iuU":
+        raise SimulationError(
+            f"data: {path}: users are {users.dtype} {list(users.shape)}; give a name or a whole number for each of the "
+            f"{count} samples"
+        )
+    return users
 
 
 _PACKED = {

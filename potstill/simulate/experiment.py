@@ -109,6 +109,13 @@ def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generato
     labels, clients = pool.labels, experiment.clients
     if experiment.partition == "iid":
         return partition.iid(labels, clients, generator)
+    if experiment.partition == "user":
+        if pool.users is None:
+            raise SimulationError(
+                "partition: the data do not say whose a sample is; give a file with an array `users`, or take another "
+                "partition"
+            )
+        return partition.by_user(pool.users, clients, generator, experiment.smallest)
     if experiment.partition == "step":
         return partition.step(labels, clients, generator, experiment.major, experiment.minor)
     if experiment.balanced == "feddf":
@@ -130,6 +137,18 @@ def save_server(dealt: Dealt, folder: Path, learns_labels: bool = False) -> dict
         if len(samples):
             paths[role] = samples.save(folder / f"{role}.safetensors", labelled=learns_labels or role != "unlabeled")
     return paths
+
+
+def save_clients(dealt: Dealt, folder: Path) -> None:
+    """Write who the clients are: by name, how many samples each has, and whose they are where that is known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {name: {"samples": len(each)} | _user(each) for name, each in dealt.clients.items()}
+    (folder / "clients.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def _user(samples: Samples) -> dict[str, str]:
+    users = set() if samples.users is None else set(samples.users.tolist())
+    return {"user": str(users.pop())} if len(users) == 1 else {}
 
 
 def folder_name(label: str) -> str:
@@ -263,6 +282,7 @@ def run(
         dealt = deal(experiment, loaded, seed)
         home = out / f"seed-{seed}"
         learns = _learns_labels(experiment, dealt.task, seed)
+        save_clients(dealt, home)
         server: dict[str, object] = dict(save_server(dealt, home / "data", learns))
         if experiment.liars:
             lying = liars.choose(dealt.clients, experiment.liars, seed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from potstill.samples import Labels
+from potstill.samples import Labels, Users
 from potstill.simulate.config import SimulationError
 
 Shares = list[list[int]]
@@ -116,6 +116,26 @@ def step(labels: Labels, clients: int, generator: np.random.Generator, major: in
         for client, piece in zip(mine or range(clients), np.array_split(rest, len(mine) or clients), strict=True):
             shares[client] += piece.tolist()
     return [sorted(share) for share in shares]
+
+
+def by_user(users: Users, clients: int, generator: np.random.Generator, smallest: int = 10) -> Shares:
+    """Give each client all samples of one user (LEAF, Caldas et al. 2018).
+
+    Users with fewer than `smallest` samples are left out, and of the others as many as there are clients are drawn at
+    random; clients have them in the order of the users.
+
+    Raises:
+        SimulationError: there are fewer such users than clients.
+    """
+    known, counts_ = np.unique(users, return_counts=True)
+    enough = np.flatnonzero(counts_ >= smallest)
+    if len(enough) < clients:
+        raise SimulationError(
+            f"clients: {len(enough)} of {len(known)} users have {smallest} samples or more, {clients} are asked for; "
+            "take fewer clients, or set `smallest`"
+        )
+    chosen = np.sort(generator.permutation(enough)[:clients])
+    return [np.flatnonzero(users == known[number]).tolist() for number in chosen]
 
 
 def counts(labels: Labels, shares: Shares, classes: int) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.liars import Lie
 
-Partition = Literal["dirichlet", "step", "iid"]
+Partition = Literal["dirichlet", "step", "iid", "user"]
 ServerTransform = Literal["invert", "rotate"]
 
 
@@ -52,7 +52,7 @@ class Experiment(Part):
     partition: Partition = "dirichlet"
     alpha: float = Field(0.1, gt=0)
     balanced: Literal["feddf"] | None = None
-    smallest: int = Field(10, ge=1, description="samples of a client at least (dirichlet)")
+    smallest: int = Field(10, ge=1, description="samples of a client at least (dirichlet, user)")
     major: int = Field(2, ge=1, description="major classes of a client (step)")
     minor: int = Field(10, ge=0, description="samples of each minor class (step)")
     rounds: int = Field(10, ge=1)

@@ -52,7 +52,7 @@ class Bars:
 
 def title_of(experiment: Experiment) -> str:
     """Return what an experiment is about, in one line."""
-    how = {"iid": "IID", "step": f"step, {experiment.major} major classes"}.get(
+    how = {"iid": "IID", "user": "one user each", "step": f"step, {experiment.major} major classes"}.get(
         experiment.partition, f"Dirichlet({experiment.alpha:g}){', balanced' if experiment.balanced else ''}"
     )
     asked = experiment.clients_per_round

@@ -101,9 +101,31 @@ def test_a_file_describes_an_experiment(mine: Path, tmp_path: Path) -> None:
     assert {(line["recipe"], line["seed"]) for line in rows(out)} == {("plain", "0"), ("mine", "0")}
 
 
+def test_clients_are_users_of_the_file(tmp_path: Path) -> None:
+    """Sixty users of four samples each, all of one class: whatever test and server take, a client has one user's."""
+    inputs, labels = samples(0, 240)
+    order = np.argsort(labels, kind="stable")
+    users = np.array([f"u{number // 4:02}" for number in range(240)])
+    np.savez(tmp_path / "mine.npz", x=inputs[order], y=labels[order], users=users)
+    (tmp_path / "few.json").write_text(json.dumps({"smallest": 3}))
+    out = tmp_path / "out"
+    told = ("--data", tmp_path / "mine.npz", "--partition", "user", "--config", tmp_path / "few.json")
+    done = simulate(
+        *told, "--clients", 3, "--rounds", 1, "--seeds", 2, "--local", "epochs=1", "--server-samples", 0, "--out", out
+    )
+    assert done.exit_code == 0, done.output
+    notes = [json.loads((out / f"seed-{seed}" / "clients.json").read_text()) for seed in (0, 1)]
+    for note in notes:
+        assert sorted(note) == ["client-0", "client-1", "client-2"]
+        assert len({each["user"] for each in note.values()}) == 3
+        assert all(3 <= each["samples"] <= 4 for each in note.values())
+    assert notes[0] != notes[1], "another seed draws others"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--partition", "user"], "the data do not say whose a sample is"),
         (["--recipe", "nope"], "unknown recipe 'nope'"),
         (["--partition", "rings"], "partition: Input should be"),
         (["--partition", "iid", "--balanced", "feddf"], "balanced: goes with partition dirichlet"),

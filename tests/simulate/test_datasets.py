@@ -167,3 +167,21 @@ def test_a_set_that_only_the_server_has(tmp_path: Path, monkeypatch: pytest.Monk
     images = np.full((4, 3, 32, 32), 255, np.uint8)
     save_file({"images": images, "labels": np.zeros(4, np.uint8)}, folder / "unlabeled-10k.safetensors")
     assert datasets.server_inputs("cifar100", tmp_path).max() == 1
+
+
+@pytest.mark.parametrize("users", [np.arange(6) % 2, np.array(["ann", "bob"] * 3)])
+def test_a_file_says_whose_its_samples_are(users: np.ndarray, tmp_path: Path) -> None:
+    inputs, labels = np.zeros((6, 2), np.float32), np.arange(6) % 3
+    np.savez(tmp_path / "mine.npz", x=inputs, y=labels, users=users)
+    found = datasets.load(str(tmp_path / "mine.npz")).train
+    assert found.users is not None and found.users.tolist() == users.tolist()
+    assert found.take([1, 4]).users.tolist() == users[[1, 4]].tolist()  # type: ignore[union-attr]
+    np.savez(tmp_path / "mine.npz", x=inputs, y=labels)
+    assert datasets.load(str(tmp_path / "mine.npz")).train.users is None
+
+
+@pytest.mark.parametrize("users", [np.arange(5), np.zeros((6, 1), np.int64), np.zeros(6)])
+def test_users_of_another_form_are_refused(users: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=np.zeros((6, 2), np.float32), y=np.arange(6) % 3, users=users)
+    with pytest.raises(SimulationError, match=r"users are .*; give a name or a whole number for each of the 6 samples"):
+        datasets.load(str(tmp_path / "mine.npz"))

@@ -119,3 +119,17 @@ def test_stratified_parts_have_the_pools_proportions(sizes: list[int], seed: int
 def test_the_impossible_is_refused(deal: Callable[[np.random.Generator], object], message: str) -> None:
     with pytest.raises(SimulationError, match=message):
         deal(np.random.default_rng(0))
+
+
+def test_each_client_is_a_user() -> None:
+    """Of a, b, c and d with 3, 1, 2 and 4 samples, b has too few for 2 each: three clients are the others, in order."""
+    users = np.array(list("daacdbddac"))
+    shares = partition.by_user(users, 3, np.random.default_rng(0), smallest=2)
+    assert shares == [[1, 2, 8], [3, 9], [0, 4, 6, 7]]
+    drawn = {tuple(map(tuple, partition.by_user(users, 2, np.random.default_rng(s), 2))) for s in range(20)}
+    assert len(drawn) == 3, "any two of the three, by seed"
+    assert partition.by_user(users, 2, np.random.default_rng(4), 2) == partition.by_user(
+        users, 2, np.random.default_rng(4), 2
+    )
+    with pytest.raises(SimulationError, match="clients: 3 of 4 users have 2 samples or more, 4 are asked for"):
+        partition.by_user(users, 4, np.random.default_rng(0), 2)
