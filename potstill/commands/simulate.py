@@ -54,6 +54,9 @@ def simulate(
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     option: RecipeOptions = None,
+    central: Annotated[
+        bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")
+    ] = False,
     lengths: Lengths = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Samples of all clients together; default all.")] = None,
     server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
@@ -82,7 +85,7 @@ def simulate(
     _networks(tree, architecture, architecture_option or [], server_architecture)
     if local:
         tree["local"] = nest(parse_options(local, "--local"))
-    _recipes(tree, recipe or [], option or [])
+    _recipes(tree, recipe or [], option or [], central)
     raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
 
 
@@ -129,8 +132,8 @@ def _named(architecture: str | None, tree: dict[str, Any]) -> str:
     return architecture or str(known[0])
 
 
-def _recipes(tree: dict[str, Any], names: list[str], options: list[str]) -> None:
-    """Put the recipes and their options into the tree.
+def _recipes(tree: dict[str, Any], names: list[str], options: list[str], central: bool) -> None:
+    """Put the recipes, central training if it is asked for, and their options into the tree.
 
     Raises:
         CliError: an option for a recipe that is not compared, or one that no recipe has.
@@ -140,6 +143,8 @@ def _recipes(tree: dict[str, Any], names: list[str], options: list[str]) -> None
         known = {each["name"]: each for each in entries if "name" in each}
         entries = [known.get(name, {"name": name}) for name in names]
     tree["recipes"] = entries or [{"name": "fedavg"}]
+    if central and not any(each.get("pooled") for each in tree["recipes"]):
+        tree["recipes"].append({"name": "central", "recipe": {"name": "central"}, "pooled": True})
     for text in options:
         owner, sign, rest = text.partition(":")
         if sign and "=" not in owner:

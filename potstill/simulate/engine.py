@@ -25,6 +25,7 @@ from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImp
 from contract.tensors import TensorFile, write_file
 from contract.wire.report import Bytes
 from potstill.simulate import costs
+from potstill.simulate.central import Pooled
 from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord, digest_of
@@ -287,6 +288,8 @@ class Simulation:
             for values in (device.samples.inputs, device.samples.labels):
                 if values is not None:
                     digest.update(values.numpy().data)
+            if isinstance(device.samples, Pooled):
+                digest.update(f"\0{device.samples.count}".encode())
         return digest.hexdigest()
 
     def _server_fingerprint(self) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 
 from contract.federation import FederationConfig
 from contract.seeds import derive_seed
-from contract.wire.federations import Task
+from contract.wire.federations import FederationCreate, Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
-from potstill.simulate import costs, datasets, domain, liars, partition
+from potstill.simulate import central, costs, datasets, domain, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
@@ -53,8 +53,8 @@ class Run:
     config: FederationConfig
 
     def costs(self, targets: Sequence[float] = costs.TARGETS) -> FederationReport | None:
-        """Return what it has cost; None where nobody counted."""
-        return costs.report(self.entry.title, self.config, self.history, targets)
+        """Return what it has cost; None where nobody counted, and of central training, which sends no models."""
+        return None if self.entry.pooled else costs.report(self.entry.title, self.config, self.history, targets)
 
 
 def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
@@ -192,7 +192,7 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
     for entry in experiment.recipes:
         try:
             resolved = resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
-            if experiment.lie is not None:
+            if experiment.lie is not None and not entry.pooled:
                 liars.check(experiment.lie, resolved)
         except SimulationError as error:
             raise SimulationError(f"{entry.title}: {error}") from error
@@ -225,20 +225,34 @@ def _config(
     body = federation(experiment, entry, dealt.task, seed)
     names = [prototype.name for prototype in body.prototypes]
     lying = dict.fromkeys(liars.choose(dealt.clients, experiment.liars, seed), experiment.lie)
+    clients = [
+        SimulatedClient(
+            name, (samples.inputs, samples.labels), prototype=names[number % len(names)], lie=lying.get(name)
+        )
+        for number, (name, samples) in enumerate(dealt.clients.items())
+    ]
+    if entry.pooled:
+        body, clients = _pooled(body, clients, dealt, seed, server)
     return SimulationConfig(
         federation=body,
-        clients=[
-            SimulatedClient(
-                name, (samples.inputs, samples.labels), prototype=names[number % len(names)], lie=lying.get(name)
-            )
-            for number, (name, samples) in enumerate(dealt.clients.items())
-        ],
+        clients=clients,
         server=server,
         folder=folder,
         device=experiment.device,
         threads=experiment.threads,
         keep_models=False,
     )
+
+
+def _pooled(
+    body: FederationCreate, clients: list[SimulatedClient], dealt: Dealt, seed: int, server: dict[str, object]
+) -> tuple[FederationCreate, list[SimulatedClient]]:
+    """Return the federation of one device that takes as many steps as all devices of a round take together."""
+    config = resolve(SimulationConfig(body, clients, server, Path()))
+    central.check(config)
+    models = {each.name: each.prototype or config.prototypes[0].name for each in clients}
+    count = central.steps(config, seed, dealt.clients, models)
+    return central.federation(body, config), [central.client(dealt.clients, count)]
 
 
 def _learns_labels(experiment: Experiment, task: Task, seed: int) -> bool:

@@ -35,6 +35,7 @@ class RecipeEntry(Part):
     options: dict[str, Any] = Field(default_factory=dict)
     local: dict[str, Any] = Field(default_factory=dict, description="changes to the local plan, nested")
     recipe: Recipe | None = Field(None, description="a whole composition instead of a preset")
+    pooled: bool = Field(False, description="central training: one model on all clients' data together")
 
     @property
     def title(self) -> str:
