@@ -33,6 +33,9 @@ ServerData = Annotated[
 ServerTransform = Annotated[
     str | None, typer.Option(help="invert or rotate: what is done to the server's images, so that they look otherwise.")
 ]
+PlanAt = Annotated[
+    list[str] | None, typer.Option(help="What is otherwise from a round on: 5:local.epochs=1, 5:schedule.lr=0.01.")
+]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
@@ -54,6 +57,7 @@ def simulate(
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     option: RecipeOptions = None,
+    plan_at: PlanAt = None,
     central: Annotated[
         bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")
     ] = False,
@@ -85,6 +89,8 @@ def simulate(
     _networks(tree, architecture, architecture_option or [], server_architecture)
     if local:
         tree["local"] = nest(parse_options(local, "--local"))
+    if plan_at:
+        tree["changes"] = _changes(plan_at)
     _recipes(tree, recipe or [], option or [], central)
     raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
 
@@ -151,6 +157,23 @@ def _recipes(tree: dict[str, Any], names: list[str], options: list[str], central
             _give(tree["recipes"], owner, nest(parse_options([rest])))
         else:
             _give_all(tree["recipes"], nest(parse_options([text])))
+
+
+def _changes(texts: list[str]) -> list[dict[str, Any]]:
+    """Return the changes of the plan, those of the same round as one.
+
+    Raises:
+        CliError: one does not begin with a round.
+    """
+    found: dict[int, list[str]] = {}
+    for text in texts:
+        index, _, told = text.partition(":")
+        if not index.isascii() or not index.isdecimal() or "=" not in told:
+            raise CliError(f"--plan-at {text}: expected a round and what changes, such as 5:local.epochs=1")
+        found.setdefault(int(index), []).append(told)
+    return [
+        {"from_round": index, "change": nest(parse_options(told, "--plan-at"))} for index, told in sorted(found.items())
+    ]
 
 
 def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from contract.federation import FederationConfig
+from contract.wire.changes import PlanChange
 from contract.wire.federations import DatasetRefs, FederationCreate
 from potstill.console import CliError
 from service.domain import federation as rules
+from service.domain import plans
 from service.domain.errors import DomainError
 from service.domain.mixture import check_mixture
 
@@ -54,6 +56,8 @@ class SimulationConfig:
         generator: weights of the recipe's imported generator.
         keep_updates: keep all clients' models; else each round's are removed when it is over.
         keep_models: keep every round's global models; else only the newest.
+        changes: round, from 2 on -> what of the plan is otherwise from it on; `PATCH /v1/federations/{id}/plan` would
+            change it while the round before collects.
     """
 
     federation: FederationCreate
@@ -66,6 +70,28 @@ class SimulationConfig:
     generator: Path | None = None
     keep_updates: bool = False
     keep_models: bool = True
+    changes: Mapping[int, PlanChange] = field(default_factory=dict)
+
+
+def planned(config: SimulationConfig, resolved: FederationConfig) -> dict[int, FederationConfig]:
+    """Return the configuration by the round from which it holds, 1 for the first, after the service's own checks.
+
+    Raises:
+        SimulationError: a change that the service would refuse, or one of a round that never opens.
+    """
+    found = {1: resolved}
+    for index, change in sorted(config.changes.items()):
+        before = found[max(found)]
+        if not 1 < index <= before.rounds.total:
+            raise SimulationError(
+                f"changes: round {index} is none of 2 to {before.rounds.total}; the first has the plan itself"
+            )
+        try:
+            found[index] = plans.changed(before, change, index - 1)
+            check_mixture(found[index], config.server.keys())
+        except DomainError as error:
+            raise SimulationError(f"changes: round {index}: {error.detail}") from error
+    return found
 
 
 def resolve(config: SimulationConfig) -> FederationConfig:

@@ -87,7 +87,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         rounds=known,
         total=costs.total(before, known),
         targets=[costs.to_target(target, first, before, known) for target in targets],
-        learnt=learning.learnt(config),
+        learnt=learning.learnt(history.plan_of(len(rounds) + 1) or config),
     )
 
 
@@ -98,7 +98,8 @@ def _round(
         return None
     trained = [costs.Trained(each.client, each.prototype, each.num_samples) for each in record.participants]
     figures = record.metrics or None
-    flops = costs.round_flops(config, history.seed, record.index, trained, networks, figures, history.public_samples)
+    plan = history.plan_of(record.index) or config
+    flops = costs.round_flops(plan, history.seed, record.index, trained, networks, figures, history.public_samples)
     return RoundCost(
         **record.cost.model_dump(exclude={"flops"}),
         flops=flops,

@@ -135,6 +135,10 @@ class Device:
         self._folder = StateFolder(folder)
         self._tried = client.model is None  # what is built by name needs no trial, what is the user's own needs one
 
+    def replan(self, config: FederationConfig) -> None:
+        """Train by another plan from the next round on."""
+        self._config = config
+
     @property
     def label_counts(self) -> list[int] | None:
         """Samples per class [C], where all labels were seen."""

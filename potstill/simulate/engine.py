@@ -26,7 +26,7 @@ from contract.tensors import TensorFile, write_file
 from contract.wire.report import Bytes
 from potstill.simulate import costs
 from potstill.simulate.central import Pooled
-from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, resolve
+from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, planned, resolve
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.history import History, Participation, RoundRecord, digest_of
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
@@ -50,6 +50,8 @@ class Simulation:
 
     def __init__(self, config: SimulationConfig, on_progress: OnProgress | None = None):
         self.config = resolve(config)
+        self._planned = planned(config, self.config)
+        self._now = self.config
         self.seed = config.federation.seed
         self._given = config
         self._folder = config.folder.absolute()
@@ -78,6 +80,7 @@ class Simulation:
         """
         with threads(self._given.threads):
             history, begun = self._prepared()
+            history.planned = self._planned
             lifecycle = Lifecycle(self.config, history.initial, begun.note["state"])
             while (ending := lifecycle.ending()) is None:
                 record, fresh = self._round(lifecycle, history)
@@ -85,8 +88,19 @@ class Simulation:
                 if fresh and on_round is not None:
                     on_round(record)
                 self._tidy(lifecycle)  # also of a round that is read: the process may have been stopped before
+                self._replan(lifecycle)
         history.ending = ending
         return history
+
+    def _replan(self, lifecycle: Lifecycle) -> None:
+        """Change the plan, where the round that comes has another."""
+        plan = self._planned.get(lifecycle.record.index + 1)
+        if plan is not None:
+            self._now, self._build = plan, replace(self._build, config=plan)
+            lifecycle.replan(plan)
+            self._jobs.allow(plan.rounds.job_seconds)
+            for device in self._devices.values():
+                device.replan(plan)
 
     # ------------------------------------------------------------------------------------------- before the rounds
     def _prepared(self) -> tuple[History, Done]:
@@ -164,9 +178,9 @@ class Simulation:
     def participants(self, index: int, eligible: list[str]) -> dict[str, str]:
         """Return who is asked in a round, by name, and the model that each trains: a prototype or a group's copy."""
         sizes = {name: len(self._devices[name].samples) for name in eligible}
-        asked = selection.choose(self.config.rounds, self.seed, index, sizes, self.config.recipe.selection)
+        asked = selection.choose(self._now.rounds, self.seed, index, sizes, self._now.recipe.selection)
         prototypes = {name: self._devices[name].prototype for name in asked}
-        return dict(sorted(selection.deal(self.config, self.seed, index, prototypes).items()))
+        return dict(sorted(selection.deal(self._now, self.seed, index, prototypes).items()))
 
     def _eligible(self, history: History) -> list[str]:
         reads = self.config.recipe.reads_scores
@@ -182,10 +196,10 @@ class Simulation:
             raise SimulationError(f"round {index}: it opens with {lifecycle.wanted} clients, and {ready}")
         asked = self.participants(index, eligible)
         closing = lifecycle.closing(len(asked), len(eligible))
-        if self.config.rounds.secure is not None:
-            told, asked = len(asked), secure.in_large_groups(asked, self.config.rounds.secure)
-            short = len(asked) < self.config.rounds.least
-            closing = secure.too_few(told, "keys", self.config.rounds.least) if short else closing
+        if self._now.rounds.secure is not None:
+            told, asked = len(asked), secure.in_large_groups(asked, self._now.rounds.secure)
+            short = len(asked) < self._now.rounds.least
+            closing = secure.too_few(told, "keys", self._now.rounds.least) if short else closing
         done = self._jobs.done(name)
         fresh = done is None
         if done is None:
@@ -281,6 +295,8 @@ class Simulation:
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(_canonical(self.config, self.seed).encode())
+        for index, plan in list(self._planned.items())[1:]:
+            digest.update(f"\0{index}\0{_canonical(plan, self.seed)}".encode())
         for name, device in self._devices.items():
             digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
             if device.lie is not None:

@@ -10,16 +10,17 @@ import numpy as np
 
 from contract.federation import FederationConfig
 from contract.seeds import derive_seed
-from contract.wire.federations import FederationCreate, Task
+from contract.wire.changes import PlanChange
+from contract.wire.federations import Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
 from potstill.simulate import central, costs, datasets, domain, liars, partition
-from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
+from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, planned, resolve
 from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
-from potstill.simulate.settings import Experiment, RecipeEntry, federation, task_of
+from potstill.simulate.settings import Experiment, PlannedChange, RecipeEntry, federation, preset_of, task_of
 from service.domain import federation as rules
 
 _DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's share of the pool, where the data set has none of its own
@@ -185,13 +186,17 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
     if experiment.partition != "dirichlet" and experiment.balanced:
         raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
     _check_liars(experiment)
+    _check_changes(experiment)
     _check_domain(experiment, loaded)
     dealt = deal(experiment, loaded, experiment.first_seed)
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
     server = {role: samples for role, samples in roles.items() if len(samples)}
     for entry in experiment.recipes:
         try:
-            resolved = resolve(_config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed))
+            config = _config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed)
+            resolved = resolve(config)
+            planned(config, resolved)
+            _check_labels(loaded, resolved)
             if experiment.lie is not None and not entry.pooled:
                 liars.check(experiment.lie, resolved)
         except SimulationError as error:
@@ -205,18 +210,29 @@ def _check_liars(experiment: Experiment) -> None:
         raise SimulationError(f"liars: {experiment.liars} of {experiment.clients} clients; ask for fewer with --liars")
 
 
+def _check_changes(experiment: Experiment) -> None:
+    indices = [each.from_round for each in experiment.changes]
+    twice = next((index for index in indices if indices.count(index) > 1), None)
+    if twice is not None:
+        raise SimulationError(f"changes: from round {twice} on there are two; make them one")
+    for each in experiment.changes:
+        if not any(_change(each, entry) for entry in experiment.recipes):
+            raise SimulationError(f"changes: round {each.from_round}: schedule: no recipe that is compared distils")
+
+
 def _check_domain(experiment: Experiment, loaded: Loaded) -> None:
-    task = task_of(loaded)
     if loaded.other is not None:
-        domain.check_inputs(loaded.other, task)
-        for entry in experiment.recipes:
-            if _needs_labels(experiment, entry, task, experiment.first_seed):
-                raise SimulationError(
-                    f"{entry.title}: its students learn the labels of the server's samples, and those of server_data "
-                    "are of other classes; leave --server-data out"
-                )
+        domain.check_inputs(loaded.other, task_of(loaded))
     if experiment.server_transform is not None:
-        domain.check_transform(experiment.server_transform, task)
+        domain.check_transform(experiment.server_transform, task_of(loaded))
+
+
+def _check_labels(loaded: Loaded, config: FederationConfig) -> None:
+    if loaded.other is not None and config.recipe.needs_labels:
+        raise SimulationError(
+            "its students learn the labels of the server's samples, and those of server_data are of other classes; "
+            "leave --server-data out"
+        )
 
 
 def _config(
@@ -231,9 +247,7 @@ def _config(
         )
         for number, (name, samples) in enumerate(dealt.clients.items())
     ]
-    if entry.pooled:
-        body, clients = _pooled(body, clients, dealt, seed, server)
-    return SimulationConfig(
+    config = SimulationConfig(
         federation=body,
         clients=clients,
         server=server,
@@ -241,26 +255,25 @@ def _config(
         device=experiment.device,
         threads=experiment.threads,
         keep_models=False,
+        changes=_changes(experiment, entry),
     )
+    return central.alone(config, dealt.clients) if entry.pooled else config
 
 
-def _pooled(
-    body: FederationCreate, clients: list[SimulatedClient], dealt: Dealt, seed: int, server: dict[str, object]
-) -> tuple[FederationCreate, list[SimulatedClient]]:
-    """Return the federation of one device that takes as many steps as all devices of a round take together."""
-    config = resolve(SimulationConfig(body, clients, server, Path()))
-    central.check(config)
-    models = {each.name: each.prototype or config.prototypes[0].name for each in clients}
-    count = central.steps(config, seed, dealt.clients, models)
-    return central.federation(body, config), [central.client(dealt.clients, count)]
+def _changes(experiment: Experiment, entry: RecipeEntry) -> dict[int, PlanChange]:
+    found = {each.from_round: _change(each, entry) for each in experiment.changes}
+    return {index: change for index, change in found.items() if change is not None}
+
+
+def _change(planned_change: PlannedChange, entry: RecipeEntry) -> PlanChange | None:
+    """Return what of a change a recipe has; None where nothing is left, or nobody knows the recipe."""
+    recipe = preset_of(entry)
+    return None if recipe is None else planned_change.of(recipe)
 
 
 def _learns_labels(experiment: Experiment, task: Task, seed: int) -> bool:
-    return any(_needs_labels(experiment, entry, task, seed) for entry in experiment.recipes)
-
-
-def _needs_labels(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int) -> bool:
-    return rules.resolve_recipe(federation(experiment, entry, task, seed).recipe).needs_labels
+    bodies = (federation(experiment, entry, task, seed) for entry in experiment.recipes)
+    return any(rules.resolve_recipe(body.recipe).needs_labels for body in bodies)
 
 
 def load(experiment: Experiment) -> Loaded:

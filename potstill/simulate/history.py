@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from contract.federation import FederationConfig
 from contract.notes import Note
 from contract.wire.report import Cost
 
@@ -103,6 +104,7 @@ class History:
         efforts: what each network costs, by name; `generator_efforts` those of FedGO's stage.
         discriminator_samples: of each client that trained a discriminator.
         public_samples: of the set that devices predict on, where they do.
+        planned: the configuration by the round from which it holds.
     """
 
     initial: RoundRecord
@@ -120,6 +122,12 @@ class History:
     generator_efforts: dict[str, Any] = field(default_factory=dict)
     discriminator_samples: list[int] = field(default_factory=list)
     public_samples: int = 0
+    planned: dict[int, FederationConfig] = field(default_factory=dict)
+
+    def plan_of(self, index: int) -> FederationConfig | None:
+        """Return the configuration of a round; None where no round was run."""
+        known = [first for first in self.planned if first <= index]
+        return self.planned[max(known)] if known else None
 
     @property
     def models(self) -> dict[str, Path]:

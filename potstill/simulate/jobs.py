@@ -70,6 +70,10 @@ class Jobs:
     def __init__(self, root: Path, device: str, report: OnProgress, seconds: float | None = None):
         self._root, self._device, self._report, self._seconds = root.absolute(), device, report, seconds
 
+    def allow(self, seconds: float | None) -> None:
+        """Let jobs that begin from now on take so long."""
+        self._seconds = seconds
+
     def done(self, name: str) -> Done | None:
         """Return a job's result if it is done."""
         try:

@@ -65,6 +65,10 @@ class Lifecycle:
         self._measured: dict[str, dict[int, float]] = defaultdict(dict)
 
     # ------------------------------------------------------------------------------------------------- between rounds
+    def replan(self, config: FederationConfig) -> None:
+        """Go on by another plan: the round that was last accepted had the old one."""
+        self._config, self._plan = config, config.rounds
+
     def ending(self) -> Ending | None:
         """Return how the simulation has ended, or None if another round opens."""
         if self._halted is not None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_serializer
 
 from contract.architectures import CATALOGUE
 from contract.bodies import Part
@@ -11,6 +11,7 @@ from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe, merge
+from contract.wire.changes import PlanChange
 from contract.wire.federations import (
     FederationCreate,
     InputSpec,
@@ -43,6 +44,25 @@ class RecipeEntry(Part):
         return self.label or self.name
 
 
+class PlannedChange(Part):
+    """What of the plan is otherwise from a round on."""
+
+    from_round: int = Field(ge=2)
+    change: PlanChange = Field(description="as `PATCH /v1/federations/{id}/plan` takes it")
+
+    @field_serializer("change")
+    def _told(self, change: PlanChange) -> dict[str, Any]:
+        """What was left out is not null, which would be the default again."""
+        return change.told()
+
+    def of(self, recipe: Recipe) -> PlanChange | None:
+        """Return what of it a recipe has; None where nothing is left."""
+        told = self.change.told()
+        if recipe.distil is None:
+            told.pop("schedule", None)
+        return PlanChange.model_validate(told) if told else None
+
+
 class Experiment(Part):
     """A comparison of recipes on the same partitions, first models and participation."""
 
@@ -57,6 +77,7 @@ class Experiment(Part):
     major: int = Field(2, ge=1, description="major classes of a client (step)")
     minor: int = Field(10, ge=0, description="samples of each minor class (step)")
     rounds: int = Field(10, ge=1)
+    changes: list[PlannedChange] = Field(default_factory=list, description="of every recipe that has what they change")
     seeds: int = Field(3, ge=1, le=1000, description="runs of each recipe, with seeds first_seed, first_seed + 1, …")
     first_seed: int = Field(0, ge=0)
     clients_per_round: int | float | None = None
@@ -159,7 +180,7 @@ def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int
 
 def _options(experiment: Experiment, entry: RecipeEntry, task: Task) -> dict[str, Any]:
     """Return the preset's options: fewer steps and networks for the task's inputs, then what was asked for."""
-    preset, networks = _preset(entry), suited(task)
+    preset, networks = preset_of(entry), suited(task)
     short: dict[str, Any] = {}
     if experiment.lengths == "short" and preset is not None:
         if preset.distil is not None:
@@ -172,7 +193,7 @@ def _options(experiment: Experiment, entry: RecipeEntry, task: Task) -> dict[str
     return {**short, **entry.options}
 
 
-def _preset(entry: RecipeEntry) -> Recipe | None:
+def preset_of(entry: RecipeEntry) -> Recipe | None:
     """Return the recipe before the lengths are changed; None where it is unknown, which the checks will say."""
     if entry.recipe is not None:
         return entry.recipe
@@ -192,13 +213,13 @@ def _local(experiment: Experiment, entry: RecipeEntry) -> LocalPlan:
 
 
 def _trains_server(entry: RecipeEntry) -> bool:
-    recipe = _preset(entry)
+    recipe = preset_of(entry)
     return recipe is not None and recipe.distil is not None and recipe.distil.students.trains_server
 
 
 def _common_head(experiment: Experiment) -> bool:
     """Whether a recipe of the comparison needs networks with Fed-ET's head; then all have it, and the same start."""
-    recipes = [recipe for entry in experiment.recipes if (recipe := _preset(entry)) is not None]
+    recipes = [recipe for entry in experiment.recipes if (recipe := preset_of(entry)) is not None]
     return any(recipe.distil is not None and recipe.distil.students.shares_head for recipe in recipes)
 
 

@@ -44,13 +44,12 @@ def test_an_epoch_is_so_many_batches_and_each_pass_has_every_sample() -> None:
 def test_steps_by_hand() -> None:
     """Of 10 and 25 samples in batches of 8 a pass has 2 and 3 (one left over joins): 15 steps for three epochs each."""
     clients = {name: Samples(*samples(0, size)) for name, size in (("a", 10), ("b", 25))}
-    models = dict.fromkeys(clients, "main")
+    sizes = {name: len(each) for name, each in clients.items()}
 
     def counted(**more: Any) -> int:
         asked: FederationCreate = body(local={"epochs": 3, "batch_size": 8}, rounds={"total": 40} | more)
         given = [SimulatedClient(name, (each.inputs, each.labels)) for name, each in clients.items()]
-        resolved = resolve(SimulationConfig(asked, given, {"test": samples(1, 9)}, Path()))
-        return central.steps(resolved, 5, clients, models)
+        return central.steps(SimulationConfig(asked, given, {"test": samples(1, 9)}, Path()), sizes)
 
     assert counted() == 15
     assert 6 < counted(clients_per_round=1, min_updates=1) < 9, "one of the two a round: 7.5 in the mean of many"
@@ -129,3 +128,12 @@ def _labels(dealt: experiments.Dealt) -> np.ndarray:
 def test_what_one_model_does_not_have_is_refused(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(SimulationError, match=f"pooled: .*{message}"):
         experiments.check(make(recipes=[POOLED | entry]), loaded())
+
+
+def test_nobody_lies_in_central_training() -> None:
+    experiment, data = make(recipes=[POOLED, {"name": "fedavg"}], liars=2, lie="label-shift"), loaded()
+    experiments.check(experiment, data)
+    dealt = experiments.deal(experiment, data, 0)
+    made = experiments._config(experiment, experiment.recipes[0], dealt, {"test": samples(1, 9)}, Path(), 0)
+    (alone,) = made.clients
+    assert alone.lie is None and np.array_equal(alone.dataset.labels.numpy(), _labels(dealt))

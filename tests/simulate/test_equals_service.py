@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 import torch
 
 from client_sdk import train_and_push
+from client_sdk.client import Client
 from client_sdk.errors import FederationEnded
+from contract.wire.changes import PlanChange
 from contract.wire.federations import Federation, FederationCreate
 from contract.wire.report import FederationReport, RoundCost
 from potstill.simulate.config import SimulatedClient, SimulationConfig
@@ -61,6 +65,7 @@ class Case:
         ending: how the federation ends, and the states of its rounds.
         excluded: who is left out of each round.
         rolled_back: the round whose model came back, by the round that turned back.
+        changes: what an operator changes of the plan while the round before collects.
     """
 
     recipe: dict[str, Any]
@@ -72,6 +77,7 @@ class Case:
     ending: tuple[str, list[str]] = ("finished", ["published", "published"])
     excluded: list[list[str]] | None = None
     rolled_back: dict[int, int] = field(default_factory=dict)
+    changes: dict[int, PlanChange] = field(default_factory=dict)
 
 
 CASES = {
@@ -110,6 +116,21 @@ CASES = {
         {"prototypes": [{"name": "main", **MLP}]},
         ROUNDS | {"total": 4},
         ending=("finished", ["published"] * 4),
+    ),
+    # an operator changes the plan: from the second round on everybody trains otherwise, and there are three
+    "changed": Case(
+        FEDDF,
+        {"local": SGD | {"rate_over_rounds": {"kind": "steps", "at": [0.5]}}},
+        changes={
+            2: PlanChange.model_validate(
+                {
+                    "local": {"epochs": 2, "batch_size": 8},
+                    "rounds": {"total": 3, "clients_per_round": 4, "min_updates": 4},
+                    "schedule": {"epochs": 1, "lr": 0.01},
+                }
+            )
+        },
+        ending=("finished", ["published"] * 3),
     ),
     # rounds that publish nothing, or less
     "rejects": Case(
@@ -180,6 +201,23 @@ def request_for(name: str) -> FederationCreate:
     return FederationCreate.model_validate(federation_request(name, case.recipe, rounds=case.rounds, **case.more))
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let no device deliver until the block ends: a round that has opened collects on."""
+    free, deliver = threading.Event(), Client.deliver
+
+    def waits(*arguments: Any, **options: Any) -> Any:
+        assert free.wait(60)
+        return deliver(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "deliver", waits)
+        try:
+            yield
+        finally:
+            free.set()
+
+
 def run_service(deployment: Deployment, name: str, folder: Path) -> Federation:
     """Run a federation with a thread a device; return it as it ended, or waits for an operator."""
     case = CASES[name]
@@ -200,9 +238,16 @@ def run_service(deployment: Deployment, name: str, folder: Path) -> Federation:
         except Exception as error:  # noqa: BLE001 - it is reported in the main thread
             errors.append(error)
 
+    def opened(index: int) -> bool:
+        return any(each.index == index for each in deployment.operator.rounds(created.id).items)
+
     threads = [threading.Thread(target=device, args=pair, daemon=True) for pair in enumerate(NAMES)]
-    for thread in threads:
-        thread.start()
+    with held_back() if case.changes else nullcontext():
+        for thread in threads:
+            thread.start()
+        for index, change in case.changes.items():
+            wait_for(partial(opened, index - 1), 60, "the round opens")
+            deployment.operator.change_plan(created.id, change)
 
     def over() -> bool:
         return bool(errors) or deployment.operator.federation(created.id).state in ("finished", "failed", "paused")
@@ -229,6 +274,7 @@ def simulation(deployment: Deployment, name: str, folder: Path) -> Simulation:
         server={role: deployment.home / f"{file}.safetensors" for role, file in _SETS.items()},
         folder=folder,
         threads=1,
+        changes=case.changes,
     )
     return Simulation(config)
 
