@@ -32,7 +32,7 @@ PAIRS = (
     Bar("entropy", "feddf", 7, 13.2),
 )
 LAST_THREE = ("fedgo-sigmoid", 80.0, 87.5)
-REACHED = ("fedgo-sigmoid", 0.80, 7)  # this accuracy by this round, in at least four of five seeds
+REACHED = ("fedgo-sigmoid", 0.80, 7)  # this accuracy by this round, in the mean over seeds
 
 
 def by_method(outcomes: Sequence[Outcome]) -> Runs:
@@ -79,11 +79,12 @@ def _reached(runs: Runs) -> Verdict:
     method, accuracy, by = REACHED
     outcomes = list(runs[method].values())
     rounds = [outcome.reached(accuracy) for outcome in outcomes]
-    in_time = sum(index is not None and index <= by for index in rounds)
+    never = max(by, *(len(outcome.accuracies) for outcome in outcomes)) + 1
+    counted = [never if index is None else index for index in rounds]
     return Verdict(
-        f"{outcomes[0].label}, {100 * accuracy:g} % reached by round {by}",
-        "≥ 4 of 5 seeds",
-        f"{in_time} of {len(outcomes)} (rounds {', '.join(str(index or '–') for index in rounds)})",
-        "round 4",
-        in_time >= 0.8 * len(outcomes),
+        f"{outcomes[0].label}, first round with {100 * accuracy:g} %",
+        f"≤ {by}",
+        f"{mean(counted):.1f}{spread(counted)} (rounds {', '.join(str(index or '–') for index in rounds)})",
+        "4",
+        mean(counted) <= by,
     )

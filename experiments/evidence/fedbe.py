@@ -14,7 +14,7 @@ from contract.tensors import TensorFile
 from experiments.evidence import plots
 from experiments.evidence.arms import arms, draw
 from experiments.evidence.harness import Bench, task_of
-from experiments.evidence.verdicts import Section, Setting, Verdict, ahead, exactly, level
+from experiments.evidence.verdicts import OFTEN, Section, Setting, Verdict, ahead, exactly, level
 from worker.specs import Datasets, NetworkRef, PrototypeSpec, RoundSpec
 
 Array = NDArray[Any]
@@ -157,7 +157,7 @@ def judge(found: dict[str, list[float]]) -> list[Verdict]:
     """Return the verdicts on one round, and the reported figures of ten."""
     student, average = found["S+A+C Dirichlet"], found["average"]
     return [
-        ahead("Dirichlet S+A+C distilled minus the average", 8, student, average, "+13.8", in_share=1.0),
+        ahead("Dirichlet S+A+C distilled minus the average", 8, student, average, "+13.8", in_share=OFTEN),
         level("average", None, average, "74.7"),
         level("Dirichlet S+A+C: ensemble", None, found["S+A+C Dirichlet ensemble"], "88.5"),
         level("Dirichlet S+A+C: distilled", None, student, "88.5"),

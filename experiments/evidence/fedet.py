@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from contract.wire.plans import RoundsPlan
 from experiments.evidence import plots
 from experiments.evidence.arms import arms, draw
 from experiments.evidence.harness import Bench, task_of, with_weights
-from experiments.evidence.verdicts import Section, Setting, Verdict, exactly, level
+from experiments.evidence.verdicts import Section, Setting, Verdict, level, spread
 from service.domain.selection import choose
 from worker.specs import Datasets, NetworkRef, PrototypeSpec
 
@@ -34,7 +35,8 @@ parameters down and up until the server's model has {TARGET:.0%} on 3000 fresh p
 
 The rate is that of the built-in recipe. The reference took {REFERENCE_RATE:g} for networks with a linear head on 16
 features; the deeper head of the paper, which every network here ends in, does not always get to the target at that
-rate: last row.
+rate: last row. A seed takes half a minute, so there are four, and the bar is on the mean of what Fed-ET sends as a
+share of what FedAvg does (all of it where Fed-ET does not get to the target): a count of four is no bar.
 """
 
 
@@ -167,13 +169,11 @@ def _curve(sent: Sent) -> tuple[Sequence[float], Sequence[float]]:
 
 def judge(fedet: Sequence[Sent], fedavg: Sequence[Sent], reference: Sequence[Sent]) -> list[Verdict]:
     """Return the verdicts; a FedAvg that never reaches the target counts with what it had sent by then."""
-    won = [
-        one.reached and 3 * one.parameters[-1] <= other.parameters[-1] for one, other in zip(fedet, fedavg, strict=True)
-    ]
+    shares = [100 * share(one, other) for one, other in zip(fedet, fedavg, strict=True)]
     return [
-        exactly(
-            "Fed-ET at the target with at most a third of FedAvg's parameters", "≥ 3 of 4 seeds",
-            f"{sum(won)} of {len(won)}", sum(won) >= 0.75 * len(won), "4 of 4",
+        Verdict(
+            "Fed-ET's parameters until the target, of FedAvg's", "≤ 33 %", f"{mean(shares):.1f} %{spread(shares)}",
+            "at most a third in 4 of 4", mean(shares) <= 33,
         ),
         _sent("Fed-ET, parameters sent", fedet, "0.84e5 to 3.8e5 (without the 128-128 head)"),
         _sent("FedAvg on the large model, parameters sent", fedavg, "never, or 7.8e6"),
@@ -184,6 +184,12 @@ def judge(fedet: Sequence[Sent], fedavg: Sequence[Sent], reference: Sequence[Sen
             f"{sum(each.reached for each in reference)} of {len(reference)} seeds", "4 of 4", None,
         ),
     ]  # fmt: skip
+
+
+def share(one: Sent, other: Sent) -> float:
+    """Return how much of what `other` sent `one` sends until the target; at least all of it if it never gets there."""
+    sent = one.parameters[-1] / other.parameters[-1]
+    return sent if one.reached else max(1.0, sent)
 
 
 def _sent(what: str, runs: Sequence[Sent], reference: str) -> Verdict:

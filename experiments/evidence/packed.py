@@ -78,8 +78,8 @@ of it is part of potstill. {samples} training samples on {clients} clients by Di
 Networks: {networks}.
 Devices: Adam 1e-3, {epochs} epochs, batch 32. Distillation from the average: {distil} epochs, batch 64.{gan}
 
-Far shorter than a paper's training, and few seeds: it shows the whole path at work on real data. Figures are reported,
-not judged.
+Far shorter than a paper's training, and few seeds, as each takes minutes: it shows the whole path at work on real data.
+In how many of so few seeds one is ahead decides nothing; figures are reported, not judged.
 
 {found}
 

@@ -14,7 +14,7 @@ from contract.recipes import parts
 from contract.tensors import TensorFile
 from experiments.evidence import gaussians, plots
 from experiments.evidence.gaussians import APART, CLIENTS, EDGE, METHODS, SHARED, World, world
-from experiments.evidence.verdicts import Section, Setting, Verdict, ahead, exactly, level
+from experiments.evidence.verdicts import OFTEN, Section, Setting, Verdict, ahead, exactly, level
 from worker.parts.arrays import Float
 from worker.parts.weigh import log_weights, normalise
 
@@ -75,11 +75,11 @@ def judge_shared(runs: Runs) -> list[Verdict]:
     verdicts = [
         level("FedGO pseudo-labels", 92, odds, "96.0 ± 1.8"),
         level("pseudo-labels from the true densities", 96.5, runs["true labels"], "98.6 ± 0.7"),
-        ahead("true densities minus FedGO", None, runs["true labels"], odds, "+2.6", in_share=0.9),
+        ahead("true densities minus FedGO", None, runs["true labels"], odds, "+2.6", in_share=OFTEN),
     ]
     for method, least, seen in (("uniform", 8, "+17.8"), ("variance", 7, "+15.9"), ("entropy", 7, "+16.2")):
         what = f"FedGO minus {LABELS[method]}, pseudo-labels"
-        verdicts.append(ahead(what, least, odds, runs[f"{method} labels"], seen, in_share=0.9))
+        verdicts.append(ahead(what, least, odds, runs[f"{method} labels"], seen, in_share=OFTEN))
     return [
         *verdicts,
         level("distilled server, FedGO", 92, server, "96.2"),
@@ -140,7 +140,7 @@ def judge_apart(runs: Runs) -> list[Verdict]:
     others |= {LABELS[key]: runs[f"{key} server"] for key in ("uniform", "variance", "entropy")}
     for name, values in others.items():
         what = f"FedGO double sigmoid minus {name}, server"
-        verdicts.append(ahead(what, 20, double, values, "0.90 against 0.48 to 0.50", in_share=1.0))
+        verdicts.append(ahead(what, 20, double, values, "0.90 against 0.48 to 0.50", in_share=OFTEN))
     return [
         *verdicts,
         level("FedGO plain odds, server", 97, runs["fedgo-sigmoid server"], "99.3"),

@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 import torch
 
-from experiments.evidence import bits, blobs, fedbe, fedma, fedsdd, gaussians, quadratics, secure, t1
+from experiments.evidence import bits, blobs, fedbe, fedet, fedma, fedsdd, gaussians, quadratics, secure, t1
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -100,6 +100,14 @@ def test_bits_of_weights_without_feedback_are_not_behind(tmp_path: Path) -> None
     feedback = bits.federate(tmp_path / "feedback", 0, recipe, bits.weights_with_feedback, rounds=2)
     assert alone[0] == feedback[0], "the first round has nothing to carry"
     assert alone[1] >= feedback[1] > 0.5
+
+
+def test_a_saving_is_none_where_the_target_is_not_reached() -> None:
+    fedavg = fedet.Sent([0.9], [400])
+    assert fedet.share(fedet.Sent([0.9], [100]), fedavg) == 0.25
+    assert fedet.share(fedet.Sent([0.5], [100]), fedavg) == 1.0
+    bar, *_ = fedet.judge([fedet.Sent([0.9], [100]), fedet.Sent([0.5], [100])], [fedavg, fedavg], [])
+    assert (bar.ours, bar.held) == ("62.5 % ± 53.0", False)
 
 
 def test_a_quadratic_is_its_own_cross_entropy() -> None:

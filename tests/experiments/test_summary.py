@@ -8,7 +8,9 @@ import pytest
 
 from experiments.evidence import page as pages
 from experiments.evidence import summary
+from experiments.evidence.run import SEEDS
 from experiments.evidence.summary import CLAIMS, SHORTFALLS, Cell, Shortfall
+from experiments.evidence.verdicts import FRESH
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 FED = {
@@ -41,6 +43,17 @@ def test_every_expectation_names_cells_of_the_page(tables: dict[str, summary.Cel
     assert [cell for cell in cells if (cell.row, cell.column) not in tables[cell.experiment]] == []
 
 
+def test_a_bar_that_counts_seeds_has_twenty_and_twenty_fresh_ones(tables: dict[str, summary.Cells]) -> None:
+    counted = [
+        (table[row, "ours"], table.get((row, FRESH), "–"))
+        for table in tables.values()
+        for (row, column), bar in table.items()
+        if column == "bar" and "seeds" in bar
+    ]
+    assert len(counted) >= 10
+    assert [each for each in counted if not all(figure.endswith(f" of {SEEDS}") for figure in each)] == []
+
+
 def test_links_lead_to_headings() -> None:
     anchors = {summary.anchor(line.removeprefix("## ")) for line in PAGE.read_text().splitlines() if line[:3] == "## "}
     linked = {part.split(")")[0] for part in PAGE.read_text().split("](#")[1:]}
@@ -69,12 +82,14 @@ def test_a_missed_bar_stands_among_what_does_not_show(tmp_path: Path) -> None:
     copy = tmp_path / "evidence.md"
     text = PAGE.read_text()
     row = next(line for line in text.splitlines() if line.startswith("| FedDF minus the average |"))
+    _, bar, ours, fresh, *_ = row.split(" | ")
     copy.write_text(text.replace(row, row.replace("| yes |", "| **no** |")))
     pages.write(copy, {})
     front = copy.read_text().split("\n## T1")[0]
-    assert "- FedDF on blobs: FedDF minus the average: +8.7" in front.split(f"### {pages.NOT_SHOWN}")[1]
+    missed = f"- FedDF on blobs: FedDF minus the average: {ours}; fresh seeds: {fresh}; bar {bar}."
+    assert missed in front.split(f"### {pages.NOT_SHOWN}")[1]
     assert "Every bar held." not in front
-    assert "| +8.7 ± 2.6, ahead in 10 of 10 | **no** |" in front
+    assert f"| {ours} | {fresh} | **no** |" in front
 
 
 def test_a_cell_without_a_number_is_refused() -> None:

@@ -21,7 +21,7 @@ JUDGED = {
     "FedGO double sigmoid minus FedDF",
     "FedGO double sigmoid minus FedAvg",
     "FedGO plain odds, last three rounds",
-    "FedGO plain odds, 80 % reached by round 7",
+    "FedGO plain odds, first round with 80 %",
 }
 
 

@@ -64,6 +64,19 @@ def test_a_missed_bar_is_told() -> None:
     assert "**no**" in verdict_table(verdicts)
 
 
+@pytest.mark.parametrize(
+    ("second", "ours", "held"),
+    [((0.9,) * 10, "1.5 ± 0.7 (rounds 2, 1)", True), ((0.5,) * 10, "6.5 ± 6.4 (rounds 2, –)", True),
+     ((0.5,) * 15, "9.0 ± 9.9 (rounds 2, –)", False)],
+)  # fmt: skip
+def test_a_seed_that_never_gets_there_counts_as_the_round_after_the_last(
+    second: tuple[float, ...], ours: str, held: bool
+) -> None:
+    runs = [outcome("fedgo-sigmoid", 0, (0.5, 0.9)), outcome("fedgo-sigmoid", 1, second)]
+    last = judge(runs)[-1]
+    assert (last.what, last.ours, last.held) == ("FedGO plain odds, first round with 80 %", ours, held)
+
+
 def test_bars_are_those_of_the_experiment() -> None:
     assert {(bar.ahead, bar.behind): bar.least for bar in PAIRS} == {
         ("fedgo-sigmoid", "feddf"): 10,
