@@ -29,6 +29,7 @@ SUMMARY = {
     "clients": 2,
     "created_at": NOW,
 }
+COSTS: dict[str, Any] = {"networks": [], "before": {}, "rounds": [], "total": {}}
 TASK = {"kind": "classification", "num_classes": 10, "input": {"shape": [1, 8, 8], "dtype": "float32"}}
 PROTOTYPES = [{"name": "main", "architecture": "cnn-digits"}]
 FEDERATION = SUMMARY | {
@@ -257,6 +258,12 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
         "POST",
         "/v1/federations/fed_1/clients/cli_1/token",
         {"client_id": "cli_1", "token": "pst_dev_2"},
+    ),
+    "report": (
+        lambda c: c.report("fed_1", targets=[0.5, 0.8]),
+        "GET",
+        "/v1/federations/fed_1/report?target=0.5&target=0.8",
+        {"federation_id": "fed_1", "name": "digits", "state": "running", "recipe": "fedavg"} | COSTS,
     ),
     "audit": (
         lambda c: c.audit(action="token.", oldest_first=True),
