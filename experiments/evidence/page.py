@@ -40,6 +40,8 @@ TITLES = {
     "fedma": "FedMA: matching on digits",
     "bits": "One bit a weight: error feedback",
     "secure": "Secure rounds: what masking costs",
+    "domain": "Server data of another domain",
+    "liars": "FedGO: discriminators that lie",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",
     "agnews": "AG News through the simulation",

@@ -61,6 +61,19 @@ def regions(
     return _save(figure, path)
 
 
+def images(path: Path, rows: Mapping[str, Array]) -> str:
+    """Draw grey images [N, 1, H, W] in [0, 1], a row a name."""
+    count = max(map(len, rows.values()))
+    size = (0.62 * count + 1.1, 0.68 * len(rows))
+    figure, axes = plt.subplots(len(rows), count, figsize=size, layout="constrained", squeeze=False)
+    for line, (name, pictures) in zip(axes, rows.items(), strict=True):
+        for axis, picture in zip(line, pictures, strict=False):
+            axis.imshow(picture[0], cmap="gray", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+    return _save(figure, path)
+
+
 def bars(path: Path, title: str, values: Mapping[str, Sequence[float]], unit: str, top: float | None = None) -> str:
     """Draw one bar a name: the mean over seeds, a whisker of one standard deviation, and a dot a seed."""
     figure, axis = plt.subplots(figsize=(max(5.0, 1.05 * len(values) + 1), 3.8), layout="constrained")

@@ -46,6 +46,8 @@ EXPERIMENTS = {
     "fedma": Experiment(3, "fedma:run"),
     "bits": Experiment(SEEDS, "bits:run", fresh=True),
     "secure": Experiment(SEEDS, "secure:run", fresh=True),
+    "domain": Experiment(5, "simulated:other_domains"),
+    "liars": Experiment(4, "simulated:lying_discriminators"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),
     "agnews": Experiment(2, "packed:agnews", packed=True),

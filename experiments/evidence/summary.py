@@ -68,6 +68,12 @@ CLAIMS = (
         "FedGO plain odds minus FedDF",
     ),
     Claim(
+        "FedGO (Jang et al., 2025)",
+        "capped odds bear discriminators that claim every image",
+        "liars",
+        "double sigmoid: five liars minus none",
+    ),
+    Claim(
         "SCAFFOLD (Karimireddy et al., 2020)",
         "control variates reach the common minimum although clients differ and only half take part",
         "scaffold",
@@ -144,6 +150,21 @@ SHORTFALLS = (
         Cell("d1", "FedGO untrained generator", "mean"),
         Cell("d1", "FedAvg", "mean"),
         "{one} % against {other} %",
+    ),
+    *(
+        Shortfall(
+            f"FedGO over FedDF where the server's images are {where}",
+            Cell("domain", f"FedGO plain odds minus FedDF, {where}"),
+            0.0,
+            "{one}",
+        )
+        for where in ("rotated", "photographs")
+    ),
+    Shortfall(
+        "FedGO's plain odds where two of ten discriminators lie",
+        Cell("liars", "plain odds, 2 liars"),
+        Cell("liars", "FedDF, which reads no discriminators"),
+        "{one} against FedDF's {other}",
     ),
     Shortfall(
         "FedBE's ensemble over the average across ten rounds",

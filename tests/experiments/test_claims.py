@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 import torch
 
-from experiments.evidence import bits, blobs, fedbe, fedet, fedma, fedsdd, gaussians, quadratics, secure, t1
+from experiments.evidence import bits, blobs, fedbe, fedet, fedma, fedsdd, gaussians, quadratics, secure, simulated, t1
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -135,3 +135,22 @@ def test_masked_rounds_publish_what_plain_sums_do(tmp_path: Path, monkeypatch: p
     assert found.furthest[0] <= secure.PLAN.fixed.step / 2 + 2.0**-24
     assert found.masked == pytest.approx(found.plain, abs=0.01)
     assert found.masked_bytes > 1.9 * found.plain_bytes
+
+
+def test_photographs_are_cut_into_squares_of_the_digits_size() -> None:
+    patches = simulated.photographs()
+    assert patches.shape[1:] == (1, 8, 8) and patches.dtype.name == "float32"
+    assert 0 <= patches.min() < 0.1 and 0.9 < patches.max() <= 1
+    assert len(patches) >= 719
+
+
+def test_verdicts_on_liars_and_domains_tell_what_holds() -> None:
+    """Bars are missed by figures that say otherwise: FedGO no worse on photographs, plain odds that bear liars."""
+    means = {where: {"FedAvg": [0.4], "FedDF": [0.5], "FedGO plain odds": [0.7]} for where in simulated.DOMAINS}
+    missed = [verdict.what for verdict in simulated.judge_domains(means) if verdict.held is False]
+    assert missed == ["FedGO plain odds: own minus rotated", "FedGO plain odds: own minus photographs"]
+    lying = {
+        count: {"FedDF": [0.5], "FedGO plain odds": [0.7], "FedGO double sigmoid": [0.6]} for count in simulated.LIARS
+    }
+    missed = [verdict.what for verdict in simulated.judge_liars(lying) if verdict.held is False]
+    assert missed == ["plain odds: none minus two liars", "five liars: double sigmoid minus plain odds"]
