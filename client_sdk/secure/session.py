@@ -17,6 +17,7 @@ from contract.errors import RuleError
 from contract.secure import primitives
 from contract.secure.files import count_clipped, mask_file
 from contract.secure.fixed import FixedPoint
+from contract.secure.weights import weight_of
 from contract.wire.devices import (
     SecureConfirmAssignment,
     SecureKeysAssignment,
@@ -176,7 +177,7 @@ class SecureSessions:
         done = Masked(round=assignment.round.id, base=assignment.model.id, session=own.session)
         self._keep(Kept(secrets=own, masked=done))
         fixed = FixedPoint(asked.clip, asked.bits, asked.modulus_bits)
-        weight = num_samples if asked.weighted else 1
+        weight = weight_of(num_samples, asked.weighted)
         base = folder.model(assignment.model.digest)
         try:
             told = metadata(count_clipped(folder.plain, base, fixed)) | {"session": own.session}

@@ -1,6 +1,7 @@
 """A device's part in secure rounds, on its disk: what is kept, what is said once, and when it sits out."""
 
 import hashlib
+import json
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ from client_sdk.secure.rounds import SecureRounds
 from client_sdk.secure.session import SecureSessions
 from client_sdk.state import StateFolder
 from contract.secure import primitives
-from contract.tensors import write_file
+from contract.secure.fixed import FixedPoint
+from contract.tensors import TensorFile, write_file
 from contract.wire import devices as wire
 from contract.wire.secure import Advertisement, Revelation, Shares
 from tests.client_sdk.conftest import NOW, TASK
@@ -45,6 +47,8 @@ class Relay:
 class Anna:
     """The device under test, and two others that are there in memory."""
 
+    weighted = True
+
     def __init__(self, folder: Path, session: str = "ses_1", base: str = "mdl_1"):
         self.folder, self.relay = StateFolder(folder), Relay()
         folder.mkdir(exist_ok=True)
@@ -64,7 +68,7 @@ class Anna:
 
     def asked(self, phase: str, kind: Callable[..., Any], **more: Any) -> Any:
         secure = {"session": self.session, "model": "main", "phase": phase, "threshold": 2 / 3, "min_group": 3}
-        secure |= {"clip": 4.0, "bits": 32, "modulus_bits": 64, "weighted": True}
+        secure |= {"clip": 4.0, "bits": 32, "modulus_bits": 64, "weighted": self.weighted}
         common = {"federation_id": "fed_1", "federation_name": "fed", "state": "running", "task": TASK, "seed": 0}
         common |= {"prototype": {"name": "main", "architecture": "mlp", "options": {}}, "client_name": "anna"}
         round_ = {"id": "rnd_1", "index": 1, "total": 2, "deadline_at": NOW}
@@ -202,6 +206,18 @@ def test_only_trusted_peers_are_added_up_with(anna: Anna) -> None:
     with pytest.raises(SecureRefusal, match="'cleo' comes with the identity key"):
         anna.sessions(known | {"cleo": known["ben"]}).answer(asked)
     anna.sessions(known).answer(asked)
+
+
+@pytest.mark.parametrize(("weighted", "counted"), [(True, 10), (False, 1)])
+def test_an_update_counts_by_its_samples_or_once_as_the_session_says(anna: Anna, weighted: bool, counted: int) -> None:
+    anna.weighted, fixed = weighted, FixedPoint(4.0)
+    anna.shared()
+    anna.masked(value=2.0)
+    own = json.loads((anna.folder.path / "secure.json").read_text())["secrets"]
+    masks = party.masks(party.Secrets.model_validate(own), fixed).next(4)
+    with TensorFile(anna.folder.draft) as file:
+        bare = (file.read("w").view(fixed.residues) - masks).view(np.int64)
+    assert bare.tolist() == [counted * round(fixed.levels / 2)] * 4, "half of the clip, so many times"
 
 
 def test_values_beyond_the_clip_are_counted(anna: Anna) -> None:

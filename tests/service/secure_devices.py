@@ -96,13 +96,16 @@ class Crowd:
         arrays = self.world.forge.arrays(100 + ord(name[0]) if seed is None else seed)
         self.plain[name] = self.folder / f"plain-{name}"
         write_file(self.plain[name], arrays)
-        samples = self.samples[name]
+        samples, weight = self.samples[name], self.weight(name, asked["secure"])
         metadata = {"num_samples": str(samples), "base_model": asked["model"]["id"], "session": own.session}
         masked = self.folder / f"masked-{name}"
-        mask_file(self.plain[name], base, masked, fixed, samples, party.masks(own, fixed), metadata)
+        mask_file(self.plain[name], base, masked, fixed, weight, party.masks(own, fixed), metadata)
         url = asked["upload_url"]
         token = self.fed.devices[name].token
         return self.world.site.request("PUT", url, token=token, body=masked.read_bytes())
+
+    def weight(self, name: str, told: dict[str, Any]) -> int:
+        return self.samples[name] if told["weighted"] else 1
 
     def base(self, model: str) -> Path:
         path = self.folder / model
@@ -142,7 +145,7 @@ class Crowd:
     def wanted(self, model: str, survivors: Iterable[str], plan: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the mean of the survivors' plain updates in fixed point."""
         target = self.folder / "wanted"
-        sources = [Source(name, self.plain[name], self.samples[name]) for name in survivors]
+        sources = [Source(name, self.plain[name], self.weight(name, plan)) for name in survivors]
         secure.sum_files(sources, self.base(model), target, _fixed(plan))
         return read(target)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.secure.weights import is_weighted, weight_of
 from contract.tensors import TensorError, compare
 from worker.parts import secure
 from worker.parts.blocks import Source
@@ -41,9 +42,9 @@ def add_up(job: Round) -> None:
 
 def counts(job: Round, model: str) -> dict[str, int]:
     """Return what each client's update of a model counts: its samples, or one."""
-    by_samples = job.spec.recipe.fuse.sums == "samples"
+    weighted = is_weighted(job.spec.recipe.fuse)
     updates = [update for update in job.spec.updates if update.prototype == model]
-    return {update.client: update.num_samples if by_samples else 1 for update in updates}
+    return {update.client: weight_of(update.num_samples, weighted) for update in updates}
 
 
 def shares(job: Round) -> dict[str, float]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from contract.secure.weights import is_weighted
 from contract.wire import devices as wire
 from contract.wire.secure import SecureKeys, SecureRound
 from service.domain.secure import Group
@@ -36,7 +37,7 @@ def session_of(federation: FederationRow, round_: RoundRow, model: str) -> Secur
             "model": model,
             "phase": round_.secure_phase,
             "until": round_.secure_until,
-            "weighted": config.recipe.fuse.sums == "samples",
+            "weighted": is_weighted(config.recipe.fuse),
             **plan.model_dump(include={"threshold", "min_group", "clip", "bits", "modulus_bits"}),
         }
     )

@@ -16,7 +16,7 @@ from tests.service.secure_devices import ACTIONS, PHASES, Crowd, read
 from tests.service.world import World, refused
 from worker.ledger import Ledger
 
-PLAN = SecurePlan().model_dump()
+PLAN = SecurePlan().model_dump() | {"weighted": True}
 
 
 def _published(crowd: Crowd, index: int = 1) -> dict[str, np.ndarray]:
@@ -36,8 +36,9 @@ def _members(world: World) -> int:
         return session.scalar(select(func.count()).select_from(SecureMemberRow)) or 0
 
 
-def test_a_round_goes_through_its_phases_and_publishes_the_exact_mean(world: World, tmp_path: Path) -> None:
-    crowd = Crowd.of(world, tmp_path)
+@pytest.mark.parametrize("fuse", ["weighted_mean", "uniform_mean"])
+def test_a_round_goes_through_its_phases_and_publishes_the_exact_mean(world: World, tmp_path: Path, fuse: str) -> None:
+    crowd = Crowd.of(world, tmp_path, recipe={"name": "fedavg", "options": {"fuse": {"kind": fuse}}})
     base = world.round(crowd.fed)["base_models"]["main"]
     for phase, action in zip(PHASES, ACTIONS, strict=True):
         assert crowd.phase() == phase
@@ -49,9 +50,10 @@ def test_a_round_goes_through_its_phases_and_publishes_the_exact_mean(world: Wor
     shown = world.round(crowd.fed)
     assert (shown["state"], shown["secure"]) == ("aggregating", None)
     crowd.fuse()
-    _equal(_published(crowd), crowd.wanted(base, "abcd", PLAN))
+    by_samples = fuse == "weighted_mean"
+    _equal(_published(crowd), crowd.wanted(base, "abcd", PLAN | {"weighted": by_samples}))
     weights = world.round(crowd.fed, 1)["metrics"]["weights"]
-    assert weights == {name: samples / 46 for name, samples in crowd.samples.items()}
+    assert weights == {name: samples / 46 if by_samples else 1 / 4 for name, samples in crowd.samples.items()}
     assert _members(world) == 0, "what was revealed is gone with the round"
     assert crowd.phase() == "keys", "the next round has fresh keys"
 
