@@ -4,6 +4,7 @@ PotstillError
 ├── UsageError                  an argument that cannot work
 ├── DatasetError                the data set is empty, or is not what the task asks for (`.field`)
 ├── ModelMismatch               your module's tensors differ from the federation's (`.tensors`)
+├── MissingPackage              devices run what a package brings that is not installed here
 ├── TrainingError               the loss or a weight is no longer finite
 ├── SecureRefusal               a secure round would show more than the sum, or somebody lies; nothing was said
 ├── StateError                  the state folder is in use, or belongs to another client

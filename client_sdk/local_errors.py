@@ -25,6 +25,10 @@ class ModelMismatch(PotstillError, ValueError):
         self.tensors = tensors
 
 
+class MissingPackage(PotstillError):
+    """The federation's devices run what a package brings that is not installed here; the message names it."""
+
+
 class TrainingError(PotstillError):
     """Training cannot go on: the loss or a weight is no longer finite. Nothing was uploaded."""
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from client_sdk import data, identity, models, trial
+from client_sdk import data, identity, methods, models, trial
 from client_sdk.client import Client, Kind, update_url
 from client_sdk.connection import Connection, Options
 from client_sdk.deliveries import Deliveries
@@ -202,6 +202,8 @@ class DeviceRun:
 
     def _check(self, card: FederationCard, prototype: Prototype | None) -> None:
         """Refuse what would fail in the first round, while nobody waits for this device."""
+        if card.local is not None:
+            methods.check(card.local)
         self.samples.check(card.task)
         if prototype is None:
             return  # the service says why

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from contract import packages
 from contract.architecture_options import (
     ClassifierOptions,
     CnnDigitsOptions,
@@ -37,6 +38,7 @@ from contract.architecture_options import (
 )
 from contract.bodies import stored
 from contract.faults import faults_of
+from contract.packages import PluginError
 
 __all__ = [
     "CATALOGUE",
@@ -58,7 +60,7 @@ Role = Literal["classifier", "discriminator", "generator"]
 Reads = Literal["anything", "floats", "images", "tokens"]
 
 _READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
-ENTRY_POINTS = "potstill.architectures"
+ENTRY_POINTS = packages.ARCHITECTURES
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -197,16 +199,8 @@ class Entry:
         raise ValueError(f"{self.name!r} cannot {purpose}: its BatchNorm mixes the samples of a batch; {remedy}")
 
 
-class PluginError(RuntimeError):
-    """An installed package offers an architecture that cannot be taken into the catalogue."""
-
-
 def _load(point: importlib.metadata.EntryPoint) -> Entry:
-    where = f"entry point {point.name!r} of group {ENTRY_POINTS!r} ({point.value})"
-    try:
-        entry = point.load()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise PluginError(f"{where} cannot be loaded: {error}; mend or uninstall the package") from error
+    entry, where = packages.load(point), packages.where(point)
     if not isinstance(entry, Entry):
         raise PluginError(f"{where} must name an object of type contract.architectures.Entry, not {type(entry)!r}")
     if entry.builder is None and entry.server_side:
@@ -231,9 +225,7 @@ class Catalogue(Mapping[str, Entry]):
     def _read(self) -> dict[str, Entry]:
         with self._lock:
             if self._rows is None:
-                points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-                loaded = [_load(point) for point in sorted(points, key=lambda point: (point.name, point.value))]
-                self._rows = self._joined(loaded)
+                self._rows = self._joined([_load(point) for point in packages.offers(ENTRY_POINTS)])
             return self._rows
 
     def _joined(self, loaded: list[Entry]) -> dict[str, Entry]:

@@ -3,21 +3,24 @@
 A *slot* is a place that a choice goes to, such as `fuse` or `distil.weigh`: a class below `Choice` with a name. A
 choice is a class below a slot's with a literal `kind`, what it `declares`, and its options. It registers itself by
 being defined: unions, schemas and tables are made from `choices_of`, and whoever carries choices out has an
-`Implementations`, from class to function.
+`Implementations`, from class to function. Choices of other packages are found by `contract.plugins`.
 """
 
 import functools
+import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
 from pydantic_core import CoreSchema
 
 from contract.bodies import Part
 from contract.notes import Remark, Setting
+from contract.packages import PluginError
 from contract.updates import SEND
 
 Need = Literal["label_counts", "scores", "unlabeled", "generator", "features", "networks"]
@@ -109,6 +112,8 @@ class Declares:
         reads: what devices read beside the model, by the names of `contract.updates`.
         partner: of a fuse rule the clients' objective that it goes with, and the other way round.
         sends: what devices send for it of their data; a test asks it of all that read more than weights.
+        worker: of another package's choice the module with what workers do for it, below `@implements`.
+        device: the module with what devices do.
     """
 
     source: str = ""
@@ -117,6 +122,8 @@ class Declares:
     reads: tuple[str, ...] = ()
     partner: Partner | None = None
     sends: tuple[Sent, ...] = ()
+    worker: str = ""
+    device: str = ""
 
 
 class Options(Part):
@@ -134,8 +141,11 @@ class Choice(Options):
 
     slot: ClassVar[str] = ""
     declares: ClassVar[Declares] = Declares()
+    packaged: ClassVar[str] = ""
+    """Whose it is, name and version; empty of potstill's own. Set where the package is found."""
 
     kind: str
+    _package: str | None = PrivateAttr(None)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -156,6 +166,21 @@ class Choice(Options):
         made["description"] = described(cls)
         return made
 
+    @classmethod
+    def is_own(cls) -> bool:
+        """Whether it is potstill's own, not another package's."""
+        return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+    @property
+    def package(self) -> str:
+        """Whose it is: the package that it was chosen of, name and version; empty of potstill's own."""
+        return self._package or self.packaged
+
+    @property
+    def lacking(self) -> str:
+        """Why it cannot be carried out here, with the remedy; empty where it can."""
+        return ""
+
     @property
     def needs(self) -> frozenset[Need]:
         """What this choice cannot do without, as its options are."""
@@ -171,6 +196,36 @@ _REGISTERED: dict[tuple[str, str], type[Choice]] = {}
 _CARRIED: dict[str, Carried] = {}
 Slot = TypeVar("Slot", bound=Choice)
 Made = TypeVar("Made")
+
+
+@contextmanager
+def tentatively() -> Iterator[None]:
+    """Forget the choices of others that are defined within, where it ends in an error."""
+    before = set(_REGISTERED.values())
+    try:
+        yield
+    except BaseException:
+        forget(choice for choice in every() if choice not in before and not choice.is_own())
+        raise
+
+
+def forget(choices: Iterable[type[Choice]]) -> None:
+    """Let choices be none any more."""
+    for choice in choices:
+        del _REGISTERED[choice.slot, kind_of(choice)]
+    kept = {each.stem: each for choice in every() for each in choice.declares.carries}
+    _CARRIED.clear()
+    _CARRIED.update(kept)
+
+
+def every() -> list[type[Choice]]:
+    """Return all choices, in the order of their definition."""
+    return list(_REGISTERED.values())
+
+
+def find(slot: str, kind: str) -> type[Choice] | None:
+    """Return the choice of a slot that goes by a word; None where there is none."""
+    return _REGISTERED.get((slot, kind))
 
 
 def kind_of(choice: type[Choice]) -> str:
@@ -209,7 +264,7 @@ class _OneOf:
     """Makes a field of a slot's class the union of its choices, told apart by `kind`, when its model is built."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        found: list[Any] = choices_of(source)
+        found: list[Any] = [each for each in choices_of(source) if each.is_own()]
         union: Any = functools.reduce(operator.or_, found)
         return handler.generate_schema(Annotated[union, Field(discriminator="kind")] if len(found) > 1 else union)
 
@@ -236,8 +291,9 @@ class Implementations(Generic[Made]):
     ``implements = Implementations()``; ``@implements(FuseMedian)`` above a function; ``implements.of(choice)`` is it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, side: Literal["worker", "device"] | None = None) -> None:
         self._table: dict[type[Choice], Made] = {}
+        self._side = side
 
     def __call__(self, *choices: type[Choice]) -> Callable[[Made], Made]:
         """Return a decorator that notes who carries these choices out.
@@ -259,17 +315,46 @@ class Implementations(Generic[Made]):
 
         Raises:
             LookupError: nobody does.
+            PluginError: as `get`.
         """
-        try:
-            return self._table[type(choice)]
-        except KeyError:
+        found = self.get(choice)
+        if found is None:
             name = type(choice).__name__
             detail = f"nobody carries out {name}: is @implements({name}) above its function, and its module imported?"
-            raise LookupError(detail) from None
+            raise LookupError(detail)
+        return found
 
     def get(self, choice: Choice) -> Made | None:
-        """Return who carries a choice out; None where there is nothing to do for it here."""
-        return self._table.get(type(choice))
+        """Return who carries a choice out; None where there is nothing to do for it here.
+
+        Raises:
+            PluginError: it is of a package that is not here, or whose module cannot be imported.
+        """
+        if choice.lacking:
+            raise PluginError(choice.lacking)
+        return self.find(type(choice))
+
+    def find(self, choice: type[Choice]) -> Made | None:
+        """Return who carries out choices of a class; None where nobody does.
+
+        Raises:
+            PluginError: the module of its package cannot be imported.
+        """
+        if choice not in self._table:
+            self._import(choice)
+        return self._table.get(choice)
+
+    def _import(self, choice: type[Choice]) -> None:
+        """Import the module that a package's choice names for this side."""
+        module = "" if self._side is None else getattr(choice.declares, self._side)
+        if not module:
+            return
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # code of others: whatever it raises, the package is told
+            owner, said = choice.packaged or "its package", str(error) or type(error).__name__
+            what = f"{choice.slot} {kind_of(choice)!r} of {owner}: the module {module!r}"
+            raise PluginError(f"{what} cannot be loaded: {said}; mend or uninstall the package") from error
 
     def known(self) -> frozenset[type[Choice]]:
         """Return the choices that are carried out here."""

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from contract.bodies import Part
+from contract.choices import walk
 from contract.groups import copies, original
 from contract.local import LocalPlan
 from contract.notes import Note
@@ -42,6 +43,11 @@ class FederationConfig(Part):
         """Whether fusing a round runs a network."""
         measured = self.datasets.test is not None or self.rounds.gate is not None
         return fusing_runs_networks(self.recipe, self.local, measured)
+
+    @property
+    def lacking(self) -> str:
+        """Why a choice of another package cannot be carried out here, with the remedy; empty where all can."""
+        return next((each.lacking for each in walk([self.recipe, self.local]) if each.lacking), "")
 
     @property
     def group_count(self) -> int:

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from contract.bodies import WHOLE
+from contract.bodies import WHOLE, stored
 from contract.bounds import VALUE
-from contract.choices import ONE_OF, Carried, Choice, Declares, Options, Partner, Sent, kind_of
+from contract.choices import Carried, Choice, Declares, Options, Partner, Sent, kind_of
 from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
@@ -15,6 +15,7 @@ from contract.optimizers import Optimizer as Optimizer
 from contract.optimizers import OptimizerChoice as OptimizerChoice
 from contract.optimizers import Sgd as Sgd
 from contract.passes import Passes
+from contract.plugins import OPEN
 from contract.rates import Variation, factor_of
 from contract.tensors import Header
 from contract.updates import (
@@ -128,11 +129,7 @@ SENT_TEACHER = Carried(TEACHER, follows="model", sent=True)
 class FedGkdObjective(ClientObjective):
     """Cross-entropy plus gamma/2 tau^2 KL to the mean of the last global models; off in the first round."""
 
-    declares = Declares(
-        source="FedGKD",
-        carries=(GLOBAL, SENT_TEACHER),
-        reads=(TEACHER,),
-    )
+    declares = Declares(source="FedGKD", carries=(GLOBAL, SENT_TEACHER), reads=(TEACHER,))
 
     kind: Literal["fedgkd"] = "fedgkd"
     gamma: float = Field(0.001, ge=0, le=100, description="FedGO E.2")
@@ -291,7 +288,7 @@ class FedMaObjective(ClientObjective):
             raise ValueError("objective.start_width: DP-SGD's noise wakes units that are zero; set it to 1")
 
 
-Objective = Annotated[ClientObjective, ONE_OF]
+Objective = Annotated[ClientObjective, OPEN]
 
 
 class PrecisionChoice(Choice):
@@ -350,7 +347,7 @@ class LocalPlan(Variation):
         """
         if changes is None:
             return self
-        return LocalPlan.model_validate(self.model_dump() | changes.model_dump(exclude_none=True))
+        return stored(LocalPlan, self.model_dump() | changes.model_dump(exclude_none=True))
 
     def in_round(self, seed: int, index: int, total: int, client: str) -> "LocalPlan":
         """Return what a client does in a round: its own epochs, and the rate there.

@@ -16,7 +16,7 @@ import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from contract import __version__
+from contract import __version__, plugins
 from contract.architectures import CATALOGUE
 from contract.private import UMASK
 from contract.wire.rounds import Job
@@ -175,7 +175,7 @@ def _leave_at_once(services: Services) -> Any:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
-    log.info("%d architectures", len(CATALOGUE))  # a broken plug-in ends the start, not a request
+    log.info("%d architectures, %d choices of other packages", len(CATALOGUE), len(plugins.installed()))
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     services.changes.start()
     services.feed.start()

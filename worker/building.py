@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.choices import walk
 from contract.federation import SERVER, FederationConfig
 from contract.recipes.parts import Discriminators, GeneratorImported
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
@@ -18,6 +19,7 @@ from worker.specs import (
     InitializeSpec,
     MemberSpec,
     NetworkRef,
+    PackagedChoice,
     PredictSpec,
     PrototypeSpec,
     RoundSpec,
@@ -55,6 +57,11 @@ class Builder:
             prototypes=prototypes,
             public=self.config.public,
             datasets=self.datasets,
+            packaged=[
+                PackagedChoice(slot=each.slot, kind=each.kind, package=each.package)
+                for each in walk([self.config.recipe, self.config.local])
+                if each.package
+            ],
             output_dir=folder,
         )
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from contract import __version__
-from contract.architectures import ENTRY_POINTS
+from contract import __version__, packages
 from contract.seeds import noted_seeds, noting_seeds
 from worker.specs import Handover, JobResult, JobSpec
 
@@ -110,11 +109,7 @@ def _commit() -> str | None:
 
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, Any]:
-    points = metadata.entry_points(group=ENTRY_POINTS)
-    return {
-        "libraries": {name: _version(name) for name in _LIBRARIES},
-        "plugins": {each.name: f"{each.dist.name} {each.dist.version}" if each.dist else each.value for each in points},
-    }
+    return {"libraries": {name: _version(name) for name in _LIBRARIES}, "plugins": packages.versions()}
 
 
 def environment(device: str) -> dict[str, Any]:

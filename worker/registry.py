@@ -8,4 +8,4 @@ from typing import Any
 
 from contract.choices import Implementations
 
-implements: Implementations[Any] = Implementations()
+implements: Implementations[Any] = Implementations("worker")

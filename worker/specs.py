@@ -59,6 +59,14 @@ class _Job(_Spec):
         return True
 
 
+class PackagedChoice(_Spec):
+    """A choice of another package, name and version, that the federation's recipe or plan makes."""
+
+    slot: str
+    kind: str
+    package: str
+
+
 class InitializeSpec(_Job):
     """Build the first model of each prototype, and of the server where it has one."""
 
@@ -69,6 +77,11 @@ class InitializeSpec(_Job):
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model; its result is named `server`")
     public: parts.Data | None = Field(None, description="the recipe's data, where devices are to read them (DS-FL)")
     datasets: Datasets = Datasets()
+    packaged: list[PackagedChoice] = Field(
+        default_factory=list,
+        exclude_if=lambda value: not value,
+        description="what later jobs will need of other packages: it is looked for before a device has trained",
+    )
     output_dir: Path
 
 

@@ -6,20 +6,46 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from client_sdk.errors import MissingPackage
 from client_sdk.methods.base import Method, Outcome, Work, implements
 from contract.local import LocalPlan
+from contract.packages import PluginError
 
 for _module in pkgutil.iter_modules(__path__):  # each notes its classes
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Method", "Outcome", "Work", "build", "goes_on"]
+__all__ = ["Method", "Outcome", "Work", "build", "check", "goes_on"]
 
 
 def build(work: Work) -> Method:
-    """Return the method of the plan's objective; the module still has the weights as they were sent."""
-    return implements.of(work.plan.objective)(work.plan.objective, work)
+    """Return the method of the plan's objective; the module still has the weights as they were sent.
+
+    Raises:
+        MissingPackage: the objective is of a package that is not installed here.
+    """
+    return _of(work.plan)(work.plan.objective, work)
 
 
 def goes_on(plan: LocalPlan, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
-    """Whether the plan's objective trains a model of the device's own, which it has: the round's is then not read."""
-    return implements.of(plan.objective).goes_on(module, memory)
+    """Whether the plan's objective trains a model of the device's own, which it has: the round's is then not read.
+
+    Raises:
+        MissingPackage: as `build`.
+    """
+    return _of(plan).goes_on(module, memory)
+
+
+def check(plan: LocalPlan) -> None:
+    """Refuse a plan whose objective cannot be carried out here.
+
+    Raises:
+        MissingPackage: it is of a package that is not installed here.
+    """
+    _of(plan)
+
+
+def _of(plan: LocalPlan) -> type[Method]:
+    try:
+        return implements.of(plan.objective)
+    except PluginError as error:
+        raise MissingPackage(f"local.objective: {error}") from error

@@ -156,7 +156,7 @@ class Method:
         return Outcome()
 
 
-implements: Implementations[type[Method]] = Implementations()
+implements: Implementations[type[Method]] = Implementations("device")
 """Which class of methods does what an objective says: ``@implements(FedProxObjective)`` above the class."""
 
 implements(SgdObjective)(Method)

@@ -12,6 +12,16 @@ TokenRole = Literal["operator", "viewer"]
 TokenState = Literal["active", "expired", "revoked"]
 
 
+class AddedChoice(Response):
+    """A choice that a package installed beside the service adds to a slot of recipes or of local plans."""
+
+    slot: str = Field(description="where it goes: `fuse`, `distil.weigh` or `local.objective`")
+    kind: str
+    package: str = Field(description="name and version", examples=["acme-rules 1.0"])
+    summary: str = Field(description="what it is, with its source")
+    options: dict[str, Any] = Field(description="JSON Schema of its options")
+
+
 class RecipeInfo(Response):
     """A built-in recipe: its parts, its defaults and where they come from."""
 
@@ -21,6 +31,9 @@ class RecipeInfo(Response):
     choices: list[str] = Field(description="what we chose where the paper is silent")
     composition: Recipe
     local: LocalPlan
+    added: list[AddedChoice] = Field(
+        default_factory=list, description="choices of other packages that can stand in its place for a slot's own"
+    )
 
 
 class ArchitectureInfo(Response):

@@ -46,6 +46,8 @@ def _tell(recipe: RecipeInfo) -> None:
     print_table(["local", ""], _lines(recipe.local.model_dump(mode="json"), ""))
     for choice in recipe.choices:
         out().print(f"chosen where the paper is silent: {choice}")
+    for added in recipe.added:
+        out().print(f"{added.slot} can be {added.kind!r}, of the package {added.package}: {added.summary}")
 
 
 @architecture_app.command("list")

@@ -120,7 +120,8 @@ def _show(reports: list[Any], as_json: bool) -> None:
         for result in report.results
     ]
     print_table(["publication", "what", "name", "verdict", "detail"], rows)
-    for note in sorted({note for report in reports if report.verdict == "differs" for note in report.notes}):
+    told = {note for each in reports for note in (each.notes if each.verdict == "differs" else each.packages)}
+    for note in sorted(told):
         out().print(f"not as it was: {note}", style="yellow")
     if any(report.verdict == "damaged" for report in reports):
         out().print("files are damaged, so that nothing can be said: potstill verify tells what they are", style="red")

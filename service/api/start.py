@@ -1,7 +1,13 @@
-"""Before the service starts: is the database's schema its own? A server logs the answer as one line, and ends."""
+"""Before the service starts: is the database's schema its own, can what packages offer be used?
+
+A server logs the answer as one line, and ends.
+"""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from contract import plugins
+from contract.architectures import CATALOGUE
+from contract.packages import PluginError
 from service.config import Settings
 from service.domain.errors import SchemaError
 from service.persistence import migrate
@@ -18,7 +24,9 @@ class CheckedStart:
         if scope["type"] == "lifespan":
             try:
                 migrate.check(self._settings)
-            except SchemaError as error:
+                plugins.check()
+                len(CATALOGUE)
+            except (SchemaError, PluginError) as error:  # a broken plug-in ends the start, not a request
                 await receive()
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return

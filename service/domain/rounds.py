@@ -9,6 +9,7 @@ from contract.wire.plans import OnDeadline, RoundsPlan
 from service.domain import gate
 
 SKIPPED = "rounds_skipped"
+MISSING_PACKAGE = "missing_package"
 """Code of a federation that halts after too many rounds in a row that published nothing."""
 TOO_FEW = "too_few_updates"
 """Code of a federation that halts, or ends with nothing published, for want of updates."""

@@ -6,6 +6,7 @@ from statistics import median
 
 import numpy as np
 
+from contract.packages import PluginError
 from contract.tensors import FLOATS, TensorError, TensorFile
 from worker.parts.errors import PartError
 from worker.specs import JobFailure, JobResult, RoundSpec, UpdateSpec
@@ -23,6 +24,8 @@ def as_job_failures() -> Iterator[None]:
     except PartError as error:
         code = error.code if error.code in _STABLE else "bad_option"
         raise JobFailure(code, error.detail) from error
+    except PluginError as error:
+        raise JobFailure("missing_package", str(error)) from error
     except TensorError as error:
         raise JobFailure("non_finite" if error.code == "values" else "schema_mismatch", error.detail) from error
 

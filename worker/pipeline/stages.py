@@ -25,6 +25,7 @@ from worker.parts.flops import effort_of
 from worker.pipeline import generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
+from worker.pipeline.needed import check_packages
 from worker.pipeline.networks import accuracy, build_network, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
 from worker.registry import implements
@@ -55,7 +56,9 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
 
     Raises:
         JobFailure: bad_option, schema_mismatch or non_finite, naming the prototype.
+        PluginError: a choice of another package cannot be carried out here.
     """
+    check_packages(spec.packaged)
     phases = Phases(report)
     wanted = {each.name: each.network for each in spec.prototypes}
     if spec.server_model is not None:

@@ -11,6 +11,7 @@ from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
 from contract.local import LocalPlan
 from contract.notes import Remark, Setting
+from contract.plugins import OPEN
 from contract.updates import CONTROL_EXTRA
 
 LABEL_COUNTS = "samples per class"
@@ -340,7 +341,7 @@ class FusePredictions(FuseChoice):
     kind: Literal["predictions"] = "predictions"
 
 
-Fuse = Annotated[FuseChoice, ONE_OF]
+Fuse = Annotated[FuseChoice, OPEN]
 
 
 # filter: who is left out

@@ -8,6 +8,7 @@ from contract.bodies import LISTED
 from contract.bounds import VALUE
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Sent
 from contract.local import Link
+from contract.plugins import OPEN
 
 
 # members: the teachers
@@ -187,7 +188,7 @@ class WeighProduct(WeighChoice):
     """
 
     kind: Literal["product"] = "product"
-    factors: Annotated[tuple[Annotated[WeighFactor, ONE_OF], ...], LISTED] = Field(min_length=2, max_length=6)
+    factors: Annotated[tuple[Annotated[WeighFactor, OPEN], ...], LISTED] = Field(min_length=2, max_length=6)
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -205,7 +206,7 @@ class WeighProduct(WeighChoice):
         return any(factor.counts_clients for factor in self.factors)
 
 
-Weigh = Annotated[WeighChoice, ONE_OF]
+Weigh = Annotated[WeighChoice, OPEN]
 
 
 # combine: teachers -> pseudo-label

@@ -119,13 +119,16 @@ def _score_latecomers(session: Session, federation: FederationRow) -> None:
 
 
 def _next_round(session: Session, federation: FederationRow, newest: RoundRow | None) -> None:
-    plan = config_of(federation).rounds
+    config = config_of(federation)
+    plan = config.rounds
     standing = _standing(federation, newest)
     onward = rules.onward(standing, plan)
     if onward.action == "end":
         _finish(session, federation)
     elif onward.action == "halt":
         halt(session, federation, rules.SKIPPED, onward.detail)
+    elif config.lacking:  # devices would train for a round that nobody can fuse
+        halt(session, federation, rules.MISSING_PACKAGE, config.lacking)
     elif eligible_count(session, federation) >= rules.clients_wanted(plan, first=newest is None):
         _open_round(session, federation, standing.index + 1, eligible_clients(session, federation))
 

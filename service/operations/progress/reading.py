@@ -41,7 +41,7 @@ def config_for(session: Session, round_: RoundRow) -> FederationConfig:
 def config_in(federation: FederationRow, round_: RoundRow) -> FederationConfig:
     """Return the configuration that a federation's round has."""
     config = config_of(federation)
-    return config if round_.plan is None else with_plan(config, RoundPlan.model_validate(round_.plan))
+    return config if round_.plan is None else with_plan(config, stored(RoundPlan, round_.plan))
 
 
 @lru_cache(maxsize=256)

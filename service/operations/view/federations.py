@@ -95,6 +95,9 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
 
 def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) -> str | None:
     """Say what keeps a federation from going on, if anything does."""
+    lacking = reading.config_of(row).lacking
+    if lacking and row.state not in wire.TERMINAL_STATES:
+        return lacking
     unserved = workers.unserved(session, row.id)
     if unserved:
         return "; ".join(f"a worker of the queue {queue!r}: none is alive" for queue in unserved)
