@@ -125,11 +125,9 @@ def _check_discriminators(recipe: Recipe) -> None:
 
 def _check_links(recipe: Recipe) -> None:
     """Refuse weightings that read one discriminator's output as a raw score and as a probability."""
-    read = _factors(recipe)
-    links = {factor.link for factor in read if isinstance(factor, parts.WeighOdds)}
-    raw = sorted(f"odds with link {link!r}" for link in links - {"prob"})
-    raw += ["dafkd"] if any(isinstance(factor, parts.WeighDafkd) for factor in read) else []
-    if "prob" in links and raw:
+    read = [factor for factor in _factors(recipe) if isinstance(factor, parts.WeighOdds | parts.WeighDafkd)]
+    raw = [f"{factor.kind} with link {factor.link!r}" for factor in read if factor.link != "prob"]
+    if 0 < len(raw) < len(read):
         raise ValueError(
             f"distil.weigh: link 'prob' reads probabilities, {raw[0]} raw scores, and each client has one "
             "discriminator; take link 'sigmoid' in place of 'prob'"
@@ -214,9 +212,13 @@ def _check_predictions(recipe: Recipe) -> None:
 
 
 def discriminator_link(recipe: Recipe) -> Link:
-    """Return the link through which discriminators are trained."""
-    links = [factor.link for factor in _factors(recipe) if isinstance(factor, parts.WeighOdds)]
-    return links[0] if links else "sigmoid"
+    """Return the link through which discriminators are trained: that of odds, before that of `dafkd`."""
+    read = _factors(recipe)
+    for weighting in (parts.WeighOdds, parts.WeighDafkd):
+        for factor in read:
+            if isinstance(factor, weighting):
+                return factor.link
+    return "sigmoid"
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

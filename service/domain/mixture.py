@@ -258,7 +258,7 @@ def _check_outputs(plan: DiscriminatorPlan, link: Link) -> None:
         raise invalid_field(
             field,
             f"{plan.architecture!r} gives probabilities and the recipe reads raw scores; leave its option output at "
-            "'score', or weigh by odds with link 'prob'",
+            "'score', or take link 'prob'",
         )
 
 

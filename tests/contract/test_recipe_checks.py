@@ -54,7 +54,7 @@ PROB = {"kind": "odds", "link": "prob"}
         (
             "fedgo-small",
             {"weigh": {"kind": "product", "factors": [PROB, {"kind": "dafkd"}]}},
-            "probabilities, dafkd raw",
+            "probabilities, dafkd with link 'sigmoid' raw",
         ),
         (
             "fedgo-small",

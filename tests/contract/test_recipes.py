@@ -62,6 +62,18 @@ def test_every_row_is_complete_and_travels_as_json(name: str) -> None:
     assert type(row.local).model_validate_json(row.local.model_dump_json()) == row.local
 
 
+def test_discriminators_are_trained_through_the_link_of_what_reads_them() -> None:
+    """That of odds goes before that of `dafkd`: so it was when the latter had none."""
+    stored = build("dafkd").model_dump(mode="json")
+    del stored["distil"]["weigh"]["link"]  # as it was written before there was one
+    assert parse(stored) == build("dafkd")
+    assert discriminator_link(build("dafkd")) == "sigmoid"
+    assert discriminator_link(build("dafkd", {"link": "double_sigmoid"})) == "double_sigmoid"
+    both = [{"kind": "dafkd"}, {"kind": "odds", "link": "double_sigmoid"}]
+    product = {"weigh": {"kind": "product", "factors": both}}
+    assert discriminator_link(build("dafkd", product)) == "double_sigmoid"
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -355,12 +355,8 @@ def weights_dafkd(inputs: Inputs) -> dict[str, Any]:
     """Of the discriminators' probabilities D or, as rounds have them, of their scores a."""
     name = "D" if inputs.get("D") is not None else "a"
     given = shaped(name, arrays.stacked(name, floats(inputs[name])), 2)
-    link = parts.WeighOdds(link=inputs.get("link", "sigmoid" if name == "a" else "prob")).link
-    if name == "a" and link == "double_sigmoid":
-        return {"weights": weigh.normalise([weigh.log_probability(row, link) for row in given])}
-    if name == "a":
-        return {"weights": weigh.normalise(weighed(parts.WeighDafkd(), given[:, :, None], scores=given))}
-    return {"weights": weigh.normalise([weigh.log_probability(row, "prob") for row in given])}
+    choice = parts.WeighDafkd(link=inputs.get("link", "sigmoid" if name == "a" else "prob"))
+    return {"weights": weigh.normalise(weighed(choice, given[:, :, None], scores=given))}
 
 
 @register

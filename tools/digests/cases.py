@@ -167,6 +167,7 @@ PARTS: dict[str, Case] = {
     "weigh/variance-logits": _feddf(weigh={"kind": "variance", "space": "logits"}),
     "weigh/entropy": _feddf(weigh={"kind": "entropy", "tau": 0.5}, case=TWO),
     "weigh/dafkd": _fedgo(weigh={"kind": "dafkd"}),
+    "weigh/dafkd-double": _fedgo(weigh={"kind": "dafkd", "link": "double_sigmoid"}),
     "weigh/odds-sigmoid": _fedgo(weigh={"kind": "odds", "link": "sigmoid"}, case=TWO),
     "weigh/odds-prob": _fedgo(weigh={"kind": "odds", "link": "prob"}, plan=PROB),
     "weigh/product": _fedgo(weigh={"kind": "product", "factors": [{"kind": "odds"}, {"kind": "entropy"}]}),

@@ -212,7 +212,7 @@ def _entropy(weigh: parts.WeighEntropy, num_samples: float, logits: Float, score
 
 @implements(parts.WeighDafkd)
 def _dafkd(weigh: parts.WeighDafkd, num_samples: float, logits: Float, scores: Float | None) -> Float:
-    return log_probability(_needed(weigh, scores))
+    return log_probability(_needed(weigh, scores), weigh.link)
 
 
 @implements(parts.WeighOdds)

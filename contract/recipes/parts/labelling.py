@@ -161,11 +161,16 @@ DISCRIMINATOR = Sent("a discriminator of its data", noised="trained by DP-SGD li
 
 
 class WeighDafkd(WeighFactor):
-    """D_k / sum D with the single-sigmoid discriminator."""
+    """The discriminator's probability D, normalised over teachers."""
 
     declares = Declares(source="DaFKD", needs=frozenset({"scores"}), sends=(DISCRIMINATOR,))
 
     kind: Literal["dafkd"] = "dafkd"
+    link: Link = Field(
+        "sigmoid",
+        description="D = sigmoid(a), as DaFKD; sigmoid(sigmoid(a)), between 0.5 and 0.73, as FedGO compares it (Fig. "
+        "2); or `prob`: the discriminator has the option output = probability and gives D itself",
+    )
 
 
 class WeighOdds(WeighFactor):

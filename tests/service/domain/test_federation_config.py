@@ -164,8 +164,9 @@ PROBABILITY = {"plan": {"architecture": "disc-mlp", "options": {"output": "proba
     ("weigh", "stage", "field", "said"),
     [
         ({"kind": "odds", "link": "prob"}, SCORE, "plan.options", "set its option output to 'probability'"),
+        ({"kind": "dafkd", "link": "prob"}, SCORE, "plan.options", "set its option output to 'probability'"),
         ({"kind": "odds", "link": "sigmoid"}, PROBABILITY, "plan.options", "the recipe reads raw scores"),
-        ({"kind": "dafkd"}, PROBABILITY, "plan.options", "weigh by odds with link 'prob'"),
+        ({"kind": "dafkd"}, PROBABILITY, "plan.options", "take link 'prob'"),
         (
             {"kind": "odds", "link": "prob"},
             PROBABILITY | {"generator": {"critic_options": {"output": "probability"}}},

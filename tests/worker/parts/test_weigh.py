@@ -28,6 +28,7 @@ CHOICES: dict[str, parts.Weigh] = {
     "variance-logits": parts.WeighVariance(space="logits"),
     "entropy": parts.WeighEntropy(tau=0.7),
     "dafkd": parts.WeighDafkd(),
+    "dafkd-double": parts.WeighDafkd(link="double_sigmoid"),
     "odds-double": parts.WeighOdds(),
     "odds": parts.WeighOdds(link="sigmoid"),
 }
@@ -38,6 +39,9 @@ SLOW: dict[str, Callable[..., Any]] = {
     "variance-logits": lambda logits, scores, n: slow.by_variance(logits, "logits"),
     "entropy": lambda logits, scores, n: slow.by_entropy(logits, 0.7),
     "dafkd": lambda logits, scores, n: slow.dafkd([[slow.sigmoid(a) for a in row] for row in scores]),
+    "dafkd-double": lambda logits, scores, n: slow.dafkd(
+        [[slow.sigmoid(slow.sigmoid(a)) for a in row] for row in scores]
+    ),
     "odds-double": lambda logits, scores, n: slow.odds(n, scores),
     "odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),
 }
@@ -220,7 +224,7 @@ def test_a_single_class_makes_teachers_equal() -> None:
 def test_probabilities_of_dafkd_with_zeros() -> None:
     """A discriminator that rejects a sample gives it no weight; where all do, all count alike."""
     given = np.array([[0.0, 0.2, 0.0], [0.6, 0.6, 0.0]])
-    made = weigh.normalise([weigh.log_probability(row, "prob") for row in given])
+    made = weighed(parts.WeighDafkd(link="prob"), [1, 1], scores=given)
     np.testing.assert_allclose(made, slow.dafkd(given))
     scores = np.log(given[:, 1] / (1 - given[:, 1]))
     np.testing.assert_allclose(weigh.log_probability(scores), np.log(given[:, 1]))
