@@ -103,6 +103,17 @@ class TextOptions(ClassifierOptions):
     vocab_size: int = Field(8192, ge=2, le=1_000_000, description="number of token ids, the padding id 0 included")
 
 
+class TransformerOptions(TextOptions):
+    """An encoder, whose linear layers may have adapters beside them (LoRA)."""
+
+    lora_rank: Annotated[int, Field(ge=1, le=512)] | None = Field(
+        None,
+        description="adapters of this rank at all linear layers of attention and MLP: tensors `*.lora_a.weight` and "
+        "`*.lora_b.weight`, for `prototypes[].trains`; null: none",
+    )
+    lora_alpha: float = Field(16.0, gt=0, le=65_536, description="adapters count alpha / rank")
+
+
 class LstmOptions(TextOptions):
     """Embedding and a one-directional LSTM."""
 

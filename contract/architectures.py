@@ -32,7 +32,7 @@ from contract.architecture_options import (
     Options,
     Output,
     ResNetOptions,
-    TextOptions,
+    TransformerOptions,
     Vgg9Options,
     VggOptions,
 )
@@ -317,7 +317,7 @@ _ENTRIES = (
         normalises=False,
     ),
     *(
-        Entry(f"transformer-{size}", "classifier", TextOptions, summary, reads="tokens", normalises=True)
+        Entry(f"transformer-{size}", "classifier", TransformerOptions, summary, reads="tokens", normalises=True)
         for size, summary in (
             ("tiny", "encoder of BERT-tiny's size: 2 layers, width 128, 2 heads"),
             ("mini", "encoder of BERT-mini's size: 4 layers, width 256, 4 heads"),

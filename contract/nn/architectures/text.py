@@ -5,16 +5,22 @@ The encoders have BERT-tiny's and BERT-mini's sizes (Turc et al. 2019) but no [C
 and normalise before each part instead of after it, which trains without a warm-up (Xiong et al. 2020).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-from contract.architecture_options import LstmOptions, TextOptions
+from contract.architecture_options import LstmOptions, TransformerOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import token_length
+from contract.nn.lora import LoraLinear
 from contract.nn.registry import architecture
 from contract.wire.federations import Task
 
 PADDING = 0
+Linear = Callable[[int, int], nn.Module]
+"""(inputs, outputs) -> a linear layer, with an adapter or without."""
 
 
 def _checked(ids: Tensor, length: int, vocab_size: int) -> Tensor:
@@ -56,11 +62,11 @@ class LstmEncoder(nn.Module):
 class Attention(nn.Module):
     """Self-attention (Vaswani et al. 2017, eq. 1), written out: the fused kernels' gradients vary from run to run."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, linear: Linear = nn.Linear):
         super().__init__()
         self.heads = heads
-        self.inward = nn.Linear(width, 3 * width)
-        self.outward = nn.Linear(width, width)
+        self.inward = linear(width, 3 * width)
+        self.outward = linear(width, width)
 
     def forward(self, x: Tensor, words: Tensor) -> Tensor:
         """[B, L, d], [B, L] bool -> [B, L, d]."""
@@ -77,12 +83,12 @@ class Attention(nn.Module):
 class EncoderLayer(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)) with four times the width and GELU."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, linear: Linear = nn.Linear):
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = Attention(width, heads, linear)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(linear(width, 4 * width), nn.GELU(), linear(4 * width, width))
 
     def forward(self, x: Tensor, words: Tensor) -> Tensor:
         """[B, L, d], [B, L] bool -> [B, L, d]."""
@@ -93,25 +99,28 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(nn.Module):
     """Token and position embeddings, layers, norm, mean over the words: int64 [B, L] -> [B, width]."""
 
-    def __init__(self, length: int, vocab_size: int, width: int, layers: int, heads: int):
+    def __init__(self, length: int, vocab_size: int, width: int, layers: int, heads: int, linear: Linear = nn.Linear):
         super().__init__()
         self.length, self.vocab_size = length, vocab_size
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=PADDING)
         self.positions = nn.Parameter(torch.empty(length, width))
-        self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(EncoderLayer(width, heads, linear) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self._initialise()
 
     def _initialise(self) -> None:
-        """Draw weights from N(0, 0.02) as BERT does; biases and the padding's row are zero."""
+        """Draw weights from N(0, 0.02) as BERT does; biases and the padding's row are zero; adapters as LoRA has it."""
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         nn.init.normal_(self.positions, std=0.02)
         with torch.no_grad():
             self.embedding.weight[PADDING].zero_()
+        for module in self.modules():
+            if isinstance(module, LoraLinear):
+                module.reset_adapter()
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return a vector [B, width] for texts of token ids [B, L], int64."""
@@ -131,9 +140,12 @@ def build_lstm(options: LstmOptions, task: Task) -> nn.Module:
 
 def _register(name: str, width: int, layers: int, heads: int) -> None:
     @architecture(name)
-    def build(options: TextOptions, task: Task) -> nn.Module:
+    def build(options: TransformerOptions, task: Task) -> nn.Module:
         """int64 [B, L] -> logits [B, C]."""
-        encoder = TransformerEncoder(token_length(name, task), options.vocab_size, width, layers, heads)
+        linear: Linear = nn.Linear
+        if options.lora_rank is not None:
+            linear = partial(LoraLinear, rank=options.lora_rank, alpha=options.lora_alpha)
+        encoder = TransformerEncoder(token_length(name, task), options.vocab_size, width, layers, heads, linear)
         return Classifier(encoder, width, task.num_classes, common_head=options.common_head)
 
 
