@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 from client_sdk.errors import ModelMismatch, PotstillError
 from contract import architectures
 from contract.nn import codec, registry
-from contract.tensors import Header, TensorError, TensorFile, compare
+from contract.tensors import Header, TensorError, compare
+from contract.whole import WholeFile
 from contract.wire.federations import Prototype, Task
 
 UserModel = nn.Module | Callable[[], nn.Module]
@@ -117,16 +118,33 @@ def check_tensors(module: nn.Module, expected: Header) -> None:
         raise _mismatch(error) from error
 
 
-def load(module: nn.Module, path: Path) -> None:
+def load(module: nn.Module, path: Path, base: Path | None = None) -> None:
     """Check the module tensor by tensor against a downloaded model, then copy the weights in.
+
+    Args:
+        module: the network.
+        path: the model.
+        base: the tensors that rounds do not move, where the model has the others alone.
 
     Raises:
         ModelMismatch: naming the first tensors that differ.
     """
     try:
-        with TensorFile(path) as file:
+        with WholeFile(path, base) as file:
             compare(codec.manifest(module), file.header)
-        codec.load_state(module, path)
+        codec.load_state(module, path, base)
+    except TensorError as error:
+        raise _mismatch(error) from error
+
+
+def load_part(module: nn.Module, path: Path) -> None:
+    """Copy what a downloaded model has into a module that may have more, which stays.
+
+    Raises:
+        ModelMismatch: naming the first tensors that differ.
+    """
+    try:
+        codec.load_part(module, path)
     except TensorError as error:
         raise _mismatch(error) from error
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 from torch import nn
 
-from client_sdk import methods, models, privacy
+from client_sdk import methods, models, parted, privacy
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from client_sdk.training import Hooks, LocalResult, train_local
 from contract.nn import codec
 from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, TensorFile, write_file
+from contract.updates import BASE
 from contract.wire.devices import TrainAssignment
+from contract.wire.federations import ModelRef
 
 Mask = Callable[[TrainAssignment, int, Callable[[int], dict[str, str]]], None]
 """Masks the folder's plain update into its draft, see `client_sdk.secure.session.SecureSessions.mask`."""
@@ -34,6 +36,19 @@ def fetch(
     return base, {name: resources.download(model) for name, model in sorted(assignment.extras.items())}
 
 
+def final_model(resources: Resources, model: ModelRef, base: ModelRef | None) -> Path:
+    """Download what the rounds made; return the whole network's file, with what this device has kept to itself."""
+    folder = resources.folder
+    path = resources.download(model)
+    parted.check_base(path, base)
+    if base is None:
+        folder.prune_models(wanted={model.digest})
+        return path
+    parted.write_whole(path, resources.download(base), folder.memory.begin(""), folder.final)
+    folder.prune_models(wanted=set())
+    return folder.final
+
+
 def train_round(
     assignment: TrainAssignment,
     resources: Resources,
@@ -48,13 +63,17 @@ def train_round(
     """
     folder = resources.folder
     memory = folder.memory.begin(assignment.round.id)
-    goes_on = methods.goes_on(assignment.local, module, memory)
+    parts = parted.partition_of(module, assignment.prototype)
+    goes_on = parts is None and methods.goes_on(assignment.local, module, memory)
     path, extras = fetch(resources, assignment, with_model=not goes_on)
     base = None
     if path is not None:
-        models.load(module, path)
+        parted.check_base(path, assignment.extras.get(BASE))
+        models.load(module, path, extras.get(BASE))
         with TensorFile(path) as file:
             base = file.header
+    if parts is not None:
+        parted.load_kept(module, memory, parts.kept)
     result = train_local(
         module,
         resources.samples,
@@ -67,6 +86,7 @@ def train_round(
         first=folder.is_new(),
         round_index=assignment.round.index,
         prototype=assignment.prototype,
+        parts=parts,
         on_epoch=hooks.on_epoch,
         on_step=hooks.on_step,
         on_pass=hooks.on_pass,

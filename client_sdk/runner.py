@@ -20,7 +20,7 @@ from client_sdk.heartbeat import Heartbeats
 from client_sdk.progress import Progress
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.resources import Resources
-from client_sdk.rounds import Mask, train_round
+from client_sdk.rounds import Mask, final_model, train_round
 from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending, StateFolder, default_folder
@@ -353,8 +353,7 @@ class DeviceRun:
         self.folder.drop_pending()
         path = None
         if assignment.model is not None:
-            path = self.resources.download(assignment.model)
-            self.folder.prune_models(wanted={assignment.model.digest})
+            path = final_model(self.resources, assignment.model, assignment.base)
             if self.model is not None:
                 module = self._network_of(assignment.prototype, assignment.task)
                 models.load(module, path)

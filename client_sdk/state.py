@@ -133,7 +133,7 @@ class StateFolder:
     def __init__(self, path: Path):
         self.path = path
         self.pending_file, self.draft = path / "pending.safetensors", path / "pending.part"
-        self.plain = path / "plain.part"
+        self.plain, self.final = path / "plain.part", path / "final.safetensors"
         self.memory = Memory(path)
 
     @contextmanager

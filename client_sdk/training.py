@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from client_sdk import methods, modes
+from client_sdk import methods, modes, parted
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer, UsageError
 from client_sdk.methods.base import Method, Outcome, Work
@@ -19,8 +19,10 @@ from contract.errors import RuleError
 from contract.layout import layout
 from contract.local import LocalPlan
 from contract.nn import codec, devices
+from contract.nn.frozen import TiedNames, frozen_but
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
+from contract.partition import Partition
 from contract.tensors import Header, TensorError, TensorFile
 from contract.wire.federations import Prototype
 
@@ -97,6 +99,7 @@ def train_local(
     first: bool = True,
     round_index: int = 1,
     prototype: Prototype | None = None,
+    parts: Partition | None = None,
     on_epoch: Callable[[int, float], None] | None = None,
     on_step: Callable[[int], None] | None = None,
     on_pass: Callable[[], None] | None = None,
@@ -116,6 +119,7 @@ def train_local(
         first: this device has not taken part before; with no memory it has then lost none.
         round_index: 1 for the federation's first round.
         prototype: what the network is, where it is one of the catalogue.
+        parts: which tensors are trained, sent and kept; None: all are trained and sent.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
         on_step: called after each step with their number so far.
         on_pass: called before each batch that goes through the network, for whatever it does.
@@ -127,16 +131,28 @@ def train_local(
     """
     assert samples.task is not None
     module.to(device)
-    parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    if not parameters:
-        raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
-    base, memory = base or codec.manifest(module), memory or {}
-    given = samples.given_as(dtype_of(module))
-    work = Work(
-        module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
-    )
-    work.on_pass = on_pass or work.on_pass
-    return _train_round(work, on_epoch, on_step)
+    with _parted(module, parts):
+        parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        if not parameters:
+            raise ModelMismatch("model: no parameter has requires_grad; there is nothing to train")
+        base, memory = base or parted.sent_header(codec.manifest(module), parts), memory or {}
+        given = samples.given_as(dtype_of(module))
+        work = Work(
+            module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
+        )
+        work.parts, work.on_pass = parts, on_pass or work.on_pass
+        return _train_round(work, on_epoch, on_step)
+
+
+@contextmanager
+def _parted(module: nn.Module, parts: Partition | None) -> Iterator[None]:
+    """Freeze what nobody trains, for as long as this lasts."""
+    try:
+        frozen = frozen_but(module, None if parts is None else parts.moving)
+        with frozen:
+            yield
+    except TiedNames as error:
+        raise ModelMismatch(f"model: {error}") from error
 
 
 def _train_round(
@@ -148,7 +164,7 @@ def _train_round(
         work.binary = Binary(work.module, work.base)
     try:
         drawn_from = work.seed if plan.privacy is None else secret_seed()
-        with modes.training(work.module), seeded(drawn_from, work.device) as order:
+        with modes.training(work.module, work.moving), seeded(drawn_from, work.device) as order:
             method = methods.build(work)
             with _frozen(work, method.frozen()):
                 method.before(order)
@@ -202,7 +218,8 @@ def _tensors(work: Work, outcome: Outcome, names: list[str]) -> tuple[dict[str, 
     if work.binary is not None:
         tensors |= work.binary.tensors()
     sent = {name: tensors[name].detach().to("cpu") for name in names}
-    return sent, {name: value.detach().to("cpu") for name, value in outcome.memory.items()}
+    own = {updates.KEPT + name: tensors[name] for name in work.kept}
+    return sent, {name: value.detach().to("cpu") for name, value in (outcome.memory | own).items()}
 
 
 def _train(

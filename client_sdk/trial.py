@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from client_sdk import models, modes
+from client_sdk import models, modes, parted
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, PotstillError, TrainingError
 from client_sdk.training import dtype_of, train_local
@@ -66,10 +66,10 @@ def attempt(
         changes["objective"] = SgdObjective()
     try:
         with _spare(module) as spare:
-            base = _header(spare, few, plan, device)
-            train_local(
-                spare, few, plan.model_copy(update=changes), seed=0, device=device, base=base, prototype=prototype
-            )
+            parts = parted.partition_of(spare, prototype)
+            base = parted.sent_header(_header(spare, few, plan, device), parts)
+            tried = plan.model_copy(update=changes)
+            train_local(spare, few, tried, seed=0, device=device, base=base, prototype=prototype, parts=parts)
     except TrainingError as error:
         logger.debug("a first step: %s", error)
     except PotstillError:

@@ -157,8 +157,7 @@ class Choice(Options):
         if _REGISTERED.setdefault((cls.slot, kind), cls) is not cls:
             raise TypeError(f"{cls.slot} has a choice {kind!r} already; take another word than {cls.__name__}")
         for each in cls.declares.carries:
-            if _CARRIED.setdefault(each.stem, each) != each:
-                raise TypeError(f"{cls.__name__} carries {each.stem!r} otherwise than another choice does")
+            declare(each)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -194,6 +193,19 @@ class Choice(Options):
 
 _REGISTERED: dict[tuple[str, str], type[Choice]] = {}
 _CARRIED: dict[str, Carried] = {}
+
+
+def declare(each: Carried) -> Carried:
+    """Note what is carried from round to round, and return it.
+
+    Raises:
+        TypeError: the name is taken by what follows something else.
+    """
+    if _CARRIED.setdefault(each.stem, each) != each:
+        raise TypeError(f"{each.stem!r} is carried otherwise already; take another name")
+    return each
+
+
 Slot = TypeVar("Slot", bound=Choice)
 Made = TypeVar("Made")
 

@@ -13,12 +13,18 @@ from contract.tensors import BUFFERS_KEY, FLOATS, Header, TensorError, TensorFil
 FEATURES_KEY = "potstill.features"
 """Metadata of a first model: the size d of its features, where the network has them."""
 
-MODEL_KEYS = (BUFFERS_KEY, FEATURES_KEY)
+BASE_KEY = "potstill.base"
+"""Metadata of a model that is a part of a network: the digest of the file that holds the others (`contract.whole`)."""
+
+MODEL_KEYS = (BUFFERS_KEY, FEATURES_KEY, BASE_KEY)
 """Metadata that belongs to a model and not to who made it: averages and students keep it."""
 
 # ------------------------------------------------------------------------------------------------- tensors of an update
 CONTROL = "control."
 """Prefix of a control variate's tensors, F32, one for each parameter (SCAFFOLD): the change dc_i in an update."""
+
+KEPT = "kept."
+"""Prefix of the tensors that a device keeps to itself, in what it remembers between rounds; they are in no update."""
 
 CLASS_MEANS, CLASS_COUNTS = "class_means", "class_counts"
 """Mean features of each class F32 [C, d], and how many samples they are of, I64 [C] (FedTGP)."""
@@ -37,10 +43,14 @@ CONTROL_EXTRA, TEACHER, PROTOTYPES = "control", "teacher", "prototypes"
 """The server's control variate by parameter (SCAFFOLD); the mean of the last global models (FedGKD); the classes'
 prototypes, tensor ``prototypes`` F32 [C, d] (FedTGP)."""
 
+BASE = "base"
+"""The tensors of a network that rounds do not move, with the first values of those that devices keep to themselves."""
+
 PUBLIC, TARGETS = "public", "targets"
 """DS-FL's: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
 
 SENT_WORDS = {
+    BASE: "the tensors that nobody trains, and first values of those that devices keep",
     CONTROL_EXTRA: "the mean of all devices' control variates",
     TEACHER: "the mean of the last global models",
     PROTOTYPES: "prototypes of the classes, made from all devices' class means",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from contract.choices import walk
 from contract.federation import SERVER, FederationConfig
+from contract.partition import SENT_BASE
 from contract.recipes.parts import Discriminators, GeneratorImported
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
 from worker.specs import (
@@ -49,12 +50,13 @@ class Builder:
 
     def initialize(self, weights: Mapping[str, Path | None], folder: Path) -> InitializeSpec:
         """Return the first job; `weights` are of models to start from, by name."""
-        server_model, prototypes = self._models(weights)
+        server_model, prototypes = self._models(weights, {})
+        parts = {each.name: each.parts for each in self.config.published if each.parted}
         return InitializeSpec(
             seed=self.seed,
             task=self.config.task,
             server_model=server_model,
-            prototypes=prototypes,
+            prototypes=[each.model_copy(update={"parts": parts.get(each.name)}) for each in prototypes],
             public=self.config.public,
             datasets=self.datasets,
             packaged=[
@@ -140,7 +142,7 @@ class Builder:
             unmasking: of a secure round, what unmasks its sums, by model; None where its updates are not masked.
         """
         config = self.config
-        server_model, prototypes = self._models(models)
+        server_model, prototypes = self._models(models, state)
         least = config.rounds.least if min_updates is None else min_updates
         answered = {update.client for update in updates}
         return RoundSpec(
@@ -178,11 +180,18 @@ class Builder:
         """The server data of scores and rounds: drawn samples take the place of the unlabelled set."""
         return self.datasets if self.samples is None else self.datasets.model_copy(update={"unlabeled": self.samples})
 
-    def _models(self, weights: Mapping[str, Path | None]) -> tuple[PrototypeSpec | None, list[PrototypeSpec]]:
-        """Return the server's model and what clients train, with their weights."""
+    def _models(
+        self, weights: Mapping[str, Path | None], state: Mapping[str, Path]
+    ) -> tuple[PrototypeSpec | None, list[PrototypeSpec]]:
+        """Return the server's model and what clients train, with their weights and, of parted ones, their base."""
         made = {}
         for each in self.config.published:
-            network = NetworkRef(architecture=each.architecture, options=each.options, weights=weights.get(each.name))
+            network = NetworkRef(
+                architecture=each.architecture,
+                options=each.options,
+                weights=weights.get(each.name),
+                base=state.get(SENT_BASE.named(each.name)),
+            )
             made[each.name] = PrototypeSpec(name=each.name, network=network)
         server_model = made.pop(SERVER, None) if self.config.server_model else None
         return server_model, list(made.values())
@@ -208,7 +217,9 @@ def predict(document: PredictionDocument, dataset: Path, folder: Path, file_of: 
 
 
 def _network(network: Network, file_of: Callable[[str], Path]) -> NetworkRef:
-    return NetworkRef(architecture=network.architecture, options=network.options, weights=file_of(network.digest))
+    base = None if network.base is None else file_of(network.base)
+    weights = file_of(network.digest)
+    return NetworkRef(architecture=network.architecture, options=network.options, weights=weights, base=base)
 
 
 def _ensemble(document: EnsembleDocument, file_of: Callable[[str], Path]) -> EnsembleSpec:

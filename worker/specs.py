@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.federation import fusing_runs_networks
 from contract.groups import original
 from contract.local import LocalPlan
+from contract.partition import Parts
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Task
@@ -24,6 +25,11 @@ class NetworkRef(_Spec):
     architecture: str
     options: dict[str, Any] = Field(default_factory=dict)
     weights: Path | None = Field(None, description="safetensors file; null to initialise from the seed")
+    base: Path | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="file of the tensors that rounds do not move, where `weights` has the others alone",
+    )
 
 
 class PrototypeSpec(_Spec):
@@ -31,6 +37,9 @@ class PrototypeSpec(_Spec):
 
     name: str
     network: NetworkRef
+    parts: Parts | None = Field(
+        None, exclude_if=lambda value: value is None, description="how a first model is parted; null: not at all"
+    )
 
 
 class UpdateSpec(_Spec):

@@ -18,6 +18,7 @@ from client_sdk.precision import Binary
 from contract.choices import Implementations
 from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
+from contract.partition import Partition
 from contract.tensors import Header, TensorError, TensorFile
 from contract.wire.federations import Prototype
 
@@ -37,6 +38,7 @@ class Work:
         prototype: what the network is, where it is one of the catalogue.
         binary: the module's low precision, if any.
         on_pass: called before each batch that goes through the network: a sign of life.
+        parts: which tensors are trained, sent and kept; None: all are trained and sent.
     """
 
     module: nn.Module
@@ -53,6 +55,27 @@ class Work:
     prototype: Prototype | None = None
     binary: Binary | None = None
     on_pass: Callable[[], None] = lambda: None
+    parts: Partition | None = None
+
+    @property
+    def moving(self) -> frozenset[str] | None:
+        """The names of the tensors that training may change; None: all."""
+        return None if self.parts is None else self.parts.moving
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the tensors that this device trains for itself."""
+        return () if self.parts is None else self.parts.kept
+
+    @property
+    def averaged(self) -> dict[str, nn.Parameter]:
+        """What is trained and sent, by name: what other devices' models have a say in."""
+        return {name: value for name, value in self.parameters.items() if name not in self.kept}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the network's tensors that training may change."""
+        state = codec.unwrap(self.module).state_dict()
+        return state if self.parts is None else {name: state[name] for name in state if name in self.parts.moving}
 
     @contextmanager
     def passes(self, batch: int) -> Iterator[None]:
@@ -162,10 +185,9 @@ implements: Implementations[type[Method]] = Implementations("device")
 implements(SgdObjective)(Method)
 
 
-def remembered(module: nn.Module, memory: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
-    """Return the state that `memory` has under a prefix, or None if it is not one of this network."""
+def remembered(own: Mapping[str, Tensor], memory: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
+    """Return the state that `memory` has under a prefix, or None if it has other tensors than a network's `own`."""
     state = {name.removeprefix(prefix): value for name, value in memory.items() if name.startswith(prefix)}
-    own = codec.unwrap(module).state_dict()
     if state.keys() != own.keys() or any(state[name].shape != value.shape for name, value in own.items()):
         return None
     return state

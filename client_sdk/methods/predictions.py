@@ -29,13 +29,13 @@ class DsFl(Method):
     @classmethod
     def goes_on(cls, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
         """Whether the device's own model is in its memory."""
-        return remembered(module, memory, OWN) is not None
+        return remembered(codec.unwrap(module).state_dict(), memory, OWN) is not None
 
     def __init__(self, options: DsFlObjective, work: Work):
         super().__init__(options, work)
-        own = remembered(work.module, work.memory, OWN)
+        own, network = remembered(work.state(), work.memory, OWN), codec.unwrap(work.module)
         if own is not None:
-            codec.unwrap(work.module).load_state_dict(own)
+            network.load_state_dict({**network.state_dict(), **own})
         assert work.samples.task is not None
         task = work.samples.task
         self._public = self._extra(PUBLIC, "inputs", task.input.shape)
@@ -80,7 +80,7 @@ class DsFl(Method):
         module = self.work.module
         with modes.evaluation(module), torch.no_grad():
             sent = torch.cat(list(self._predicted()))
-        own = {OWN + name: value for name, value in codec.unwrap(module).state_dict().items()}
+        own = {OWN + name: value for name, value in self.work.state().items()}
         return Outcome(tensors={PREDICTIONS: sent}, memory=own)
 
     def _predicted(self) -> Iterator[Tensor]:

@@ -38,7 +38,7 @@ class Scaffold(Method):
 
     def penalty(self) -> Tensor:
         """Return <c - c_i, w>, by whose gradient g_i(y) becomes g_i(y) - c_i + c."""
-        return scaffold.correction(self.work.module, self._server, self._own)
+        return scaffold.correction(self.work.module, self._server, self._own, self.work.kept)
 
     def after(self, steps: int) -> Outcome:
         """Send dc = c_i+ - c_i and keep c_i+ for the next round."""

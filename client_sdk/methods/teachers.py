@@ -32,7 +32,7 @@ class FedGkd(Method):
         path = work.extras.get(TEACHER)
         if path is not None:
             self._teacher = frozen(work.module)
-            models.load(self._teacher, path)
+            (models.load if work.parts is None else models.load_part)(self._teacher, path)
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + gamma/2 tau^2 KL(teacher || student)."""
@@ -60,10 +60,10 @@ class Moon(Method):
 
     def _restored(self, memory: Mapping[str, Tensor]) -> nn.Module | None:
         previous = frozen(self.work.module)
-        state = remembered(previous, memory, PREVIOUS)
+        state = remembered(self.work.state(), memory, PREVIOUS)
         if state is None:
             return None
-        previous.load_state_dict(state)
+        codec.unwrap(previous).load_state_dict({**codec.unwrap(previous).state_dict(), **state})
         return previous
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
@@ -77,5 +77,4 @@ class Moon(Method):
 
     def after(self, steps: int) -> Outcome:
         """Keep the trained model: it is the previous one of the next round."""
-        state = codec.unwrap(self.work.module).state_dict()
-        return Outcome(memory={PREVIOUS + name: value for name, value in state.items()})
+        return Outcome(memory={PREVIOUS + name: value for name, value in self.work.state().items()})

@@ -13,8 +13,8 @@ class FedProx(Method):
 
     def __init__(self, options: FedProxObjective, work: Work):
         super().__init__(options, work)
-        self._sent = [parameter.detach().clone() for parameter in work.parameters.values()]
+        self._sent = [parameter.detach().clone() for parameter in work.averaged.values()]
 
     def penalty(self) -> Tensor:
         """Return mu/2 ||w - w_sent||^2."""
-        return proximal(list(self.work.parameters.values()), self._sent, self.options.mu)
+        return proximal(list(self.work.averaged.values()), self._sent, self.options.mu)

@@ -4,7 +4,7 @@ Symbols as in Alg. 1: x model as it was sent, y after K local steps of rate eta_
 control variate. Parameters only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -74,7 +74,9 @@ def new_variate(
     return Variate(new.to(dtype), (new - c_i).to(dtype), (y - x).to(dtype))
 
 
-def correction(module: nn.Module, c: Mapping[str, Tensor], c_i: Mapping[str, Tensor]) -> Tensor:
+def correction(
+    module: nn.Module, c: Mapping[str, Tensor], c_i: Mapping[str, Tensor], without: Collection[str] = ()
+) -> Tensor:
     """Return sum <c - c_i, w> over the trained parameters, a scalar: its gradient is what Alg. 1, line 10 adds.
 
     Added to the loss, it makes every gradient g_i(y) - c_i + c.
@@ -83,13 +85,14 @@ def correction(module: nn.Module, c: Mapping[str, Tensor], c_i: Mapping[str, Ten
         module: whose parameters are trained.
         c: the server's control variate by parameter.
         c_i: the device's.
+        without: names of parameters that the device keeps to itself: there is no drift from what is never averaged.
 
     Raises:
         RuleError: schema_mismatch (a parameter has no control variate, or one of another shape).
     """
     total = torch.zeros(())
     for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
+        if not parameter.requires_grad or name in without:
             continue
         if name not in c or name not in c_i:
             raise RuleError("schema_mismatch", f"parameter {name!r} has no control variate")

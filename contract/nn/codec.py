@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contract.tensors import BUFFERS_KEY, Array, Header, TensorError, TensorFile, TensorInfo, compare, write_file
+from contract.whole import WholeFile
 
 _DTYPES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
@@ -112,16 +113,36 @@ def manifest(module: nn.Module) -> Header:
     return Header(infos, {BUFFERS_KEY: json.dumps(buffer_names(module))})
 
 
-def load_state(module: nn.Module, path: Path | str) -> None:
+def load_state(module: nn.Module, path: Path | str, base: Path | None = None) -> None:
     """Copy a file's tensors into a module; both must have exactly the same names, shapes and dtypes.
 
     One tensor is in memory at a time beside the module's own, which keep their device.
 
+    Args:
+        module: the network.
+        path: its file, or that of the tensors that rounds move.
+        base: the file of the others.
+
     Raises:
-        TensorError: the file is not sound, or is not of this network; the module is unchanged then.
+        TensorError: a file is not sound, or is not of this network; the module is unchanged then.
+    """
+    inner = unwrap(module)
+    with WholeFile(Path(path), base) as file, torch.no_grad():
+        compare(file.header, manifest(inner))
+        for name, tensor in inner.state_dict(keep_vars=True).items():
+            tensor.copy_(_from_array(file.read(name)))
+
+
+def load_part(module: nn.Module, path: Path | str) -> None:
+    """Copy a file's tensors into a module that may have others beside, which stay.
+
+    Raises:
+        TensorError: the file is not sound, or holds what the module has not; the module is unchanged then.
     """
     inner = unwrap(module)
     with TensorFile(path) as file, torch.no_grad():
-        compare(file.header, manifest(inner))
-        for name, tensor in inner.state_dict(keep_vars=True).items():
-            tensor.copy_(read_tensor(file, name))
+        own = manifest(inner)
+        compare(file.header, Header({name: own.tensors[name] for name in file.names if name in own.tensors}))
+        state = inner.state_dict(keep_vars=True)
+        for name in file.names:
+            state[name].copy_(read_tensor(file, name))

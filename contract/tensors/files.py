@@ -146,6 +146,18 @@ class TensorFile:
         return self.read_block(name, 0, info.numel).reshape(info.shape)
 
 
+def head_bytes(infos: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return what a file of these tensors begins with: the length of its header, and the header."""
+    tree: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name, (dtype, shape) in infos.items():
+        begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize
+        tree[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    head = json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
+    head += b" " * (-(8 + len(head)) % 8)
+    return struct.pack("<Q", len(head)) + head
+
+
 class TensorWriter:
     """Writes a safetensors file tensor by tensor, in pieces, so that a model never has to be in memory whole.
 
@@ -163,18 +175,10 @@ class TensorWriter:
         infos: Mapping[str, tuple[str, tuple[int, ...]]],
         metadata: Mapping[str, str] | None = None,
     ):
-        tree: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-        end = 0
-        self._left: dict[str, int] = {}
-        for name, (dtype, shape) in infos.items():
-            begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize
-            tree[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-            self._left[name] = end - begin
+        self._left = {name: math.prod(shape) * DTYPES[dtype].itemsize for name, (dtype, shape) in infos.items()}
         self._dtypes = {name: DTYPES[dtype] for name, (dtype, _) in infos.items()}
-        head = json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
-        head += b" " * (-(8 + len(head)) % 8)
         self._file = open(path, "wb", opener=private)  # noqa: SIM115 - closed by close()
-        self._file.write(struct.pack("<Q", len(head)) + head)
+        self._file.write(head_bytes(infos, metadata))
 
     def write(self, name: str, values: Array) -> None:
         """Write the next values of tensor `name`; tensors come in the order of the header.

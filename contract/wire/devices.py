@@ -246,7 +246,8 @@ class TrainAssignment(_Assignment):
     extras: dict[str, ModelRef] = Field(
         default_factory=dict,
         description="what the objective reads beside the model: `control` (SCAFFOLD), `teacher` (FedGKD), "
-        "`prototypes` (FedTGP), `public` and `targets` (DS-FL)",
+        "`prototypes` (FedTGP), `public` and `targets` (DS-FL); `base`, the tensors that rounds do not move, where "
+        "the model has the others alone",
     )
     local: LocalPlan
     upload_url: str
@@ -292,6 +293,9 @@ class DoneAssignment(_Assignment):
 
     action: Literal["done"] = "done"
     model: ModelRef | None = None
+    base: ModelRef | None = Field(
+        None, description="the tensors that rounds did not move, where the model has the others alone"
+    )
     accuracy: float | None = None
 
 

@@ -18,6 +18,15 @@ class Network(Part):
     architecture: str
     options: dict[str, Any] = Field(default_factory=dict)
     digest: Digest
+    base: Digest | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="of the tensors that rounds do not move, where the weights are the others alone",
+    )
+
+    def digests(self) -> set[str]:
+        """Return the digests of its files."""
+        return {self.digest} if self.base is None else {self.digest, self.base}
 
 
 class Member(Part):
@@ -54,7 +63,7 @@ class EnsembleDocument(Part):
 
     def digests(self) -> set[str]:
         """Return the digests of all that predicting with it reads."""
-        found = {member.network.digest for member in self.members}
+        found = {digest for member in self.members for digest in member.network.digests()}
         return found | {member.discriminator for member in self.members if member.discriminator is not None}
 
 
@@ -70,7 +79,7 @@ class PredictionDocument(Part):
         """Return the digests of all that it reads."""
         found = {self.dataset}
         if self.model is not None:
-            found.add(self.model.digest)
+            found |= self.model.digests()
         return found if self.ensemble is None else found | self.ensemble.digests()
 
 

@@ -11,6 +11,7 @@ from contract.groups import SEPARATOR
 from contract.labels import MOST_CLASSES
 from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
+from contract.partition import Parts
 from contract.recipes.recipe import Recipe
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
 from contract.wire.plans import RoundsPlan
@@ -83,7 +84,7 @@ Capability = (
 )
 
 
-class Prototype(Part):
+class Prototype(Parts):
     """One network that clients train; a federation may have several."""
 
     name: Annotated[Name, AfterValidator(_no_separator)] = "main"
@@ -103,6 +104,11 @@ class Prototype(Part):
         description="what its clients do otherwise than the federation's `local` says",
         examples=[{"epochs": 2, "optimizer": {"kind": "sgd", "lr": 0.05}}],
     )
+
+    @property
+    def parts(self) -> Parts:
+        """How the network is parted."""
+        return Parts(trains=self.trains, keeps=self.keeps, lora=self.lora)
 
 
 class DatasetRefs(Part):

@@ -50,6 +50,10 @@ Ref = Annotated[str, typer.Argument(metavar="FEDERATION", help="A federation's i
 BodyFile = Annotated[
     Path | None, typer.Option(help="JSON body of POST /v1/federations; other options are laid over it.")
 ]
+PrototypeOptions = Annotated[
+    list[str] | None,
+    typer.Option(help="""Any other field of prototypes[0] key=value, such as 'trains=["head.*"]' or lora=a_frozen."""),
+]
 ClientsPerRound = Annotated[str | None, typer.Option(help="Devices asked per round: a count or a fraction.")]
 RoundOptions = Annotated[
     list[str] | None,
@@ -147,6 +151,7 @@ def create(
     option: Annotated[list[str] | None, typer.Option(help="Recipe option key=value, such as link=sigmoid.")] = None,
     architecture: Annotated[str | None, typer.Option(help="Network that devices train, such as cnn-digits.")] = None,
     architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
+    prototype_option: PrototypeOptions = None,
     initial_model: Annotated[str | None, typer.Option(help="Id of an imported model to start from.")] = None,
     input_shape: Annotated[str | None, typer.Option(help="Shape of one sample, such as 1,8,8.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, or int64 for token ids.")] = None,
@@ -190,7 +195,7 @@ def create(
         "datasets": {"unlabeled": unlabeled, "validation": validation, "test": test},
     }
     spec = merge(read_object(file, "the body of POST /v1/federations") if file else {}, _drop_empty(given))
-    if prototype := _prototype(architecture, architecture_option, initial_model):
+    if prototype := _prototype(architecture, architecture_option, prototype_option, initial_model):
         spec["prototypes"] = [prototype]
     with operator(url, token) as client:
         made = _created(client, body(spec))
@@ -200,10 +205,13 @@ def create(
     show_one(made, as_json, lambda made: _welcome(made, find_url(url), start))
 
 
-def _prototype(architecture: str | None, options: list[str] | None, initial_model: str | None) -> dict[str, Any]:
+def _prototype(
+    architecture: str | None, options: list[str] | None, parts: list[str] | None, initial_model: str | None
+) -> dict[str, Any]:
     """Return what was said of the network that devices train; empty for nothing."""
-    given = parse_options(options or [], "--architecture-option")
-    return _drop_empty({"architecture": architecture, "options": given, "initial_model": initial_model})
+    given = {"architecture": architecture, "options": parse_options(options or [], "--architecture-option")}
+    told = nest(parse_options(parts or [], "--prototype-option"))
+    return _drop_empty({**given, "initial_model": initial_model, **told})
 
 
 def show_notes(notes: Sequence[Note]) -> None:

@@ -17,6 +17,10 @@ DataDir = Annotated[
     Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not digits.")
 ]
 ClientsPerRound = Annotated[float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")]
+PrototypeOptions = Annotated[
+    list[str] | None,
+    typer.Option(help="""Any other field of the prototype key=value, such as 'trains=["head.*"]' or lora=a_frozen."""),
+]
 RecipeOptions = Annotated[
     list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
 ]
@@ -54,6 +58,7 @@ def simulate(
     clients_per_round: ClientsPerRound = None,
     architecture: Annotated[str | None, typer.Option(help="Network; default: one that suits the data.")] = None,
     architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
+    prototype_option: PrototypeOptions = None,
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     option: RecipeOptions = None,
@@ -86,7 +91,7 @@ def simulate(
         "device": device,
     }  # fmt: skip
     tree = _laid_over(given, _base(config, out, resume))
-    _networks(tree, architecture, architecture_option or [], server_architecture)
+    _networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
     if local:
         tree["local"] = nest(parse_options(local, "--local"))
     if plan_at:
@@ -122,11 +127,14 @@ def _number(value: float | None) -> int | float | None:
     return int(value) if value is not None and value >= 1 and value.is_integer() else value
 
 
-def _networks(tree: dict[str, Any], architecture: str | None, options: list[str], server: str | None) -> None:
+def _networks(
+    tree: dict[str, Any], architecture: str | None, options: list[str], parts: list[str], server: str | None
+) -> None:
     """Put the networks that were named into the tree."""
-    if architecture or options:
+    if architecture or options or parts:
         told = parse_options(options, "--architecture-option")
-        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": told}]
+        more = nest(parse_options(parts, "--prototype-option"))
+        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": told, **more}]
     if server:
         tree["server_model"] = {"architecture": server}
 
@@ -134,7 +142,7 @@ def _networks(tree: dict[str, Any], architecture: str | None, options: list[str]
 def _named(architecture: str | None, tree: dict[str, Any]) -> str:
     known = [each.get("architecture") for each in tree.get("prototypes") or []]
     if architecture is None and not known:
-        raise CliError("--architecture-option: name the network too, with --architecture")
+        raise CliError("--architecture-option, --prototype-option: name the network too, with --architecture")
     return architecture or str(known[0])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.federation import SERVER, FederationConfig
+from contract.groups import original
 from contract.updates import extras
 from contract.wire.report import Bytes, Cost, FederationReport, NetworkFigures, RoundCost, Seconds
 from potstill.simulate.history import History, Participation, RoundRecord
@@ -17,12 +18,20 @@ from service.domain import costs, learning
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-def sent(before: RoundRecord, participants: Iterable[Participation]) -> Bytes:
-    """Return the bytes of what a round's devices are sent and send."""
+def sent(rounds: Sequence[RoundRecord], participants: Iterable[Participation]) -> Bytes:
+    """Return the bytes of what a round's devices are sent and send.
+
+    Args:
+        rounds: all before it, from the record of the first models on.
+        participants: who is asked.
+    """
     down = up = 0
+    before = rounds[-1]
+    begun = {(part.client, original(part.prototype)) for record in rounds for part in record.participants}
     for part in participants:
-        files = [before.models[part.prototype], *extras(before.state, part.prototype).values()]
-        down += sum(path.stat().st_size for path in files)
+        beside = {what: path.stat().st_size for what, path in extras(before.state, part.prototype).items()}
+        first = (part.client, original(part.prototype)) not in begun
+        down += costs.sent_down(before.models[part.prototype].stat().st_size, beside, first)
         up += 0 if part.update is None else part.update.stat().st_size
     return Bytes(down=down, up=up)
 

@@ -206,7 +206,7 @@ class Simulation:
             started = time.monotonic()
             participants = self._train(asked, before, self._folder / name / "updates")
             seconds = time.monotonic() - started
-            sent = costs.sent(before, participants).model_dump()
+            sent = costs.sent([history.initial, *history.rounds], participants).model_dump()
             noted = [self._noted(part) for part in participants]
             note = {"participants": noted, "device_seconds": seconds, "files": sent}
             if closing.action == "aggregate":

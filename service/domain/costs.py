@@ -7,6 +7,7 @@ from typing import Any
 
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
+from contract.updates import BASE
 from contract.wire.report import Cost, Flops, NetworkFigures, Role, RoundCost, TargetCost
 
 
@@ -17,6 +18,17 @@ class Trained:
     client: str
     prototype: str
     num_samples: int
+
+
+def sent_down(model: int, beside: Mapping[str, int], first: bool) -> int:
+    """Return the bytes that a device is sent for a round.
+
+    Args:
+        model: of the round's model.
+        beside: of what goes out beside it, by what it is.
+        first: whether this is its first round with the prototype: a base is kept from then on.
+    """
+    return model + sum(size for what, size in beside.items() if what != BASE or first)
 
 
 def total(before: Cost, rounds: Sequence[RoundCost]) -> Cost:

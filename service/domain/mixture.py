@@ -23,6 +23,7 @@ from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
 from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
+from service.domain.parting import check_parts
 
 
 def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
@@ -48,6 +49,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     check_private_stage(recipe, config.local)
     _check_plans(config)
     _check_fusable(config)
+    check_parts(config, sets)
 
 
 def _check_distance(config: FederationConfig) -> None:

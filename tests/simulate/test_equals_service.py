@@ -111,6 +111,16 @@ CASES = {
         },
         prototypes=("large", "small"),
     ),
+    # devices train a part of the network, of which another part stays with each
+    "parted": Case(FEDDF, {"prototypes": [{"name": "main", **MLP, "trains": ["3.*", "5.*"]}], "local": SGD}),
+    "kept": Case(
+        {"name": "scaffold"},
+        {
+            "prototypes": [{"name": "main", **MLP, "trains": ["3.*"], "keeps": ["5.*"]}],
+            "local": {"objective": {"kind": "scaffold"}, **SGD},
+            "datasets": {},
+        },
+    ),
     "fedma": Case(
         {"name": "fedma"},
         {"prototypes": [{"name": "main", **MLP}]},
@@ -264,14 +274,14 @@ def run_service(deployment: Deployment, name: str, folder: Path) -> Federation:
 
 
 def simulation(deployment: Deployment, name: str, folder: Path) -> Simulation:
-    case = CASES[name]
+    case, has_data = CASES[name], CASES[name].more.get("datasets") != {}
     config = SimulationConfig(
         federation=request_for(name),
         clients=[
             SimulatedClient(client, data_of(case, number), prototype_of(case, number))
             for number, client in enumerate(NAMES)
         ],
-        server={role: deployment.home / f"{file}.safetensors" for role, file in _SETS.items()},
+        server={role: deployment.home / f"{file}.safetensors" for role, file in _SETS.items()} if has_data else {},
         folder=folder,
         threads=1,
         changes=case.changes,

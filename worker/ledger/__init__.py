@@ -122,7 +122,8 @@ class Ledger:
             JobFailure: a file is not what it should be.
         """
         state, members = result.state or {}, _members(result)
-        files = {path: digest_of(path) for path in (*result.models.values(), *state.values(), *members.values())}
+        named = (*result.models.values(), *state.values(), *members.values(), *_bases(result))
+        files = {path: digest_of(path) for path in named}
         self._check(job, result.models)
         self._check(job, state)
         self._check(job, {f"member {name}": path for name, path in members.items() if self._is_new(path)})
@@ -326,14 +327,20 @@ def _members(result: JobResult) -> dict[str, Path]:
     return {each.name: each.network.weights for each in result.ensemble or () if each.network.weights is not None}
 
 
+def _bases(result: JobResult) -> set[Path]:
+    """Return the files of what rounds do not move of an ensemble's members."""
+    return {each.network.base for each in result.ensemble or () if each.network.base is not None}
+
+
 def _kept(member: KeptMember, files: Files) -> Member:
     network = member.network
     assert network.weights is not None
     digest, size = files[network.weights]
+    base = None if network.base is None else files[network.base][0]
     return Member(
         name=member.name,
         client=member.client,
-        network=Network(architecture=network.architecture, options=network.options, digest=digest),
+        network=Network(architecture=network.architecture, options=network.options, digest=digest, base=base),
         size=size,
         num_samples=member.num_samples,
         group=member.is_group,

@@ -1,7 +1,7 @@
 """One distillation job: a student learns the pseudo-labels of the server set."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.nn import frozen
 from contract.nn.codec import state_arrays
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
@@ -60,6 +61,7 @@ class DistillationTask:
         rounds_total: rounds of the federation.
         augment: what the student sees of a batch; `draw` is its source of randomness.
         validate: accuracy of the student on the validation set, or None where there is no set.
+        moving: names of the student's tensors that it may change; None for all.
     """
 
     inputs: Tensor
@@ -70,6 +72,7 @@ class DistillationTask:
     rounds_total: int
     augment: Augment
     validate: Callable[[nn.Module], float] | None = None
+    moving: Collection[str] | None = None
 
     @property
     def batch_norm(self) -> str:
@@ -137,9 +140,12 @@ class _Curve:
         self.total = None if total is None else torch.from_numpy(total).to(device)
 
 
-def _train_mode(student: nn.Module, keeps_statistics: bool) -> None:
+def _train_mode(student: nn.Module, task: DistillationTask) -> None:
     student.train()
-    if keeps_statistics:
+    if task.moving is not None:
+        for part in (*frozen.frozen_parts(student), *frozen.still_norms(student, task.moving)):
+            part.training = False
+    if task.keeps_statistics:
         for module in student.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
@@ -193,11 +199,11 @@ def teach(
     """
     schedule = task.distil.schedule
     total = steps_of(schedule, len(task.inputs))
-    with global_seed(task.seed, task.inputs.device):  # dropout
+    with global_seed(task.seed, task.inputs.device), frozen.frozen_but(student, task.moving):  # dropout
         figures = _train(student, task, total, on_step, checkpoint or Checkpoint())
     averaged = figures.get("snapshots", 0) > 0 and task.batch_norm == "train"
     if task.batch_norm == "recalibrate" or averaged:
-        recalibrate(student, task.inputs, str(task.inputs.device))
+        recalibrate(student, task.inputs, str(task.inputs.device), task.moving)
     return figures
 
 
@@ -249,7 +255,7 @@ def _train(
     student: nn.Module, task: DistillationTask, total: int, on_step: Callable[[int], None], checkpoint: Checkpoint
 ) -> dict[str, Any]:
     schedule = task.distil.schedule
-    optimizer = make_optimizer(schedule.optimizer, student.parameters())
+    optimizer = make_optimizer(schedule.optimizer, [each for each in student.parameters() if each.requires_grad])
     batches = _Batches(len(task.inputs), schedule.batch_size, task.seed)
     curve = _Curve(every=max(1, math.ceil(total / _CURVE_POINTS)))
     selection = _select(task)
@@ -257,7 +263,7 @@ def _train(
     if checkpoint.saved is not None:
         state.restore(checkpoint.saved)
         before = checkpoint.saved.step
-    _train_mode(student, task.keeps_statistics)
+    _train_mode(student, task)
     for step in range(before + 1, total + 1):
         lr = task.rate(step - 1, total)
         loss = _one_step(student, optimizer, task, batches.next().to(task.inputs.device), lr)
@@ -294,8 +300,8 @@ class _Selection:
 class _Best(_Selection):
     """The best one on the validation set; the training ends when it has not changed for long (FedDF 4.1)."""
 
-    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], keeps_statistics: bool):
-        self._stop, self._validate, self._keeps_statistics = stop, validate, keeps_statistics
+    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], task: DistillationTask):
+        self._stop, self._validate, self._task = stop, validate, task
         self._watch, self._best = Watch(), dict[str, Tensor]()
 
     def ends(self, student: nn.Module, step: int) -> bool:
@@ -304,7 +310,7 @@ class _Best(_Selection):
         seen = self._watch.seen(step, self._validate(student))
         if seen is not self._watch:
             self._watch, self._best = seen, _copy_state(student)
-        _train_mode(student, self._keeps_statistics)
+        _train_mode(student, self._task)
         if not self._watch.exhausted(step, self._stop.patience):
             return False
         self.reason = "no improvement"
@@ -356,7 +362,7 @@ def _select(task: DistillationTask) -> _Selection:
     if schedule.swa is not None:
         return _Mean(schedule.swa)
     if schedule.early_stop is not None and task.validate is not None:
-        return _Best(schedule.early_stop, task.validate, task.keeps_statistics)
+        return _Best(schedule.early_stop, task.validate, task)
     return _Selection()
 
 

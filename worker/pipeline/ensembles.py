@@ -60,12 +60,17 @@ def _weights(job: Round, teacher: Teacher, target: Path, calibration: "Callable[
 
 
 def _calibrated(job: Round, teacher: Teacher, target: Path, inputs: "Tensor") -> None:
-    from contract.nn.codec import save_state
-    from worker.pipeline.networks import build_network, recalibrate
+    from contract.nn.codec import save_state, state_arrays
+    from worker.pipeline.networks import build_network, moving, recalibrate
+    from worker.pipeline.students import write_like
 
-    module = build_network(teacher.network, job.spec.task, job.device, owner=f"update of {teacher.name!r}")
-    recalibrate(module, inputs, job.device)
-    save_state(module, target)
+    network = teacher.network
+    module = build_network(network, job.spec.task, job.device, owner=f"update of {teacher.name!r}")
+    recalibrate(module, inputs, job.device, moving(network))
+    if network.base is None or network.weights is None:
+        save_state(module, target)
+    else:
+        write_like(state_arrays(module.state_dict()), network.weights, target)
 
 
 def _counted(teacher: Teacher) -> dict[str, float] | None:

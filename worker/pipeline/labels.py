@@ -20,7 +20,7 @@ from worker.parts.arrays import Float
 from worker.parts.flops import forward_flops, plus
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.blame import blame
-from worker.pipeline.networks import BATCH, build_network, count_right, outputs, read_labels, recalibrate
+from worker.pipeline.networks import BATCH, build_network, count_right, moving, outputs, read_labels, recalibrate
 from worker.pipeline.teachers import Members, Teacher, read_scores
 from worker.registry import implements
 from worker.specs import JobFailure
@@ -264,7 +264,7 @@ class Labeller:
             return lambda inputs: _predicted(path, len(inputs), owner)
         module = build_network(teacher.network, self.task, self.device, owner=owner)
         if teacher.recalibrate and self.calibration is not None:
-            recalibrate(module, self.calibration, self.device)
+            recalibrate(module, self.calibration, self.device, moving(teacher.network))
         return lambda inputs: outputs(module, inputs, self.device, owner=owner)
 
     def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:

@@ -1,12 +1,13 @@
 """Networks of a job: built by name, loaded, run over a data set in eval mode. B = 256 samples at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract.nn import frozen
 from contract.nn.codec import load_state, read_tensor
 from contract.nn.registry import initialise
 from contract.tensors import TensorError, TensorFile
@@ -30,7 +31,7 @@ def build_network(network: NetworkRef, task: Task, device: str, *, seed: int = 0
         raise JobFailure("bad_option", f"{owner}: {error}") from error
     if network.weights is not None:
         try:
-            load_state(module, network.weights)
+            load_state(module, network.weights, network.base)
         except TensorError as error:
             raise JobFailure("schema_mismatch", f"{owner}: {error.detail}") from error
     if len(task.input.shape) == 3:  # images: twice as fast for convolutions on a CPU, and as deterministic
@@ -100,14 +101,23 @@ def forward(module: nn.Module, batch: Tensor, owner: str) -> Float:
         raise JobFailure("architecture_failed", f"{owner}: the forward pass failed: {error}") from error
 
 
-def recalibrate(module: nn.Module, inputs: Tensor, device: str) -> None:
+def moving(network: NetworkRef) -> frozenset[str] | None:
+    """Return the tensors of a parted network that rounds move; None: it is whole, and all move."""
+    if network.base is None or network.weights is None:
+        return None
+    with TensorFile(network.weights) as file:
+        return frozenset(file.names)
+
+
+def recalibrate(module: nn.Module, inputs: Tensor, device: str, moving: Collection[str] | None = None) -> None:
     """Compute BatchNorm statistics anew: one pass over inputs [N, ...], the mean over its batches (FedBE, for SWA).
 
     Only BatchNorm is in train mode. A last batch of one sample, which has no variance, is left out; where there is no
-    other sample, the statistics stay.
+    other sample, the statistics stay, and so do those that are not among the `moving` tensors.
     """
+    still = frozen.still_norms(module, moving)
     norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-    norms = [each for each in norms if each.track_running_stats]
+    norms = [each for each in norms if each.track_running_stats and each not in still]
     if not norms or len(inputs) == 1:
         return
     module.eval()

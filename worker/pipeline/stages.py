@@ -15,14 +15,15 @@ from contract.groups import is_main
 from contract.local import SENT_PUBLIC
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
+from contract.partition import SENT_BASE
 from contract.recipes import parts
 from contract.seeds import derive_seed
-from contract.tensors import TensorFile, check_file, write_file
+from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, Header, TensorFile, check_file, write_file
 from contract.updates import FEATURES_KEY
 from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Checkpoints, Contents
 from worker.parts.flops import effort_of
-from worker.pipeline import generators
+from worker.pipeline import first_parts, generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
 from worker.pipeline.needed import check_packages
@@ -36,6 +37,7 @@ from worker.specs import (
     JobResult,
     NetworkRef,
     Progress,
+    PrototypeSpec,
     ScoreSpec,
 )
 
@@ -60,33 +62,44 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     """
     check_packages(spec.packaged)
     phases = Phases(report)
-    wanted = {each.name: each.network for each in spec.prototypes}
+    wanted = {each.name: each for each in spec.prototypes}
     if spec.server_model is not None:
         if SERVER in wanted:
             raise JobFailure("bad_option", f"a prototype is named {SERVER!r}, which is the server model's; rename it")
-        wanted[SERVER] = spec.server_model.network
+        wanted[SERVER] = spec.server_model
     models: dict[str, Path] = {}
     with phases.phase("initialize", of=len(wanted)):
-        for index, (name, network) in enumerate(wanted.items()):
+        for index, (name, each) in enumerate(wanted.items()):
             models[name] = spec.output_dir / f"model-{index}.safetensors"
-            _first_model(spec, name, network, models[name])
+            _first_model(spec, name, each, models[name])
             phases.step(index + 1)
-    metrics = _first_accuracy(spec, wanted, models, phases, device)
-    metrics["networks"] = _efforts(wanted, spec.task)
-    state = None
+    state = first_parts.part(spec.prototypes, models, spec.output_dir)
+    networks = {
+        name: each.network.model_copy(update={"base": state.get(SENT_BASE.named(name))})
+        for name, each in wanted.items()
+    }
+    metrics = _first_accuracy(spec, networks, models, phases, device)
+    metrics["networks"] = _efforts(networks, spec.task)
     if spec.public is not None:
         path = spec.output_dir / "public.safetensors"
-        state = {SENT_PUBLIC.named(): path}
+        state[SENT_PUBLIC.named()] = path
         inputs = server_set(spec.public, spec.task, spec.datasets.unlabeled, spec.seed)
         write_file(path, {"inputs": inputs.numpy()})
-    return JobResult(models=models, state=state, metrics=metrics | {"seconds": phases.seconds}, device=device)
+    metrics["seconds"] = phases.seconds
+    return JobResult(models=models, state=state or None, metrics=metrics, device=device)
 
 
-def _first_model(spec: InitializeSpec, name: str, network: NetworkRef, target: Path) -> None:
-    owner = f"prototype {name!r}"
+def _first_model(spec: InitializeSpec, name: str, each: PrototypeSpec, target: Path) -> None:
+    owner, network = f"prototype {name!r}", each.network
     runnable = find(network.architecture).server_side
+    seed = derive_seed(spec.seed, "model", name)
     if network.weights is not None:
         header = check_file(network.weights)
+        drawn = network.model_copy(update={"weights": None})
+        module = build_network(drawn, spec.task, "cpu", seed=seed, owner=owner) if runnable and each.parts else None
+        if module is not None and first_parts.fill(module, network.weights, header, each.parts, owner):
+            save_state(module, target, _named(header) | _features(module, spec.task))
+            return
         module = build_network(network, spec.task, "cpu", owner=owner) if runnable else None
         noted = module is None or FEATURES_KEY in header.metadata or not _features(module, spec.task)
         if module is None or noted:
@@ -100,8 +113,13 @@ def _first_model(spec: InitializeSpec, name: str, network: NetworkRef, target: P
             f"{owner}: architecture {network.architecture!r} cannot be built here; import a model and set "
             "initial_model",
         )
-    module = build_network(network, spec.task, "cpu", seed=derive_seed(spec.seed, "model", name), owner=owner)
+    module = build_network(network, spec.task, "cpu", seed=seed, owner=owner)
     save_state(module, target, _features(module, spec.task))
+
+
+def _named(header: Header) -> dict[str, str]:
+    """Return an imported file's metadata, without what tells of its tensors: the network has more."""
+    return {key: value for key, value in header.metadata.items() if key not in (BUFFERS_KEY, DIGESTS_KEY)}
 
 
 def _efforts(networks: Mapping[str, NetworkRef], task: Task) -> dict[str, Any]:

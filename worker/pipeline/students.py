@@ -21,7 +21,7 @@ from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import DistillationTask, require_finite, teach
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.labels import Targets
-from worker.pipeline.networks import BATCH, accuracy, build_network, outputs, read_inputs, read_labels
+from worker.pipeline.networks import BATCH, accuracy, build_network, moving, outputs, read_inputs, read_labels
 from worker.registry import implements
 from worker.specs import NetworkRef
 
@@ -121,7 +121,10 @@ def teach_all(job: Round, students: list[Student], inputs: Any, targets: Targets
     for student in students:
         seed = derive_seed(spec.seed, "round", spec.round_index, "distil", student.name)
         augment = Augmenter(distil.data.augment, spec.task, derive_seed(seed, "augment"))
-        task = DistillationTask(inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate)
+        moves = moving(student.network)
+        task = DistillationTask(
+            inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate, moves
+        )
         _teach(job, student, task)
 
 

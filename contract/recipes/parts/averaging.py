@@ -82,6 +82,8 @@ class FuseChoice(Choice):
     """Whether some lying clients cannot pull its result where they like, buffers and counters included."""
     sums: ClassVar[Literal["samples", "clients"] | None] = None
     """What an update counts by, where its sum is all that is read of it; None where single updates are."""
+    takes_parts: ClassVar[bool] = True
+    """Whether it can fuse some tensors of a network without the others."""
 
     @property
     def least_updates(self) -> int:
@@ -296,6 +298,7 @@ class FuseMatchedMean(FuseChoice):
 
     declares = Declares(source="FedMA, Wang et al. 2020, Alg. 1")
 
+    takes_parts = False
     kind: Literal["matched_mean"] = "matched_mean"
     count: Literal["clients", "samples"] = Field("clients", description="what a client counts: 1, or its samples")
     by_class: bool = Field(

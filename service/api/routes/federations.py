@@ -90,7 +90,7 @@ def create_federation(
     settings = services.settings
 
     def make() -> dict[str, Any]:
-        row = creation.create(session, settings.key, body)
+        row = creation.create(session, settings.key, body, services.blobs.store.header)
         return {"id": row.id}
 
     with services.store.write() as session:

@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
+from contract.partition import SENT_BASE
 from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
 from contract.updates import extras
@@ -48,7 +49,7 @@ def _decide(
 ) -> wire.Assignment:
     current = reading.current_models(session, federation.id)
     if federation.state in TERMINAL_STATES:
-        return _done(session, federation, current.get(reading.prototype_key(client.prototype)), common)
+        return _done(session, federation, client.prototype, common)
     generator = current.get(reading.GENERATOR) if config.recipe.reads_scores else None
     if generator is not None and federation.state in ("collecting_discriminators", "scoring", "running"):
         delivered = discriminator_of(session, client.id)
@@ -65,9 +66,12 @@ def _decide(
     return wire.WaitAssignment(**common, reason=_WAITING[federation.state])
 
 
-def _done(session: Session, federation: FederationRow, model_id: str | None, common: dict[str, Any]) -> wire.Assignment:
-    model = models.reference(session.get_one(ModelRow, model_id)) if model_id else None
-    return wire.DoneAssignment(**common, model=model, accuracy=federation.accuracy)
+def _done(session: Session, federation: FederationRow, prototype: str, common: dict[str, Any]) -> wire.Assignment:
+    current = reading.current_models(session, federation.id)
+    keys = {"model": reading.prototype_key(prototype), "base": reading.state_key(SENT_BASE.named(prototype))}
+    rows = {what: session.get_one(ModelRow, current[key]) for what, key in keys.items() if key in current}
+    found = {what: models.reference(row) for what, row in rows.items()}
+    return wire.DoneAssignment(**common, **found, accuracy=federation.accuracy)
 
 
 def _gan(

@@ -1,15 +1,19 @@
 """A federation is created: its parts are resolved, and refused where they do not fit together."""
 
+from collections.abc import Callable
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
+from contract.tensors import Header
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field
 from service.domain.mixture import check_mixture, check_retention
+from service.domain.parting import check_imported
 from service.domain.states import LIVE
 from service.infra import tokens
 from service.operations.access import joining
@@ -26,8 +30,13 @@ MAX_FEDERATIONS = 1000
 """Federations that are not over."""
 
 
-def create(session: Session, key: bytes, request: FederationCreate) -> FederationRow:
+def create(
+    session: Session, key: bytes, request: FederationCreate, header_of: Callable[[str], Header] | None = None
+) -> FederationRow:
     """Add a federation after checking that its parts fit together.
+
+    Args:
+        header_of: a blob's digest -> its header, to hold patterns of tensor names against imported networks.
 
     Raises:
         DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
@@ -50,6 +59,8 @@ def create(session: Session, key: bytes, request: FederationCreate) -> Federatio
     check_retention(config.rounds, request.retention)
     for model_id in _imported(request, config.recipe):
         models.still_there(models.get(session, model_id))
+    if header_of is not None:
+        check_imported(config, lambda model_id: header_of(models.get(session, model_id).digest))
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
         id=id_,

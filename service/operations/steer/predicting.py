@@ -9,6 +9,7 @@ from contract.federation import FederationConfig
 from contract.groups import is_main
 from contract.ids import new_id
 from contract.wire.ensembles import EnsembleDocument, Network, PredictionDocument, PredictionRequest
+from service.domain import parting
 from service.domain.errors import DomainError, invalid_field
 from service.operations.ledger import audit, locks
 from service.operations.ledger.clock import now
@@ -36,6 +37,7 @@ def ask(session: Session, federation_id: str, wish: PredictionRequest) -> Predic
     waiting = mine.where(JobRow.state.in_(("queued", "running")))
     check_room(session, waiting, MAX_WAITING, "predictions of the federation under way", "wait for one", alone=True)
     config = reading.config_of(federation)
+    parting.check_predicts(config)
     data = _dataset(session, config, wish.dataset)
     found = _ensemble(session, federation, wish) if wish.ensemble else _model(session, federation, config, wish)
     job = jobs.enqueue(session, "predict", federation)
@@ -48,7 +50,7 @@ def ask(session: Session, federation_id: str, wish: PredictionRequest) -> Predic
         model_id=found.id if isinstance(found, ModelRow) else None,
         dataset=data.name,
         num_samples=data.num_samples,
-        document=_document(config, data, found).model_dump(mode="json"),
+        document=_document(config, data, found, _base(session, found)).model_dump(mode="json"),
         metrics={},
         created_at=now(),
     )
@@ -140,13 +142,21 @@ def _prototype(config: FederationConfig, wanted: str | None) -> str:
     return main[0]
 
 
-def _document(config: FederationConfig, data: DatasetRow, found: ModelRow | EnsembleRow) -> PredictionDocument:
+def _base(session: Session, found: ModelRow | EnsembleRow) -> str | None:
+    """Return the digest of the base of a model that is a part of a network."""
+    row = models.base_of(session, found) if isinstance(found, ModelRow) else None
+    return None if row is None else row.digest
+
+
+def _document(
+    config: FederationConfig, data: DatasetRow, found: ModelRow | EnsembleRow, base: str | None
+) -> PredictionDocument:
     model: Network | None = None
     ensemble: EnsembleDocument | None = None
     if isinstance(found, EnsembleRow):
         ensemble = ensembles.document_of(found)
     else:
-        model = Network(architecture=str(found.architecture), options=found.options, digest=found.digest)
+        model = Network(architecture=str(found.architecture), options=found.options, digest=found.digest, base=base)
     return PredictionDocument(task=config.task, dataset=data.digest, model=model, ensemble=ensemble)
 
 

@@ -4,6 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.partition import SENT_BASE
 from contract.tensors import FLOATS, Header, TensorError
 from contract.wire import federations as wire_federations
 from contract.wire import rounds as wire
@@ -64,6 +65,14 @@ def url(model_id: str) -> str:
 def reference(row: ModelRow) -> wire_federations.ModelRef:
     """Return where a model is."""
     return wire_federations.ModelRef(id=row.id, digest=row.digest, size=row.size, url=url(row.id))
+
+
+def base_of(session: Session, row: ModelRow) -> ModelRow | None:
+    """Return what holds the other tensors of a network, where a model is those that rounds move; else None."""
+    if row.federation_id is None or row.prototype is None:
+        return None
+    mine = (ModelRow.federation_id == row.federation_id) & (ModelRow.role == "state")
+    return session.scalars(select(ModelRow).where(mine, ModelRow.name == SENT_BASE.named(row.prototype))).first()
 
 
 def _describe(row: ModelRow, current: set[str]) -> wire.Model:

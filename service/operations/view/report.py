@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.federation import SERVER
-from contract.groups import is_main
+from contract.groups import is_main, original
 from contract.updates import SEND, extras
 from contract.wire.report import Bytes, Cost, FederationReport, Flops, NetworkFigures, Role, RoundCost, Seconds
 from service.domain import costs, learning
@@ -161,13 +161,13 @@ def _counted(wire: Wire, index: int, files: Bytes) -> Bytes | None:
 def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[RoundCost]:
     parts, sizes = _parts(session, federation), _sizes(session, federation)
     beside, done = _first_sent(session, federation), {job.round_id: job for job in seen.jobs}
-    public = _public(session, federation)
+    public, begun = _public(session, federation), set[tuple[str, str]]()
     query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
     found = []
     for row in session.scalars(query):
         mine = parts[row.id]
         answers = [each for each in mine if each.size is not None]
-        down = sum(_sent_to(each, row, sizes, beside) for each in mine)
+        down = sum(_sent_to(each, row, sizes, beside, begun) for each in mine)
         files = Bytes(down=down, up=sum(each.size or 0 for each in answers))
         found.append(
             RoundCost(
@@ -239,9 +239,15 @@ def _first_sent(session: Session, federation: FederationRow) -> dict[str, int]:
     return {row.name: row.size for row in rows}
 
 
-def _sent_to(part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int]) -> int:
-    base = sizes.get(row.base_models.get(part.prototype, ""), 0)
-    return base + sum(extras(beside, part.prototype).values())
+def _sent_to(
+    part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int], begun: set[tuple[str, str]]
+) -> int:
+    """Return the bytes that a device was sent; note in `begun` that it has begun with a prototype."""
+    who = (part.client, original(part.prototype))
+    first = who not in begun
+    begun.add(who)
+    model = sizes.get(row.base_models.get(part.prototype, ""), 0)
+    return costs.sent_down(model, extras(beside, part.prototype), first)
 
 
 def _seconds(row: RoundRow, answers: Sequence[Part], job: JobRow | None) -> Seconds:

@@ -1,0 +1,72 @@
+"""Networks of which devices train a part: which, what of it stays on this device, and the whole network at the end."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.errors import ModelMismatch
+from contract.nn import codec
+from contract.partition import Partition, PatternError, partition
+from contract.tensors import Header, TensorError, TensorFile, dtype_name, write_file
+from contract.updates import KEPT
+from contract.whole import WholeFile, require_base
+from contract.wire.federations import ModelRef, Prototype
+
+
+def partition_of(module: nn.Module, prototype: Prototype | None) -> Partition | None:
+    """Return how a prototype's network is parted; None where devices train and send all of it.
+
+    Raises:
+        ModelMismatch: the patterns are none of this network's.
+    """
+    if prototype is None or not prototype.parted:
+        return None
+    try:
+        return partition(prototype.parts, codec.manifest(module))
+    except PatternError as error:
+        raise ModelMismatch(f"model: prototype {prototype.name!r}: {error}; tell the operator") from error
+
+
+def sent_header(header: Header, parts: Partition | None) -> Header:
+    """Return a network's header without the tensors that are never sent."""
+    if parts is None:
+        return header
+    return Header({name: header.tensors[name] for name in parts.shared}, header.metadata)
+
+
+def check_base(path: Path, base: ModelRef | None) -> None:
+    """Refuse a model that came without its base, or with another one's.
+
+    Raises:
+        ModelMismatch: says so.
+    """
+    try:
+        with TensorFile(path) as file:
+            require_base(file.header, None if base is None else base.digest)
+    except TensorError as error:
+        raise ModelMismatch(f"model: {error.detail}; tell the operator") from error
+
+
+def load_kept(module: nn.Module, memory: Mapping[str, Tensor], names: Collection[str]) -> None:
+    """Put what this device has kept to itself into its network; what it has not stays as it was sent first."""
+    state = codec.unwrap(module).state_dict(keep_vars=True)
+    with torch.no_grad():
+        for name in names:
+            own = memory.get(KEPT + name)
+            if own is not None and own.shape == state[name].shape:
+                state[name].copy_(own)
+
+
+def write_whole(moving: Path, base: Path, memory: Mapping[str, Tensor], target: Path) -> None:
+    """Write the whole network to a file: the model, its base and, in place of first values, what this device kept."""
+    with WholeFile(moving, base) as file:
+        arrays = {name: file.read(name) for name in file.header.tensors}
+        metadata = file.header.metadata
+    for name, value in memory.items():
+        own = name.removeprefix(KEPT)
+        if name.startswith(KEPT) and own in arrays and tuple(value.shape) == arrays[own].shape:
+            kept = codec.state_arrays({own: value})[own]
+            arrays[own] = kept if dtype_name(kept) == dtype_name(arrays[own]) else arrays[own]
+    write_file(target, arrays, metadata)
