@@ -4,7 +4,7 @@ The service's workers, simulations and experiments differ in where they have the
 them is decided here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from contract.recipes.parts import Discriminators, GeneratorImported
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
 from worker.specs import (
     Datasets,
+    DrawnSpec,
     EnsembleSpec,
     GeneratorSpec,
     InitializeSpec,
@@ -30,6 +31,15 @@ from worker.specs import (
     SecureSum,
     UpdateSpec,
 )
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What draws samples and scores them: the generator's file, its range of data values, discriminators by client."""
+
+    generator: Path
+    input_range: tuple[float, float]
+    discriminators: Mapping[str, Path]
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ class Builder:
         state: Mapping[str, Path],
         min_updates: int | None = None,
         unmasking: Mapping[str, SecureGroup] | None = None,
+        drawing: Drawing | None = None,
     ) -> RoundSpec:
         """Return the job that fuses a round.
 
@@ -139,6 +150,7 @@ class Builder:
             state: what the recipe keeps between rounds, by name.
             min_updates: fewer are not fused, whoever is left out; default: the plan's. Fewer that are here all the same
                 are enough: an operator has closed the round with them.
+            drawing: what there is, where every round draws samples of its own.
             unmasking: of a secure round, what unmasks its sums, by model; None where its updates are not masked.
         """
         config = self.config
@@ -165,8 +177,24 @@ class Builder:
             updates=list(updates),
             datasets=self._read,
             scores={k: path for k, path in scores.items() if k in answered} if config.recipe.reads_scores else {},
+            drawn=None if drawing is None or not config.recipe.draws_anew else self._drawn(drawing, answered),
             state=dict(state),
             output_dir=folder,
+        )
+
+    def _drawn(self, drawing: Drawing, answered: Set[str]) -> DrawnSpec:
+        stage, scorer = self._stage, None
+        if self.config.recipe.reads_scores:
+            plan, span = stage.plan, drawing.input_range
+            scorer = ScorerSpec(architecture=plan.architecture, options=plan.options, input_range=span)
+        generator = stage.generator
+        network = NetworkRef(architecture=generator.architecture, options=generator.options, weights=drawing.generator)
+        read = drawing.discriminators if scorer is not None else {}
+        return DrawnSpec(
+            generator=network,
+            input_range=drawing.input_range,
+            scorer=scorer,
+            discriminators={name: path for name, path in read.items() if name in answered},
         )
 
     @property

@@ -155,6 +155,23 @@ class SecureSum(_Spec):
     )
 
 
+class ScorerSpec(_Spec):
+    """How discriminators score samples."""
+
+    architecture: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    input_range: tuple[float, float]
+
+
+class DrawnSpec(_Spec):
+    """What a round's own samples are drawn from, and what scores them, where every round draws anew."""
+
+    generator: NetworkRef
+    input_range: tuple[float, float] = Field(description="data values that -1 and 1 stand for")
+    scorer: ScorerSpec | None = Field(None, description="where a weighting reads scores")
+    discriminators: dict[str, Path] = Field(default_factory=dict, description="client name -> weights")
+
+
 class RoundSpec(_Job):
     """Fuse one round."""
 
@@ -171,6 +188,7 @@ class RoundSpec(_Job):
         default_factory=dict,
         description="per client: safetensors file with float32 tensors 'unlabeled' [|U|] and 'test' [|T|]",
     )
+    drawn: DrawnSpec | None = Field(None, description="where the data are drawn anew in every round")
     local: LocalPlan = Field(LocalPlan(), description="what the clients ran, and thus how their files are read")
     on_bad_teacher: OnBadTeacher = Field("fail", description="what a network of NaN or infinity does to the round")
     min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
@@ -216,14 +234,6 @@ class MemberSpec(_Spec):
     is_group: bool = False
     counted: dict[str, float] | None = Field(None, description="of a group: ln of what its clients count, by factor")
     discriminator: Path | None = Field(None, description="its client's, where the weighting reads scores")
-
-
-class ScorerSpec(_Spec):
-    """How discriminators score samples."""
-
-    architecture: str
-    options: dict[str, Any] = Field(default_factory=dict)
-    input_range: tuple[float, float]
 
 
 class EnsembleSpec(_Spec):

@@ -61,6 +61,11 @@ class Recipe(Options):
         return "scores" in self.needs
 
     @property
+    def draws_anew(self) -> bool:
+        """Whether every round draws samples of its own that teachers label."""
+        return self.distil is not None and self.distil.data.drawn_anew
+
+    @property
     def needs_unlabeled(self) -> bool:
         """Whether the unlabelled server set is read: by teachers and students, or to train the generator."""
         distil, stage = self.distil, self.discriminators
@@ -173,6 +178,16 @@ def _check_members(recipe: Recipe) -> None:
     members = distil.members
     if isinstance(members, parts.MembersPosterior) and not (members.clients or members.mean or members.samples):
         raise ValueError("distil.members: nobody teaches; set clients or mean to true, or samples above 0")
+    if (
+        isinstance(members, parts.MembersGroups)
+        and members.rounds > 1
+        and distil.data.drawn_anew
+        and recipe.reads_scores
+    ):
+        raise ValueError(
+            "distil.data.fresh: discriminators scored other samples in the rounds before, whose groups teach too; set "
+            "distil.members.rounds to 1, or fresh to false"
+        )
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
 

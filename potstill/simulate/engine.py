@@ -32,7 +32,7 @@ from potstill.simulate.history import History, Participation, RoundRecord, diges
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from potstill.simulate.lifecycle import Lifecycle, RoundDone
 from service.domain import secure, selection
-from worker.building import Builder
+from worker.building import Builder, Drawing
 from worker.specs import Datasets, GeneratorSpec, JobResult, RoundSpec, UpdateSpec
 
 
@@ -67,6 +67,7 @@ class Simulation:
         }
         self._claim_folder()
         self._build = Builder(self.config, self.seed, self._server_data())
+        self._drawing: Drawing | None = None
 
     def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> History:
         """Run to the end; rounds that are done already are read from the folder.
@@ -127,9 +128,10 @@ class Simulation:
         history.generator_sizes = done.note.get("sizes", {})
         if "samples" in made.models:
             self._build = replace(self._build, samples=made.models["samples"])
+        low, high = made.metrics["input_range"]
+        self._drawing = Drawing(made.models["generator"], (low, high), history.discriminators)
         if not self.config.recipe.reads_scores:
             return
-        low, high = made.metrics["input_range"]
         for step, (name, device) in enumerate(self._devices.items()):
             self._report("discriminators", step, len(self._devices))
             target = self._folder / "discriminators" / f"{step:04}.safetensors"
@@ -247,6 +249,7 @@ class Simulation:
             clients_total=Counter(device.prototype for device in self._devices.values()),
             scores=history.scores,
             state=before.state,
+            drawing=self._drawing,
         )
 
     def _update(self, part: Participation) -> UpdateSpec:

@@ -37,6 +37,15 @@ PROB = {"kind": "odds", "link": "prob"}
             {"weigh": {"kind": "uniform"}, "data": {"kind": "generated"}, "students": {"kind": "none"}},
             "no weighting reads them; leave the part out",
         ),
+        (
+            "fedgo-small",
+            {
+                "data": {"kind": "generated", "fresh": True},
+                "groups": GROUPS,
+                "members": {"kind": "groups", "rounds": 2},
+            },
+            "distil.data.fresh: discriminators scored other samples in the rounds before",
+        ),
         ("feddf", {"data": {"kind": "noise", "low": 1.0, "high": 1.0}}, "high must be above low"),
         ("feddf", {"members": {"kind": "posterior"}, "weigh": {"kind": "samples"}}, "set distil.members to 'clients'"),
         ("fedbe", {"members": {"clients": False, "mean": False, "samples": 0}}, "distil.members: nobody teaches; set "),

@@ -39,6 +39,7 @@ FEDGAN = {
     "generator": {"kind": "fedgan", "rounds": 2, "epochs": 1, "batch_size": 16},
     "plan": {"epochs": 1, "batch_size": 16},
 }
+FRESH = FEDGO | {"data": {"kind": "generated", "count": 40, "fresh": True}}
 MLP = {"architecture": "mlp", "options": {"hidden": [8, 8]}}
 ROUNDS = {"total": 2, "clients_per_round": 3, "min_clients": len(NAMES), "min_updates": 3}
 ONE = ROUNDS | {"total": 5, "clients_per_round": 1, "min_updates": 1}
@@ -85,6 +86,7 @@ CASES = {
     "feddf": Case(FEDDF),
     "fedgo": Case({"name": "fedgo-small", "options": FEDGO}),
     "fedgan": Case({"name": "fedgo-small", "options": FEDGAN}, {"datasets": {"test": "test"}}),
+    "fresh": Case({"name": "fedgo-small", "options": FRESH}),
     # state on the server and on the devices, and what is sent beside the model
     "scaffold": Case({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
     "fedgkd": Case({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),

@@ -27,7 +27,7 @@ from service.persistence.tables import (
     SecureMemberRow,
     UpdateRow,
 )
-from worker.building import Builder, predict
+from worker.building import Builder, Drawing, predict
 from worker.specs import (
     Datasets,
     GeneratorSpec,
@@ -146,6 +146,7 @@ class Loader:
             state={name: self._file(session, id_) for name, id_ in carried.items()},
             min_updates=round_.min_updates,
             unmasking=self._unmasking(session, federation, round_),
+            drawing=self._drawing(session, build.config, round_),
         )
 
     def predict(
@@ -208,6 +209,20 @@ class Loader:
             .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
         )
         return {name: self._cache.path(digest) for name, digest in rows if digest is not None}
+
+    def _drawing(self, session: Session, config: FederationConfig, round_: RoundRow) -> Drawing | None:
+        """Return what draws a round's own samples and, where a weighting reads it, what scores them."""
+        if not config.recipe.draws_anew:
+            return None
+        generator = session.get_one(ModelRow, reading.current_models(session, round_.federation_id)[reading.GENERATOR])
+        rows = session.execute(
+            select(ClientRow.name, DiscriminatorRow.digest)
+            .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+            .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
+            .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
+        )
+        scorers = {name: self._cache.path(digest) for name, digest in rows} if config.recipe.reads_scores else {}
+        return Drawing(self._cache.path(generator.digest), generator.metrics["input_range"], scorers)
 
 
 def _unmasked(round_: RoundRow, group: Group, rows: Mapping[str, SecureMemberRow]) -> SecureGroup:

@@ -37,7 +37,9 @@ def _unlabeled(_: parts.DataUnlabeled | parts.DataLabeled, task: Task, path: Pat
 
 @implements(parts.DataGenerated)
 def _generated(choice: parts.DataGenerated, task: Task, path: Path | None, seed: int) -> Tensor:
-    """The samples that the generator's job drew once for the whole federation (FedGO D2)."""
+    """The samples that the generator's job drew once for the whole federation (FedGO D2); a round's own are
+    `worker.pipeline.drawing`'s.
+    """
     if path is None:
         raise JobFailure("bad_option", "generated data are the generator's samples; give them as datasets.unlabeled")
     inputs = read_inputs(path, task, "generated")

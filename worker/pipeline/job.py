@@ -50,6 +50,7 @@ class Round:
         averages: what fusing made, per prototype of `updates`.
         models: what is published.
         state: what is kept for the next round.
+        scores: files of what clients' discriminators say of the round's sets, by client.
         metrics: figures.
         checkpoints: what an earlier attempt left, and what the next one would find.
         ensemble: who predicts together, where the round keeps that.
@@ -62,6 +63,7 @@ class Round:
     averages: dict[str, Path] = field(default_factory=dict)
     models: dict[str, Path] = field(default_factory=dict)
     state: dict[str, Path] = field(default_factory=dict)
+    scores: dict[str, Path] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(None))
     ensemble: list[KeptMember] | None = None
@@ -76,7 +78,7 @@ class Round:
     ) -> "Round":
         """Return the job before anything is done."""
         kept = checkpoints or Checkpoints(None)
-        return cls(spec, Phases(report), device, state=dict(spec.state), checkpoints=kept)
+        return cls(spec, Phases(report), device, state=dict(spec.state), scores=dict(spec.scores), checkpoints=kept)
 
     def file(self, what: str, prototype: str) -> Path:
         """Return where a file of a prototype goes; names may hold any letters, so its position names the file."""

@@ -103,12 +103,14 @@ def _given_away(job: Round) -> Handover:
 
 def _distil(job: Round) -> None:
     """Label once; then every student learns from the same labels (FedDF Alg. 3)."""
+    from worker.pipeline.drawing import score_round
     from worker.pipeline.head import push_back
     from worker.pipeline.students import students_of, teach_all
     from worker.pipeline.teachers import remember_groups
 
     distil = job.spec.recipe.distil
     assert distil is not None
+    score_round(job)
     remember_groups(job)
     students = students_of(job)
     job.metrics["teacher_forwards"] = 0
@@ -130,7 +132,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
 
     Teachers are asked of the test set as well, to be measured.
     """
-    from worker.pipeline.data import server_set
+    from worker.pipeline.drawing import round_set
     from worker.pipeline.labels import own_targets
 
     spec, distil = job.spec, job.spec.recipe.distil
@@ -138,7 +140,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
     if not distil.students.learns:
         _ask_teachers(job, None)
         return None, None
-    inputs = server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
+    inputs = round_set(job)
     if not distil.data.labelled:
         return inputs, _ask_teachers(job, inputs)
     assert spec.datasets.unlabeled is not None
@@ -178,12 +180,12 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
 
 def _learnt(job: Round) -> "Tensor | None":
     """Return the server set, where students learn what teachers say of it."""
-    from worker.pipeline.data import server_set
+    from worker.pipeline.drawing import round_set
 
-    spec, distil = job.spec, job.spec.recipe.distil
+    distil = job.spec.recipe.distil
     if distil is None or not distil.students.learns or distil.data.labelled:
         return None
-    return server_set(distil.data, spec.task, spec.datasets.unlabeled, spec.seed)
+    return round_set(job)
 
 
 def _calibration(job: Round, learnt: "Tensor | None") -> "Tensor | None":

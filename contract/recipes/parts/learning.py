@@ -160,6 +160,11 @@ class DataChoice(Choice):
     if TYPE_CHECKING:  # each of them has it, as its last option
         augment: Augment
 
+    @property
+    def drawn_anew(self) -> bool:
+        """Whether every round draws samples of its own."""
+        return False
+
 
 class DataUnlabeled(DataChoice):
     """The federation's unlabelled data set on the server."""
@@ -184,14 +189,23 @@ class DataLabeled(DataChoice):
 
 
 class DataGenerated(DataChoice):
-    """Samples of the generator, drawn once for the whole federation."""
+    """Samples of the generator, drawn once for the whole federation or anew in every round."""
 
-    declares = Declares(source="FedGO D2", needs=frozenset({"generator"}))
+    declares = Declares(source="FedGO D2; DaFKD", needs=frozenset({"generator"}))
 
     drawn = True
     kind: Literal["generated"] = "generated"
     count: int = Field(25_000, ge=1, le=10_000_000)
+    fresh: bool = Field(
+        False,
+        description="draw them anew in every round (DaFKD); where discriminators are read, each scores them there",
+    )
     augment: Augment = Augment()
+
+    @property
+    def drawn_anew(self) -> bool:
+        """Where it is asked for."""
+        return self.fresh
 
 
 class DataNoise(DataChoice):
