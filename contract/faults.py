@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from contract.json_text import shown
 
-_PREFIXED = re.compile(r"([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*): (.+)", re.DOTALL)
+_PREFIXED = re.compile(r"([a-z_][a-z0-9_]*(?:\.[\w-]+)*): (.+)", re.DOTALL)
 """A validator that looks at several fields names the one at fault before a colon: `min_updates: more than …`."""
 
 _SHOULD = "Input should be "

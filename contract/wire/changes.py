@@ -1,5 +1,6 @@
 """What an operator changes of a federation that runs: how devices train, how rounds go, how long students learn."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -87,8 +88,8 @@ class PlanChange(Request):
     def _changeable(cls, value: Any) -> Any:
         if isinstance(value, dict):
             for path, why in _FIXED.items():
-                if _holds(value, path.split(".")):
-                    raise ValueError(f"{path} cannot be changed: {why}; create another federation")
+                for where in _places(value, path.split(".")):
+                    raise ValueError(f"{where}: it cannot be changed: {why}; create another federation")
         return value
 
     @model_validator(mode="after")
@@ -117,13 +118,14 @@ def _set_in(part: Part) -> dict[str, Any]:
     return {name: whole.get(name) for name in type(part).model_fields if name in part.model_fields_set}
 
 
-def _holds(tree: Any, path: list[str]) -> bool:
+def _places(tree: Any, path: list[str], before: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield where a path leads to something, `*` for any name; with dots between the steps."""
     if not path:
-        return True
-    if not isinstance(tree, dict):
-        return False
-    inner = tree.values() if path[0] == "*" else [tree[path[0]]] if path[0] in tree else []
-    return any(_holds(each, path[1:]) for each in inner)
+        yield ".".join(before)
+    elif isinstance(tree, dict):
+        steps = list(tree) if path[0] == "*" else [path[0]] if path[0] in tree else []
+        for step in steps:
+            yield from _places(tree[step], path[1:], (*before, step))
 
 
 class RoundPlan(Response):

@@ -159,7 +159,7 @@ def test_a_plan_is_shown_and_changed(service: Service) -> None:
     }  # fmt: skip
     refused = call("federation", "plan", "fed_1", "--local", "privacy=1")
     assert refused.exit_code != 0
-    assert "local.privacy cannot be changed" in refused.stderr
+    assert "local.privacy: it cannot be changed" in refused.stderr
 
 
 def test_create_from_a_file_with_options_over_it(service: Service, tmp_path: Any) -> None:

@@ -116,7 +116,7 @@ def test_the_command_changes_what_each_recipe_has(mine: Path, tmp_path: Path) ->
         (["--plan-at", "local.epochs=3"], "--plan-at local.epochs=3: expected a round"),
         (["--plan-at", "2:local.epochs"], "expected a round"),
         (["--plan-at", "2:local.epochs=0"], "changes.0.change.local.epochs"),
-        (["--plan-at", "2:seed=3"], "seed cannot be changed"),
+        (["--plan-at", "2:seed=3"], "seed: it cannot be changed"),
         (["--plan-at", "1:local.epochs=3"], "changes.0.from_round"),
         (["--plan-at", "9:local.epochs=3"], "round 9 is none of 2 to 2"),
         (["--plan-at", "2:schedule.epochs=3"], "schedule: no recipe that is compared distils"),

@@ -25,6 +25,8 @@ NEAR = 0.01
 """Of the median distance. Whoever has little data lies nearer than others; this near lies who sends the model back."""
 _MAD = 1.4826
 """Median absolute deviation -> standard deviation, of a normal distribution."""
+_LARGEST = float(np.finfo(np.float64).max)
+"""Infinity is no JSON, and a round's figures are."""
 _FILES = 4
 """Blocks are as large as of so many files, whoever else takes part: a client's figures are its own."""
 
@@ -45,13 +47,16 @@ class Distance:
 
     @property
     def norm_ratio(self) -> float | None:
-        """||w_k|| / ||w||; None where w is zero."""
-        return self.norm / self.base if self.base > 0 else None
+        """||w_k|| / ||w||, the largest number there is where it is beyond; None where w is zero."""
+        return self._of_base(self.norm)
 
     @property
     def relative(self) -> float | None:
-        """||w_k - w|| / ||w||; None where w is zero."""
-        return self.distance / self.base if self.base > 0 else None
+        """||w_k - w|| / ||w||, the largest number there is where it is beyond; None where w is zero."""
+        return self._of_base(self.distance)
+
+    def _of_base(self, length: float) -> float | None:
+        return min(length / self.base, _LARGEST) if self.base > 0 else None
 
 
 def measure_files(
@@ -96,7 +101,7 @@ def _squares(values: Float) -> float:
 
 
 def _root(squares: float) -> float:
-    return min(math.sqrt(squares), float(np.finfo(np.float64).max))
+    return min(math.sqrt(squares), _LARGEST)
 
 
 def scores(values: Sequence[float]) -> Float:

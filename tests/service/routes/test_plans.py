@@ -96,12 +96,12 @@ def test_fewer_clients_let_a_waiting_federation_go_on_at_once(world: World) -> N
     ("body", "said"),
     [
         ({}, "name what changes"),
-        ({"recipe": {"name": "fedprox"}}, "recipe cannot be changed: .*create another federation"),
-        ({"local": {"objective": {"kind": "moon"}}}, "local.objective cannot be changed"),
-        ({"local": {"privacy": None}}, "local.privacy cannot be changed: what devices were promised"),
-        ({"rounds": {"gate": None}}, "rounds.gate cannot be changed"),
-        ({"rounds": {"secure": True}}, "rounds.secure cannot be changed"),
-        ({"prototypes": {"main": {"architecture": "mlp"}}}, "architecture cannot be changed"),
+        ({"recipe": {"name": "fedprox"}}, "recipe: it cannot be changed: .*create another federation"),
+        ({"local": {"objective": {"kind": "moon"}}}, "local.objective: it cannot be changed"),
+        ({"local": {"privacy": None}}, "local.privacy: it cannot be changed: what devices were promised"),
+        ({"rounds": {"gate": None}}, "rounds.gate: it cannot be changed"),
+        ({"rounds": {"secure": True}}, "rounds.secure: it cannot be changed"),
+        ({"prototypes": {"main": {"architecture": "mlp"}}}, "prototypes.main.architecture: it cannot be changed"),
         ({"prototypes": {"other": {"epochs": 1}}}, "there is no prototype 'other'; there are main"),
         ({"rounds": {"min_updates": 3}}, "min_updates: more than clients_per_round can deliver"),
         ({"schedule": {"epochs": 1}}, "distils nothing"),
@@ -119,6 +119,20 @@ def test_what_cannot_be_is_refused_with_the_reason_and_changes_nothing(
     assert refused(response) == (422, "invalid-field")
     assert re.search(said, response.text), response.text
     assert world.show(fed) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"rounds": {"gate": None, "total": 9}}, "rounds.gate"),
+        ({"prototypes": {"Main-2": {"architecture": "mlp"}}}, "prototypes.Main-2.architecture"),
+        ({"seed": 3}, "seed"),
+    ],
+)
+def test_what_cannot_be_changed_is_named_by_its_own_path(world: World, body: dict[str, Any], field: str) -> None:
+    response = change(world, world.create(), **body)
+    assert (refused(response), response.json()["field"]) == ((422, "invalid-field"), field)
+    assert [error["field"] for error in response.json()["errors"]] == [field]
 
 
 def test_a_total_below_the_newest_round_is_refused(world: World) -> None:

@@ -46,6 +46,14 @@ def test_by_hand(tmp_path: Path) -> None:
     assert (found["a"].norm_ratio, found["a"].relative, found["b"].norm_ratio) == (2.0, 1.0, 0.0)
 
 
+def test_a_ratio_beyond_all_numbers_is_the_largest_for_infinity_is_no_json(tmp_path: Path) -> None:
+    """w = (0.3, 0.4): norm 1/2. ||w_k|| is beyond float64, told as its largest number; twice that is no number."""
+    base = put(tmp_path, "base", {"w": np.array([0.3, 0.4])})
+    found = measure_files([put(tmp_path, "a", {"w": np.array([1e300, 1e300])})], base.path)["a"]
+    assert found.norm_ratio == found.relative == float(np.finfo(np.float64).max)
+    assert too_far({"a": found}, 1e6) and outliers({"a": found})
+
+
 def test_figures_are_those_of_a_slow_loop_over_the_parameters_whoever_else_is_there(tmp_path: Path) -> None:
     base = put(tmp_path, "base", model(0))
     files = {f"c{seed}": model(seed, 1 + seed) for seed in range(1, 6)}
