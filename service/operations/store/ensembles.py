@@ -41,8 +41,9 @@ def newest(session: Session, federation_id: str) -> EnsembleRow:
     Raises:
         DomainError: not-found: none did.
     """
-    mine = select(EnsembleRow).where(EnsembleRow.federation_id == federation_id)
-    row = session.scalars(mine.order_by(EnsembleRow.id.desc()).limit(1)).first()
+    mine = select(EnsembleRow).join(RoundRow, RoundRow.id == EnsembleRow.round_id)
+    newest_first = mine.where(EnsembleRow.federation_id == federation_id).order_by(RoundRow.index.desc())
+    row = session.scalars(newest_first.limit(1)).first()
     if row is None:
         raise DomainError("not-found", f"no round of the federation kept an ensemble; {_KEEP}")
     return row

@@ -58,7 +58,7 @@ def forget_client(session: Session, federation_id: str, client_id: str) -> wire.
         generators=sum(isinstance(each, GanUpdateRow) for each in here),
         discriminators=sum(isinstance(each, DiscriminatorRow) for each in here),
         members=len(members),
-        bytes=sum(each.size for each in here),
+        bytes=sum({each.digest: each.size for each in (*here, *members)}.values()),
     )
     garbage.let_go(session, [*here, *members])
     predictions.take_away(session, {each.digest for each in (*sent, *members) if each.digest is not None})

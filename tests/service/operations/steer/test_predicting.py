@@ -267,6 +267,15 @@ def test_no_more_wait_than_eight_and_the_newest_twenty_stay(plant: Plant) -> Non
     assert items[-1]["digest"] in stored(plant), "all of them are the same bytes, and three are still named"
 
 
+def test_the_newest_ensemble_is_of_the_newest_round_whatever_the_clocks_of_workers_say(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = iter(("ens_2", "ens_1"))
+    monkeypatch.setattr("service.operations.steer.ensembles.new_id", lambda _: next(ids))
+    fed = over(plant, "fedavg")
+    assert predict(plant, fed, ensemble=True)["round"] == 2
+
+
 def test_a_client_that_is_forgotten_is_in_no_ensemble_and_a_deleted_federation_leaves_nothing(plant: Plant) -> None:
     world, fed = plant.world, over(plant, "fedgo", rounds={"total": 1})
     round_ = world.round(fed, 1)["id"]
@@ -275,7 +284,11 @@ def test_a_client_that_is_forgotten_is_in_no_ensemble_and_a_deleted_federation_l
     url, wish = f"/v1/federations/{fed.id}/predict", {"dataset": set_of(plant, fed), "ensemble": True}
     waiting = world.ok("POST", url, json=wish)
     told = world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{fed.devices['b'].id}?forget=true")
+    with world.store.read() as session:
+        theirs_too = DiscriminatorRow.client_id == fed.devices["b"].id
+        own = session.scalars(select(DiscriminatorRow.size).where(theirs_too)).one()
     assert told["deleted"]["members"] == 1
+    assert told["deleted"]["bytes"] == own + theirs["size"], "its update is long gone, and the ensemble still had it"
     gone = {theirs["network"]["digest"], theirs["discriminator"]}
     assert not gone & stored(plant)
     shown = world.ok("GET", f"/v1/rounds/{round_}/ensemble")
