@@ -126,7 +126,7 @@ class Ledger:
         files = {path: digest_of(path) for path in named}
         self._check(job, result.models)
         self._check(job, state)
-        self._check(job, {f"member {name}": path for name, path in members.items() if self._is_new(path)})
+        self._check(job, {name: path for name, path in members.items() if self._is_new(path)})
         self._prepare(files)
         with self._store.write() as session:
             self._make_blobs(session, job, files)
@@ -323,8 +323,13 @@ class Ledger:
 
 
 def _members(result: JobResult) -> dict[str, Path]:
-    """Return name -> file of an ensemble's members."""
-    return {each.name: each.network.weights for each in result.ensemble or () if each.network.weights is not None}
+    """Return the files of an ensemble's members, by what each is told by: a client may be called as a sample is."""
+    numbered = enumerate(result.ensemble or (), start=1)
+    return {
+        f"member {number}, {each.name}": each.network.weights
+        for number, each in numbered
+        if each.network.weights is not None
+    }
 
 
 def _bases(result: JobResult) -> set[Path]:

@@ -329,9 +329,11 @@ def describe(ensemble: Ensemble) -> dict[str, Any]:
 
 
 def teacher_weights(ensemble: Ensemble) -> dict[str, float]:
-    """Return each teacher's mean weight."""
-    means = ensemble.weights.mean(axis=1)
-    return {name: float(mean) for name, mean in zip(ensemble.names, means, strict=True)}
+    """Return each teacher's mean weight; of those that have one name, what they count together."""
+    found: dict[str, float] = {}
+    for name, mean in zip(ensemble.names, ensemble.weights.mean(axis=1), strict=True):
+        found[name] = found.get(name, 0.0) + float(mean)
+    return found
 
 
 def ensemble_accuracy(ensemble: Ensemble, labels: Tensor) -> float:

@@ -107,6 +107,17 @@ def test_an_ensemble_and_a_model_predict_with_the_accuracy_that_their_round_meas
     assert together["digest"] != alone["digest"], "and they are two predictors"
 
 
+def test_a_client_may_be_called_as_another_member_is(plant: Plant) -> None:
+    names = ["mean of main", "sample 1 of main", "c", "d"]
+    fed = over(plant, "fedbe", names=names, rounds={"total": 1})
+    round_ = plant.world.round(fed, 1)
+    members = members_of(plant, round_["id"])
+    assert len({each["network"]["digest"] for each in members}) == len(members) == 3 + 1 + 4
+    assert {each["client"] for each in members} == {None, *names}
+    assert sum(round_["metrics"]["teacher_weights"].values()) == pytest.approx(1)
+    assert predict(plant, fed, ensemble=True)["accuracy"] == round_["metrics"]["ensemble"]["accuracy"]
+
+
 def test_what_is_kept_of_ensembles_follows_retention(plant: Plant) -> None:
     fed, world = over(plant, "fedbe"), plant.world
     first, second = (world.round(fed, index)["id"] for index in (1, 2))
