@@ -15,6 +15,7 @@ from typing import TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from client_sdk.bodies import made_of
 from client_sdk.client import Client
 from client_sdk.errors import (
     ApiError,
@@ -89,18 +90,15 @@ class Application:
         Raises:
             UsageError: it is not what an enrolment may have.
         """
-        told = {
-            "name": identity.name,
-            "num_samples": index(self.num_samples),  # also of numpy's numbers
-            "label_counts": None if self.label_counts is None else [index(count) for count in self.label_counts],
-            "classes": identity.classes,
-            "prototype": self.prototype,
-            "capabilities": dict(self.capabilities or {}),
-        }
-        try:
-            return Enrolment.model_validate(told)
-        except ValidationError as error:
-            raise UsageError("{}: {}".format(*faults_of(error, told)[0])) from error
+        return made_of(
+            Enrolment,
+            name=identity.name,
+            num_samples=index(self.num_samples),  # also of numpy's numbers
+            label_counts=None if self.label_counts is None else [index(count) for count in self.label_counts],
+            classes=identity.classes,
+            prototype=self.prototype,
+            capabilities=dict(self.capabilities or {}),
+        )
 
 
 def establish(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from client_sdk.bodies import made_of
 from client_sdk.events import follow
 from client_sdk.records import Records
 from client_sdk.transport import segment
@@ -116,7 +117,7 @@ class OperatorClient(Records):
         Raises:
             InvalidTransition: while a round is fused.
         """
-        body = Rollback(round=round, rounds=rounds).model_dump(exclude_none=True)
+        body = made_of(Rollback, round=round, rounds=rounds).model_dump(exclude_none=True)
         return self._post(f"/v1/federations/{segment(federation_id)}/rollback", Federation, json=body)
 
     def change_plan(self, federation_id: str, change: PlanChange) -> Federation:
@@ -138,7 +139,7 @@ class OperatorClient(Records):
             max_uses: devices that may enrol with it; None for any number.
             valid_seconds: its life; None for the service's default.
         """
-        limits = JoinLimits(max_uses=max_uses, valid_seconds=valid_seconds).model_dump(mode="json")
+        limits = made_of(JoinLimits, max_uses=max_uses, valid_seconds=valid_seconds).model_dump(mode="json")
         path = f"/v1/federations/{segment(federation_id)}/join-token"
         return self._post(path, JoinToken, json=limits).join_token
 
@@ -246,7 +247,7 @@ class OperatorClient(Records):
         Raises:
             InvalidTransition: while a round is fused.
         """
-        body = Promotion(federation=federation, prototype=prototype).model_dump(exclude_none=True)
+        body = made_of(Promotion, federation=federation, prototype=prototype).model_dump(exclude_none=True)
         return self._post(f"/v1/models/{segment(model_id)}/promote", Model, json=body)
 
     # Data sets
@@ -301,7 +302,7 @@ class OperatorClient(Records):
             exclude: names or ids of clients whose updates are left out of the round.
             force: even when fewer than min_updates are left.
         """
-        body = JobRetry(exclude=list(exclude), force=force).model_dump()
+        body = made_of(JobRetry, exclude=list(exclude), force=force).model_dump()
         return self._post(f"/v1/jobs/{segment(job_id)}/retry", Job, json=body)
 
     def workers(self) -> list[Worker]:
@@ -326,7 +327,7 @@ class OperatorClient(Records):
         Args:
             valid_seconds: life of the token; None for no end.
         """
-        body = TokenCreate(name=name, role=role, valid_seconds=valid_seconds).model_dump(mode="json")
+        body = made_of(TokenCreate, name=name, role=role, valid_seconds=valid_seconds).model_dump(mode="json")
         return self._post("/v1/tokens", TokenCreated, json=body)
 
     def tokens(self, *, limit: int | None = None, after: str | None = None) -> Page[TokenInfo]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from client_sdk.bodies import made_of
 from client_sdk.client import BaseClient
 from client_sdk.downloads import download
 from client_sdk.transport import segment
@@ -76,7 +77,7 @@ class Records(BaseClient):
             InvalidField: the data set does not fit, or the ensemble cannot predict.
             Removed: retention has removed what is needed.
         """
-        wish = PredictionRequest(dataset=dataset, ensemble=ensemble, round=round, prototype=prototype)
+        wish = made_of(PredictionRequest, dataset=dataset, ensemble=ensemble, round=round, prototype=prototype)
         path = f"/v1/federations/{segment(federation_id)}/predict"
         return self._post(path, Prediction, json=wish.model_dump(mode="json", exclude_none=True), key=key)
 

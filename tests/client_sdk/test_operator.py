@@ -453,3 +453,29 @@ def test_a_client_of_the_users_own_stays_open() -> None:
     with OperatorClient("http://t") as client:
         owned = client._transport._http
     assert owned.is_closed
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda op: op.predict("fed_1", "digits", round=0), "round: .*greater than or equal to 1"),
+        (lambda op: op.rollback_federation("fed_1", round=-1), "round: .*greater than or equal to 0"),
+        (lambda op: op.rollback_federation("fed_1"), "one of the two"),
+        (lambda op: op.rotate_join_token("fed_1", max_uses=0), "max_uses: .*greater than"),
+        (lambda op: op.promote_model("mdl_1", prototype="a\x1b[2J"), "prototype: .*control characters"),
+        (lambda op: op.retry_job("job_1", exclude=["a" * 999]), "exclude.0: has 999 characters"),
+        (lambda op: op.create_token("", "viewer"), "name: "),
+    ],
+)
+def test_an_argument_that_cannot_be_is_told_by_its_name_and_nothing_is_sent(
+    ask: Callable[[OperatorClient], object], said: str
+) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise AssertionError(f"{request.method} {request.url} was sent")
+
+    with (
+        OperatorClient("http://t", "pst_op_x", transport=httpx.MockTransport(refuse)) as operator,
+        pytest.raises(errors.UsageError, match=said) as caught,
+    ):
+        ask(operator)
+    assert "pydantic" not in str(caught.value)

@@ -47,6 +47,12 @@ def test_a_prediction_is_asked_for_waited_for_and_downloaded(asked: Service, tmp
     assert body == {"dataset": "wards", "ensemble": True, "round": 3}
 
 
+def test_a_round_that_cannot_be_is_one_line(asked: Service, tmp_path: Path) -> None:
+    told = call("predict", "fed_1", "wards", "--round", "0", "-o", str(tmp_path / "out.safetensors"))
+    assert told.exit_code == 1, told.output
+    assert told.stderr.startswith("error: round: ") and told.stderr.count("\n") == 1, told.stderr
+
+
 def test_one_that_fails_says_why_and_leaves_no_file(asked: Service, tmp_path: Path) -> None:
     failed = PREDICTION | {"state": "failed", "error": "non_finite", "detail": "the network gives NaN"}
     asked.on("GET", "/v1/predictions/prd_1", failed)
