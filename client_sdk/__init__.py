@@ -6,6 +6,7 @@
 Importing this package does not load torch; `train_and_push` does, when it is first used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import client_sdk.contract_first  # noqa: F401  # first: all below import the contract
@@ -28,7 +29,8 @@ from client_sdk.operator import OperatorClient
 from client_sdk.reports import RoundReport, RunReport
 
 if TYPE_CHECKING:
-    from client_sdk.runner import train_and_push
+    from client_sdk.entry import train_and_push
+    from client_sdk.loops import LocalOutcome, LocalTask
 
 __all__ = [
     "ApiError",
@@ -36,6 +38,8 @@ __all__ = [
     "Connection",
     "DatasetError",
     "FederationEnded",
+    "LocalOutcome",
+    "LocalTask",
     "ModelMismatch",
     "OperatorClient",
     "PotstillError",
@@ -51,15 +55,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "train_and_push":
-        try:
-            from client_sdk.runner import train_and_push
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            from contract.installation import install
+_LAZY = {"LocalOutcome": "loops", "LocalTask": "loops", "train_and_push": "entry"}
 
-            raise ModuleNotFoundError(f"train_and_push needs PyTorch: {install('client')}", name="torch") from error
-        return train_and_push
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"client_sdk.{_LAZY[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from contract.installation import install
+
+        raise ModuleNotFoundError(f"{name} needs PyTorch: {install('client')}", name="torch") from error

@@ -1,5 +1,6 @@
 """What a device says to the service: one typed method per endpoint."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
@@ -165,6 +166,11 @@ class Client(BaseClient):
 
     `token` is the device's own token, as `enrol` returned it.
     """
+
+    def service_time(self) -> datetime | None:
+        """Return the time by the service's clock, as its last answer told it; None before one has."""
+        ahead = self._transport.ahead
+        return None if ahead is None else datetime.now(UTC) + ahead
 
     def card(self, federation: str, *, join_token: str | None = None) -> FederationCard:
         """GET /v1/federations/{id}/card: the task that the data must fit, before anybody enrols."""

@@ -87,8 +87,8 @@ class Samples:
         seed = sources.seed_of(order)
         yield from self.read(cut(torch.randperm(self.size, generator=order), size), device, seed)
 
-    def steps(self, size: int) -> int:
-        """Return how many batches an epoch has."""
+    def steps(self, size: int) -> int | None:
+        """Return how many batches an epoch has; None where nobody knows."""
         return len(cut(torch.arange(self.size), size))
 
     def read(self, rows: list[Tensor], device: torch.device, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -150,7 +150,7 @@ def _load(dataset: Any, cache: bool) -> Samples:
     _refuse_others(dataset)
     held = _tensors(dataset)
     samples = _from_source(dataset, cache) if held is None else _paired(*held)
-    samples.classes = _names(dataset)
+    samples.classes = class_names(dataset)
     return samples
 
 
@@ -205,7 +205,7 @@ def _tensors(dataset: Any) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-def _names(dataset: Any) -> list[str] | None:
+def class_names(dataset: Any) -> list[str] | None:
     """Return the names of the classes that a torch data set knows (torchvision's `classes`), also inside a `Subset`."""
     while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
         dataset = dataset.dataset

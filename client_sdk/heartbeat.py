@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,8 @@ from client_sdk.errors import ApiError, PotstillError
 from contract.wire.devices import LONGEST_PASS, Heartbeat, TrainAssignment
 
 _PATIENCE = 10.0  # seconds: the next one comes soon
+_MARGIN = timedelta(seconds=60)  # beyond a deadline that may have moved while the service could not be reached
+_FINAL = (401, 403, 404, 409)
 
 
 class Heartbeats:
@@ -29,10 +32,12 @@ class Heartbeats:
         self._every = assignment.round.heartbeat_seconds
         self._lock, self._ended = threading.Lock(), threading.Event()
         plan = assignment.local
-        self._of = max(1, plan.epochs * samples.steps(plan.batch_size)) if plan.privacy is None else None
+        steps = samples.steps(plan.batch_size) if plan.privacy is None else None
+        self._of = None if steps is None else max(1, plan.epochs * steps)
         self._epoch = self._step = self._passes = 0
         self._computes, self._began = False, 0.0
         self._longest: float | None = None
+        self._closes_at, self._refused = assignment.round.deadline_at, ""
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def between(self, on_epoch: Callable[[int, float], None]) -> Callable[[int, float], None]:
@@ -64,6 +69,28 @@ class Heartbeats:
             self._computes, self._began = True, now
             self._passes += 1
 
+    def reported(self, step: int | None, of: int | None) -> None:
+        """Note what a training of the user's own told; from its second word on silence can be too long."""
+        now = time.monotonic()
+        with self._lock:
+            self._step = self._step if step is None else max(0, step)
+            self._of = self._of if of is None else max(1, of)
+            if not self._computes:
+                self._longest, self._began = max(self._longest or 0.0, now - self._began), now
+        self.passing()
+
+    def over(self) -> str | None:
+        """Return why the round takes no update of this device any more; None: it does, for all that is known here.
+
+        The service says so in answer to a heartbeat. Where it cannot be reached its clock does, as it was last told.
+        """
+        with self._lock:
+            refused, closes = self._refused, self._closes_at
+        now = self._client.service_time()
+        if refused or now is None or now < closes + _MARGIN:
+            return refused or None
+        return f"its deadline, {closes:%Y-%m-%d %H:%M:%S} UTC, is over"
+
     def rest(self) -> None:
         """Note that the training is over, or has failed: nothing is counted from here on."""
         with self._lock:
@@ -82,6 +109,7 @@ class Heartbeats:
             )
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         if self._every is not None:
             self._thread.start()
         return self
@@ -97,9 +125,16 @@ class Heartbeats:
         while not self._ended.is_set():
             wait = float(self._every or 0)
             try:
-                wait = float(self._client.heartbeat(self._round, self.beat(), timeout=_PATIENCE).heartbeat_seconds)
+                receipt = self._client.heartbeat(self._round, self.beat(), timeout=_PATIENCE)
+                wait = float(receipt.heartbeat_seconds)
+                with self._lock:
+                    self._closes_at = max(receipt.closes_at, receipt.deadline_at)
             except ApiError as error:
-                if error.status in (401, 403, 404, 405, 409, 422):
+                if error.status in _FINAL:
+                    with self._lock:
+                        self._refused = error.detail
+                    return
+                if error.status in (405, 422):
                     return
             except PotstillError:
                 pass

@@ -8,6 +8,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from client_sdk.reports import Report
+
 logger = logging.getLogger("client_sdk")
 
 
@@ -77,6 +79,20 @@ class Progress:
                 bar.update(epoch - bar.n)
 
             yield done
+
+    @contextmanager
+    def reports(self, title: str, epochs: int) -> Iterator[Callable[[Report], None]]:
+        """Show a bar over the steps that a training of the user's own tells of; yields the function to tell it."""
+        self._last = ""
+        with tqdm(desc=title, unit="step", disable=not self.shown, dynamic_ncols=True, file=_Told(sys.stderr)) as bar:
+
+            def told(report: Report) -> None:
+                figures = report.metrics if report.loss is None else {"loss": report.loss, **report.metrics}
+                bar.set_postfix_str(", ".join(f"{name} {value:.4g}" for name, value in figures.items()), refresh=False)
+                bar.total = bar.total if report.of is None else report.of
+                bar.update(0 if report.step is None else report.step - bar.n)
+
+            yield told
 
     @contextmanager
     def sending(self, title: str) -> Iterator[Callable[[int, int], None]]:

@@ -2,6 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Report(NamedTuple):
+    """How far a training is, as it was told with `LocalTask.report`; None: not told."""
+
+    step: int | None
+    of: int | None
+    loss: float | None
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -10,24 +20,26 @@ class RoundReport:
 
     Attributes:
         loss: mean training loss of the last local epoch.
-        accuracy: training accuracy of the last local epoch, in [0, 1].
+        accuracy: training accuracy of the last local epoch, in [0, 1]; None where a function of your own told none.
         steps: optimiser steps taken.
         seconds: local training, wall clock; 0 for an update that an earlier process had trained.
         uploaded: False when the service no longer wanted it; `reason` says why.
         epsilon: differential privacy spent so far, at the plan's delta, on rounds, discriminator and generator; None
             without DP-SGD.
+        metrics: further figures of a function of your own; they stayed on the device.
     """
 
     index: int
     round_id: str
     loss: float
-    accuracy: float
+    accuracy: float | None
     steps: int
     num_samples: int
     seconds: float
     uploaded: bool
     reason: str | None = None
     epsilon: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,8 @@ class RunReport:
     """A device's part in a federation.
 
     Attributes:
-        state: the federation's state when the run ended; ``running`` after `rounds` were done before its end.
+        state: the federation's state when the run ended; ``running`` after `rounds` were done before its end, or after
+            `stop` was set.
         accuracy: test accuracy of the final model as the service measured it; None without a test set.
         num_samples: size of the local data set.
         model_path: the final model (safetensors), when the federation finished with one.

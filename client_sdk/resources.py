@@ -7,18 +7,20 @@ import torch
 
 from client_sdk.client import Client
 from client_sdk.data import Samples
+from client_sdk.own_training import OwnTraining
 from client_sdk.state import StateFolder
 from contract.wire.federations import ModelRef
 
 
 @dataclass(frozen=True)
 class Resources:
-    """The service, the device's folder, its data, and the torch device that computes."""
+    """The service, the device's folder, its data, the torch device that computes; what trains instead of our loop."""
 
     client: Client
     folder: StateFolder
     samples: Samples
     device: torch.device
+    own: OwnTraining | None = None
 
     def download(self, model: ModelRef) -> Path:
         """Return the file of a model that an assignment names; one that is in the folder is not fetched again."""

@@ -90,6 +90,7 @@ def train_round(
         on_epoch=hooks.on_epoch,
         on_step=hooks.on_step,
         on_pass=hooks.on_pass,
+        loop=None if resources.own is None else resources.own.loop(folder.path, hooks),
     )
     return _submit(assignment, folder, module, result, mask)
 
@@ -110,6 +111,7 @@ def _submit(
         num_samples=result.num_samples,
         epsilon=epsilon,
         session=None if assignment.secure is None else assignment.secure.session,
+        metrics=result.metrics,
     )
     arrays = codec.state_arrays(result.tensors)
     if mask is None:
@@ -132,6 +134,7 @@ def _masked_metadata(pending: Pending, clipped: int) -> dict[str, str]:
 def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[str, str]:
     if pending.epsilon is None:
         metrics = {"loss": pending.loss, "accuracy": pending.accuracy, "steps": pending.steps}
+        metrics = {name: value for name, value in metrics.items() if value is not None}
     else:  # loss and accuracy were measured on the data without noise: they stay here
         metrics = {"steps": pending.steps, "epsilon": pending.epsilon}
     metadata = {

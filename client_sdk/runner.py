@@ -1,30 +1,29 @@
-"""The whole of a device's code: enrol, then train and push whatever the service asks for, until it is done."""
+"""A device's loop: enrol, then train and push whatever the service asks for, until it is done."""
 
 import json
-import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Unpack
 
-import torch
 from torch import nn
 
-from client_sdk import data, identity, methods, models, trial
-from client_sdk.client import Client, Kind, update_url
-from client_sdk.connection import Connection, Options
+from client_sdk import identity, methods, models, trial
+from client_sdk.client import Kind, update_url
 from client_sdk.deliveries import Deliveries
-from client_sdk.errors import NotFound, Unauthorized, UsageError
-from client_sdk.forks import is_forked
+from client_sdk.errors import NotFound, Unauthorized
+from client_sdk.handed import Handed
 from client_sdk.heartbeat import Heartbeats
 from client_sdk.progress import Progress
-from client_sdk.reports import RoundReport, RunReport
+from client_sdk.reports import Report, RoundReport, RunReport
 from client_sdk.resources import Resources
 from client_sdk.rounds import Mask, final_model, train_round
 from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
-from client_sdk.state import Pending, StateFolder, default_folder
-from client_sdk.training import Hooks, choose_device
+from client_sdk.state import Pending
+from client_sdk.training import Hooks
+from client_sdk.watched import Stopped
 from contract.local import LocalPlan
 from contract.prototypes import choose
 from contract.wire.devices import (
@@ -36,99 +35,10 @@ from contract.wire.devices import (
     TrainGanAssignment,
     WaitAssignment,
 )
-from contract.wire.federations import Capability, Prototype, Task
+from contract.wire.federations import Prototype, Task
 
 WAIT_SECONDS = 30.0
-RETRIES = 10  # about a minute: a service that restarts is not the end of a device's work
-
-
-def train_and_push(
-    service: str | Connection,
-    dataset: Any,
-    *,
-    federation: str,
-    join_token: str | None = None,
-    token: str | None = None,
-    name: str | None = None,
-    rounds: int | None = None,
-    device: str = "auto",
-    state_dir: str | Path | None = None,
-    progress: bool = True,
-    on_round: Callable[[RoundReport], None] | None = None,
-    model: models.UserModel | None = None,
-    cache: bool = False,
-    label_counts: Sequence[int] | None = None,
-    classes: Sequence[str] | None = None,
-    prototype: str | None = None,
-    capabilities: Mapping[str, Capability] | None = None,
-    secure: bool = False,
-    peers: Mapping[str, str] | None = None,
-    **options: Unpack[Options],
-) -> RunReport:
-    """Take part in a federation with local data, from enrolment to the end. The data never leave the machine.
-
-    The same `state_dir` is the same device: it goes on where it was stopped, and an update that was trained but not
-    delivered is sent, not trained again. ``POTSTILL_TORCH_THREADS`` sets torch's threads; else they stay as they are.
-
-    Args:
-        service: its address, or a `Connection`.
-        dataset: a torch `Dataset` of (x, y), a pair of arrays, or a path (.npz, .safetensors); see `client_sdk.data`.
-        federation, join_token, token: its id, ``fed_…``; its join token, for the first time; or a device token instead.
-        name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
-        rounds, device: stop after so many delivered rounds, None for all of them; a torch device, or ``auto``.
-        state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
-        progress, on_round: whether bars and lines are shown on stderr; what is called after each round.
-        model: your own module, or a function that makes it, with the federation's tensors; gets the final weights.
-        cache: hold what the `Dataset` gives now; without it each epoch reads it anew, for the sake of augmentation.
-        label_counts: samples per class [C], told when enrolling; only for federations that weigh by labels (FedDisco).
-        classes: names of the classes in the order of your labels; by default those that a torch data set knows.
-        secure, peers: send masked updates only; identity keys of the other devices by name (docs/devices.md).
-        prototype, capabilities: which network to train, or what this device has, such as ``{"memory_mb": 2048}``.
-        options: of the connection, such as `ca_file`, `direct` or `resumable_bytes`; see `Connection`.
-
-    Raises:
-        DatasetError, ModelMismatch: data or module do not fit, or train no step; said before the device enrols.
-        PotstillError: anything else; see `client_sdk.errors`.
-    """
-    shown = Progress(progress)
-    computes = _prepare(rounds, device, shown)
-    samples = data.load(dataset, classes, cache=cache)
-    application = identity.Application(
-        federation, len(samples), join_token, name, label_counts, samples.classes, prototype, capabilities
-    )
-    connection = Connection.to(service, token, **options)
-    folder = StateFolder(Path(state_dir or default_folder(connection.url, federation, name)))
-    with Client(connection.filled(retries=RETRIES, on_retry=shown.say)) as client, folder.locked():
-        resources = Resources(client, folder, samples, computes)
-        return DeviceRun(resources, shown, model, on_round, secure, peers).take_part(application, rounds)
-
-
-def _prepare(rounds: int | None, device: str, shown: Progress) -> torch.device:
-    _check_rounds(rounds)
-    _set_threads(shown)
-    return choose_device(device)
-
-
-def _check_rounds(rounds: int | None) -> None:
-    if rounds is not None and rounds < 1:
-        raise UsageError(f"rounds: expected at least 1, or None for all of them, got {rounds}")
-
-
-def _set_threads(shown: Progress) -> None:
-    threads = os.environ.get("POTSTILL_TORCH_THREADS", "")
-    if threads and (not threads.isdecimal() or int(threads) < 1):
-        raise UsageError(f"POTSTILL_TORCH_THREADS: expected a number of at least 1, got {threads!r}")
-    if is_forked():  # before anything is computed
-        if threads not in ("", "1"):
-            raise UsageError(
-                f"POTSTILL_TORCH_THREADS: this process was forked, where torch hangs with {threads} threads; set 1, or "
-                "start devices by multiprocessing.get_context('spawn')"
-            )
-        if torch.get_num_threads() > 1:
-            shown.say("this process was forked, where torch's threads hang: it computes with one; 'spawn' allows more")
-        threads = "1"
-    if threads:
-        torch.set_num_threads(int(threads))
+_STOPPABLE_WAIT = 5.0
 
 
 class DeviceRun:
@@ -139,6 +49,7 @@ class DeviceRun:
         on_round: called after each round.
         secure, peers: as `train_and_push`.
         tried: that a step can be trained is known already.
+        stop: set from outside to end the run.
     """
 
     def __init__(
@@ -152,12 +63,13 @@ class DeviceRun:
         *,
         tried: bool = False,
         sleep: Callable[[float], None] = time.sleep,
+        stop: threading.Event | None = None,
     ):
         self.resources, self.progress, self.model, self.on_round = resources, progress, model, on_round
         self.client, self.folder, self.samples = resources.client, resources.folder, resources.samples
         self.reports: list[RoundReport] = []
         self._deliveries = Deliveries(self.client, self.folder, progress)
-        self._sleep, self._tried = sleep, tried
+        self._sleep, self._tried, self._stop = sleep, tried, stop
         self._pass_seconds: float | None = None
         self._secure = SecureRounds(
             self.client, self.folder, progress, required=secure, peers=peers, sleep=lambda seconds: self._sleep(seconds)
@@ -190,15 +102,20 @@ class DeviceRun:
             if self.samples.task is None:
                 self.samples.check(assignment.task)
             if isinstance(assignment, TrainAssignment):
-                self._train(assignment)
+                with suppress(Stopped):
+                    self._train(assignment)
             elif isinstance(assignment, TrainGanAssignment):
                 self._train_gan(assignment)
             elif isinstance(assignment, SecureAssignment):
                 self._secure.answer(assignment)
             elif isinstance(assignment, DiscriminatorAssignment):
                 self._train_discriminator(assignment)
-            if rounds is not None and sum(report.uploaded for report in self.reports) >= rounds:
+            taken = sum(report.uploaded for report in self.reports)
+            if self._is_stopped() or (rounds is not None and taken >= rounds):
                 return self._report(assignment, client_id)
+
+    def _is_stopped(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
 
     def _check(self, card: FederationCard, prototype: Prototype | None) -> None:
         """Refuse what would fail in the first round, while nobody waits for this device."""
@@ -214,8 +131,11 @@ class DeviceRun:
             self._try(module, card.local, prototype)
 
     def _try(self, module: nn.Module, plan: LocalPlan, prototype: Prototype) -> None:
-        """Train a step on a copy, once a run."""
-        if not self._tried:
+        """Train a step on a copy, once a run; of a training of the user's own, see that it can keep the plan."""
+        own, samples = self.resources.own, self.samples
+        if own is not None and isinstance(samples, Handed):
+            own.check(plan, samples)
+        elif not self._tried:
             device = self.resources.device
             self.progress.say(f"a step is tried with {min(plan.batch_size, len(self.samples))} samples on {device}")
             self._pass_seconds = trial.attempt(module, self.samples, plan, device, prototype)
@@ -236,7 +156,7 @@ class DeviceRun:
             assignment = self.client.assignment(self._patience, heartbeats=True)
         except Unauthorized as error:
             raise identity.refused(error, self.folder) from error
-        self._patience = WAIT_SECONDS
+        self._patience = WAIT_SECONDS if self._stop is None else _STOPPABLE_WAIT
         if not isinstance(assignment, WaitAssignment):
             self._quick_waits = 0
         else:
@@ -274,6 +194,7 @@ class DeviceRun:
             accuracy=pending.accuracy,
             steps=pending.steps,
             num_samples=pending.num_samples,
+            metrics=pending.metrics,
             seconds=seconds,
             uploaded=reason is None,
             reason=reason,
@@ -312,12 +233,24 @@ class DeviceRun:
         self._try(module, assignment.local, assignment.prototype)
         heartbeats.expect(self._pass_seconds)
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
-        with self.progress.bar(title, assignment.local.epochs) as on_epoch:
-            hooks = Hooks(heartbeats.between(on_epoch), heartbeats.step, heartbeats.passing)
+        bar = self.progress.bar if self.resources.own is None else self.progress.reports
+        with bar(title, assignment.local.epochs) as told:
             try:
-                return train_round(assignment, self.resources, module, hooks, mask)
+                return train_round(assignment, self.resources, module, self._hooks(heartbeats, told), mask)
             finally:
                 heartbeats.rest()
+
+    def _hooks(self, heartbeats: Heartbeats, told: Callable[..., None]) -> Hooks:
+        def on_step(number: int) -> None:
+            heartbeats.step(number)
+            if self._is_stopped():
+                raise Stopped
+
+        def on_report(report: Report) -> None:
+            heartbeats.reported(report.step, report.of)
+            told(report)
+
+        return Hooks(heartbeats.between(told), on_step, heartbeats.passing, on_report, heartbeats.over)
 
     # Before the rounds
 

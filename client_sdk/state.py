@@ -58,18 +58,19 @@ class Identity(BaseModel):
 
 class Pending(BaseModel):
     """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator; `session`: of
-    secure aggregation, where it is masked.
+    secure aggregation, where it is masked. `accuracy`: None where nobody measured it; `metrics` stay here.
     """
 
     kind: Kind
     purpose: str
     base: str
     loss: float
-    accuracy: float = 0.0
+    accuracy: float | None = 0.0
     steps: int = 0
     num_samples: int
     epsilon: float | None = None
     session: str | None = None
+    metrics: dict[str, float] = {}
 
 
 class Upload(BaseModel):

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,26 +39,51 @@ class LocalResult:
         tensors: the update's tensors on the CPU, exactly those of `contract.layout.layout` and in its order.
         memory: what the method keeps on the device for its next round, if the update counts.
         control_reset: SCAFFOLD's control variate was lost and started at zeros again.
+        metrics: further figures, which stay on the device.
         spent: the privacy that this round costs, with DP-SGD.
     """
 
     loss: float
-    accuracy: float
+    accuracy: float | None
     steps: int
     num_samples: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
     memory: dict[str, Tensor] = field(default_factory=dict)
     control_reset: bool = False
     spent: Spent | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who is told how far a round's training is; see `train_local`."""
+    """Who is told how far a round's training is; see `train_local`.
+
+    Attributes:
+        on_report: of a training of the user's own (`client_sdk.loops`).
+        over: says why the round takes no update of this device any more; None: it does.
+    """
 
     on_epoch: Callable[[int, float], None] | None = None
     on_step: Callable[[int], None] | None = None
     on_pass: Callable[[], None] | None = None
+    on_report: Callable[[Any], None] | None = None
+    over: Callable[[], str | None] | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What all steps of a round gave; the weights are in the module. Fields as in `LocalResult`."""
+
+    loss: float
+    accuracy: float | None
+    steps: int
+    num_samples: int
+    spent: Spent | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+Loop = Callable[[Work, Method, torch.Generator], Trained]
+"""Takes a round's steps: on the network of the work, as its plan and its method say; the generator is for orders."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -103,6 +130,7 @@ def train_local(
     on_epoch: Callable[[int, float], None] | None = None,
     on_step: Callable[[int], None] | None = None,
     on_pass: Callable[[], None] | None = None,
+    loop: Loop | None = None,
 ) -> LocalResult:
     """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
@@ -123,6 +151,7 @@ def train_local(
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
         on_step: called after each step with their number so far.
         on_pass: called before each batch that goes through the network, for whatever it does.
+        loop: takes the steps instead of the plan's epochs of batches.
 
     Raises:
         TrainingError: the loss or a weight is not finite.
@@ -141,7 +170,7 @@ def train_local(
             module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
         )
         work.parts, work.on_pass = parts, on_pass or work.on_pass
-        return _train_round(work, on_epoch, on_step)
+        return _train_round(work, loop or partial(_train, on_epoch=on_epoch, on_step=on_step))
 
 
 @contextmanager
@@ -155,9 +184,7 @@ def _parted(module: nn.Module, parts: Partition | None) -> Iterator[None]:
         raise ModelMismatch(f"model: {error}") from error
 
 
-def _train_round(
-    work: Work, on_epoch: Callable[[int, float], None] | None, on_step: Callable[[int], None] | None
-) -> LocalResult:
+def _train_round(work: Work, loop: Loop) -> LocalResult:
     assert work.samples.task is not None
     plan, names = work.plan, _layout(work, work.samples.task.num_classes)
     if plan.precision is not None:
@@ -168,12 +195,13 @@ def _train_round(
             method = methods.build(work)
             with _frozen(work, method.frozen()):
                 method.before(order)
-                loss, accuracy, steps, spent = _train(work, method, order, on_epoch, on_step)
-            outcome = method.after(steps)
+                trained = loop(work, method, order)
+            outcome = method.after(trained.steps)
         sent, kept = _tensors(work, outcome, names)
     except RuleError as error:
         raise TrainingError(f"{error.detail}; nothing was uploaded") from error
-    return LocalResult(loss, accuracy, steps, len(work.samples), sent, kept, outcome.control_reset, spent)
+    figures = (trained.loss, trained.accuracy, trained.steps, trained.num_samples)
+    return LocalResult(*figures, sent, kept, outcome.control_reset, trained.spent, trained.metrics)
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -228,7 +256,7 @@ def _train(
     order: torch.Generator,
     on_epoch: Callable[[int, float], None] | None,
     on_step: Callable[[int], None] | None,
-) -> tuple[float, float, int, Spent | None]:
+) -> Trained:
     plan, samples, device = work.plan, work.samples, work.device
     optimizer = make_optimizer(plan.optimizer, list(work.parameters.values()))
     private = PrivateSteps(plan, work.module, optimizer, samples, device) if plan.privacy is not None else None
@@ -255,7 +283,7 @@ def _train(
     finally:
         if private is not None:
             private.close()
-    return loss, accuracy, steps, private.spent if private else None
+    return Trained(loss, accuracy, steps, len(samples), private.spent if private else None)
 
 
 def _step(
@@ -307,9 +335,7 @@ def check_finite(
     Raises:
         TrainingError: naming the epoch and the first such tensor.
     """
-    bad = next(
-        (name for name, value in module.state_dict().items() if value.is_floating_point() and not _finite(value)), None
-    )
+    bad = not_finite(module)
     if bad is None and torch.isfinite(torch.tensor(loss)):
         return
     what = f"the loss is {loss}" if bad is None else f"tensor {bad!r} has a value that is NaN or infinite"
@@ -319,5 +345,7 @@ def check_finite(
     )
 
 
-def _finite(value: Tensor) -> bool:
-    return bool(torch.isfinite(value).all())
+def not_finite(module: nn.Module) -> str | None:
+    """Return the first tensor of a network that has a value which is NaN or infinite, if there is one."""
+    state = {name: value for name, value in module.state_dict().items() if value.is_floating_point()}
+    return next((name for name, value in state.items() if not torch.isfinite(value).all()), None)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +131,7 @@ class Transport:
         self.connection, self.base, self.token = connection, connection.base(), connection.token
         self.retries = RETRIES if connection.retries is None else connection.retries
         self._http = connection.open()
+        self.ahead: timedelta | None = None  # the service's clock, of this device's
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.base)!r})"
@@ -262,6 +263,8 @@ class Transport:
                     raise _failure(request, error) from error
                 self.say(f"{self.base}: {error or type(error).__name__}; trying again, Ctrl-C stops")
             else:
+                said = _date(response.headers.get("Date", ""))
+                self.ahead = self.ahead if said is None else said - datetime.now(UTC)
                 if response.status_code not in retried or attempt >= retries:
                     return response
                 asked = retry_after(response)

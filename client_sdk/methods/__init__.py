@@ -14,7 +14,7 @@ from contract.packages import PluginError
 for _module in pkgutil.iter_modules(__path__):  # each notes its classes
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Method", "Outcome", "Work", "build", "check", "goes_on"]
+__all__ = ["Method", "Outcome", "Work", "build", "check", "goes_on", "reads_samples"]
 
 
 def build(work: Work) -> Method:
@@ -42,6 +42,15 @@ def check(plan: LocalPlan) -> None:
         MissingPackage: it is of a package that is not installed here.
     """
     _of(plan)
+
+
+def reads_samples(plan: LocalPlan) -> bool:
+    """Whether the plan's objective reads samples itself, beside those that are trained on.
+
+    Raises:
+        MissingPackage: as `build`.
+    """
+    return _of(plan).reads_samples(plan.objective)
 
 
 def _of(plan: LocalPlan) -> type[Method]:

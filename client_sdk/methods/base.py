@@ -152,10 +152,21 @@ class Method:
         """Whether this device trains a model of its own that is in its memory, so that none need be fetched."""
         return False
 
+    @classmethod
+    def reads_samples(cls, options: Any) -> bool:
+        """Whether this method reads samples itself, beside those that are trained on."""
+        return cls.needs_features
+
     def __init__(self, options: Any, work: Work):
         self.options, self.work = options, work
         if self.needs_features:
             require_features(work)
+
+    def asks(self) -> frozenset[str]:
+        """Return what a training of the user's own must take from its task (`client_sdk.loops.LocalTask`)."""
+        own, plain = type(self), Method
+        parts = {"penalty": own.penalty is not plain.penalty, "loss": own.loss is not plain.loss}
+        return frozenset(name for name, differs in parts.items() if differs)
 
     def frozen(self) -> Collection[str]:
         """Return the names of parameters that stay as they were sent; at least one is trained."""

@@ -23,6 +23,15 @@ class Scaffold(Method):
     server's c still holds a share of the lost one.
     """
 
+    @classmethod
+    def reads_samples(cls, options: ScaffoldObjective) -> bool:
+        """Whether the gradient is taken over all samples at the model as it was sent."""
+        return options.option == 1
+
+    def asks(self) -> frozenset[str]:
+        """Return what `Method.asks` does; option 2 reads the gradient off the steps of the plan's optimiser."""
+        return super().asks() | ({"optimizer"} if self.options.option == 2 else set())
+
     def __init__(self, options: ScaffoldObjective, work: Work):
         super().__init__(options, work)
         everything = dict(codec.unwrap(work.module).named_parameters(remove_duplicate=False))

@@ -48,6 +48,13 @@ def test_a_loop_of_one_s_own_with_the_client(service: FakeService, tmp_path: Pat
     assert final.read_bytes() == service.models[service.current]
 
 
+def test_a_function_that_trains(service: FakeService, take_part: Any, blobs: Any) -> None:
+    data = torch.utils.data.TensorDataset(*map(torch.from_numpy, blobs))
+    report = take_part(data, train=block("train")["train"])
+    assert (report.state, [each.steps for each in report.rounds]) == ("finished", [10, 10])
+    assert report.losses[1] < report.losses[0]
+
+
 def test_the_loop_over_actions_without_the_sdk(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     def urlopen(request: urllib.request.Request, timeout: float) -> Any:
         assert request.full_url.startswith(URL)

@@ -51,7 +51,7 @@ from torch import nn
 torch.set_num_threads(2)
 nn.Linear(512, 512)(torch.randn(4096, 512)).sum().backward()
 
-from client_sdk import runner, trial
+from client_sdk import entry, trial
 from client_sdk.data import load
 from client_sdk.progress import Progress
 from contract.local import LocalPlan
@@ -59,7 +59,7 @@ from contract.wire.federations import Task
 
 child = os.fork()
 if child == 0:
-    runner._set_threads(Progress(False))
+    entry._set_threads(Progress(False))
     samples = load((np.random.randn(512, 512).astype("float32"), np.zeros(512, int)))
     samples.check(Task.model_validate({"num_classes": 512, "input": {"shape": [512]}}))
     trial.attempt(nn.Linear(512, 512), samples, LocalPlan(batch_size=512), torch.device("cpu"))

@@ -15,6 +15,8 @@ def test_public_names_are_pinned() -> None:
         "Connection",
         "DatasetError",
         "FederationEnded",
+        "LocalOutcome",
+        "LocalTask",
         "ModelMismatch",
         "OperatorClient",
         "PotstillError",

@@ -72,7 +72,7 @@ def test_adam_learns_the_clouds_and_tells_each_epoch() -> None:
     module = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     plan = LocalPlan(optimizer=Adam(lr=0.05), epochs=5, batch_size=8)
     result = train_local(module, samples(), plan, seed=0, device=CPU, on_epoch=lambda *told_: told.append(told_))
-    assert result.accuracy >= 0.95 and result.steps == 25
+    assert result.accuracy is not None and result.accuracy >= 0.95 and result.steps == 25
     assert [epoch for epoch, _ in told] == [1, 2, 3, 4, 5]
     assert told[-1][1] == result.loss < told[0][1]
 
