@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.chaos import secure
 from tools.chaos.servers import Postgres, Redis
 from tools.chaos.storm import run, say
 from tools.chaos.world import RECIPES
@@ -15,7 +16,8 @@ from tools.chaos.world import RECIPES
 def main() -> int:
     """Run the storm; return the exit code."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=208, help="in all")
+    parser.add_argument("--kills", type=int, default=208, help="of rounds in the clear")
+    parser.add_argument("--secure-kills", type=int, default=60, help="of secure rounds, their devices among them")
     parser.add_argument("--seed", type=int, default=20261128)
     parser.add_argument("--modes", nargs="+", choices=["embedded", "distributed"], help="default: both")
     parser.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
@@ -29,6 +31,7 @@ def main() -> int:
         modes = ["embedded"]
     folder = Path(tempfile.mkdtemp(prefix="potstill-storm-"))
     report = run(folder, options.kills, options.seed, modes, options.recipes)
+    secure.run(folder, options.secure_kills, options.seed, modes, report)
     print(f"seed {report.seed}\n{report.table()}")
     for fault in report.faults:
         print("FAULT", fault)

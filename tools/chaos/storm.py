@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 
 from client_sdk.errors import PotstillError
-from tools.chaos.world import Devices, Outcome, World
+from tools.chaos.world import Crowd, Outcome, World
 
-CHANCES = {"child": 4, "worker": 3, "api": 3, "broker": 2, "database": 2}
+CHANCES = {"child": 4, "worker": 3, "api": 3, "broker": 2, "database": 2, "device": 8}
 LASTING = ("feddf", "fedgo")  # whose jobs keep states
 PATIENCE = 120.0  # with devices that train before such a job begins
 
@@ -31,6 +31,9 @@ class Report:
     updates: int = 0
     attempts: int = 0
     resumed: int = 0
+    secure: int = 0
+    means: int = 0
+    skipped: int = 0
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -47,6 +50,9 @@ class Report:
             f"{'updates, counted once':<24}{self.updates:>6}",
             f"{'attempts of jobs':<24}{self.attempts:>6}",
             f"{'attempts that went on':<24}{self.resumed:>6}",
+            f"{'secure federations':<24}{self.secure:>6}",
+            f"{'secure sums, as the mean':<24}{self.means:>6}",
+            f"{'secure rounds, skipped':<24}{self.skipped:>6}",
             f"{'faults':<24}{len(self.faults):>6}",
             f"{'seconds':<24}{self.seconds:>6.0f}",
         ]
@@ -97,7 +103,7 @@ class Storm:
 
     def federation(self, recipe: str, kills: int, only: list[str] | None = None) -> Outcome:
         """Run a federation under so many kills, or as many as fit into its life: of any kind, or in turn of some."""
-        label = f"storm-{recipe}-{self.report.federations}"
+        label = f"storm-{recipe}-{self.report.federations + self.report.secure}"
         created, devices = self.world.begin(recipe, label)
         kinds = [kind for kind in self.world.kinds for _ in range(CHANCES.get(kind, 0))]
         turns, done = cycle(only or []), 0
@@ -112,10 +118,11 @@ class Storm:
                 self.out(f"kill {self.report.total}: {self.world.mode} {kind}, {label} {where}")
             self.world.mend()
         outcome = self.world.conclude(recipe, created, devices, 240)
-        self._judge(label, outcome)
+        self.judge(label, outcome)
         return outcome
 
-    def _judge(self, label: str, outcome: Outcome) -> None:
+    def judge(self, label: str, outcome: Outcome) -> None:
+        """Note what became of a federation, and whether it is what it is in calm weather."""
         report, equal = self.report, outcome.digests == self._calm[outcome.recipe]
         if not equal:
             outcome.faults.append(f"models differ: {outcome.digests} and undisturbed {self._calm[outcome.recipe]}")
@@ -130,7 +137,7 @@ class Storm:
     def _over(self, id_: str) -> bool:
         return self.world.state(id_) in ("finished", "failed", "cancelled")
 
-    def _moment(self, recipe: str, id_: str, devices: Devices) -> bool:
+    def _moment(self, recipe: str, id_: str, devices: Crowd) -> bool:
         """Wait: for any moment, a job that runs, an upload on its way, or a job that has put a state on the disk.
 
         Return whether there is such a state, and a new one.

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import numpy as np
@@ -28,10 +28,10 @@ from service.infra.blob_store import open_blobs
 from service.operations.ledger.garbage import collect, named
 from service.persistence.engine import Database
 from service.persistence.tables import JobRow, ModelRow, RoundRow, UpdateRow
+from tools.chaos.device import GONE
 from tools.chaos.servers import Postgres, Redis
 from tools.deployment import CLASSES, JOBS, NAMES, Deployment, add_server_data, federation_request, images, wait_for
 
-GONE = frozenset({502, 503, 504})
 RECIPES: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "feddf": {"name": "feddf", "options": {"schedule": {"steps": 900, "lr": "constant"}}},
@@ -60,12 +60,25 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
 
+class Crowd(Protocol):
+    """The devices of one federation."""
+
+    faults: list[str]
+
+    @property
+    def taken(self) -> Counter[tuple[str, str]]:
+        """(round, device) -> updates that a 2xx acknowledged."""
+
+    def join(self, seconds: float) -> None:
+        """Wait for all to end by themselves."""
+
+
 class Devices:
     """Real devices of the SDK, each a thread that starts again when its patience with the service is at an end."""
 
     def __init__(self, world: "World", created: Any, folder: Path):
         self._world, self._created, self._folder = world, created, folder
-        self.taken: Counter[tuple[str, str]] = Counter()  # (round, device) -> updates that a 2xx acknowledged
+        self.taken: Counter[tuple[str, str]] = Counter()
         self.faults: list[str] = []
         self.ending = threading.Event()
         self.threads = [threading.Thread(target=self._live, args=pair, daemon=True) for pair in enumerate(NAMES)]
@@ -121,7 +134,7 @@ class World:
     """
 
     def __init__(self, folder: Path, mode: str, rounds: int = 4):
-        self.mode, self.folder, self.closed, self._rounds = mode, folder, False, rounds
+        self.mode, self.folder, self.closed, self.rounds = mode, folder, False, rounds
         self.redis = self.postgres = None
         env = {"POTSTILL_LEASE_SECONDS": "2"}
         if mode == "distributed":
@@ -186,7 +199,7 @@ class World:
 
     def _harm_blob(self, _: random.Random) -> bool:
         """Turn one bit of an update that waits to be fused, as a disk would; it must be found and asked for again."""
-        with _database(self) as session:
+        with reading(self) as session:
             waiting = select(UpdateRow.digest).join(RoundRow, RoundRow.id == UpdateRow.round_id)
             found = session.scalars(waiting.where(RoundRow.state == "collecting").order_by(UpdateRow.id.desc())).first()
         name = "" if found is None else found.removeprefix("sha256-")
@@ -208,13 +221,13 @@ class World:
                 start()
 
     # -------------------------------------------------------------------------------------------------- federations
-    def begin(self, recipe: str, label: str) -> tuple[Any, Devices]:
+    def begin(self, recipe: str, label: str) -> tuple[Any, Crowd]:
         rounds = {"total": 2, "min_clients": 3, "min_updates": 3, "deadline_seconds": 3600}
         request = federation_request(label, RECIPES[recipe], rounds=rounds)
         if recipe in ("fedavg", "scaffold"):
             request["datasets"] = {}
             request["local"] = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 2, "batch_size": 16}
-            request["rounds"] = rounds | {"total": self._rounds}
+            request["rounds"] = rounds | {"total": self.rounds}
         if recipe == "scaffold":
             request["local"]["objective"] = {"kind": "scaffold"}
         operator = self.deployment.operator
@@ -228,7 +241,7 @@ class World:
         except (PotstillError, httpx.HTTPError):
             return "unknown"
 
-    def conclude(self, recipe: str, created: Any, devices: Devices, seconds: float) -> Outcome:
+    def conclude(self, recipe: str, created: Any, devices: Crowd, seconds: float) -> Outcome:
         """Wait for the end and look at everything that must be true."""
         id_, operator = created.id, self.deployment.operator
         faults: list[str] = []
@@ -241,7 +254,7 @@ class World:
         faults += devices.faults
         if self.state(id_) != "finished":
             faults.append(f"it is {self.state(id_)}: {operator.federation(id_).detail}")
-        faults += self._count(id_, devices)
+        faults += self.count(id_, recipe, devices)
         jobs = operator.jobs(federation=id_).items
         healed = {"blob_damaged"} if self.harmed else set[str]()
         open_jobs = [job for job in jobs if job.state != "done" and job.error not in healed]
@@ -255,7 +268,7 @@ class World:
         self.mend()
         return self.state(id_) in ("finished", "failed", "cancelled")
 
-    def _count(self, id_: str, devices: Devices) -> list[str]:
+    def count(self, id_: str, recipe: str, devices: Any) -> list[str]:
         """Every acknowledged update was counted exactly once, and nothing else was."""
         operator, faults = self.deployment.operator, []
         counted: Counter[tuple[str, str]] = Counter()
@@ -265,7 +278,7 @@ class World:
             counted.update((each.id, person.name) for person in shown.participants if person.answered_at is not None)
             if shown.state != "published" or None in weights or abs(sum(w or 0 for w in weights) - 1) > 1e-9:
                 faults.append(f"round {each.index} is {shown.state} with weights {weights}")
-        with _database(self) as session:
+        with reading(self) as session:
             rows = session.execute(
                 select(UpdateRow.round_id, UpdateRow.client_id, func.count())
                 .where(UpdateRow.round_id.in_([round_ for round_, _ in counted]))
@@ -296,7 +309,7 @@ class World:
     def close(self) -> list[str]:
         """Stop everything; return what was left behind: files, rows, processes."""
         faults, self.closed = [], True
-        with _database(self) as session:
+        with reading(self) as session:
             open_jobs = session.scalars(select(JobRow.id).where(JobRow.state.in_(("queued", "running")))).all()
             faults += [f"job {id_} was left behind" for id_ in open_jobs]
             models = set(session.scalars(select(ModelRow.digest)))
@@ -319,7 +332,8 @@ class World:
 
 
 @contextlib.contextmanager
-def _database(world: World) -> Any:
+def reading(world: World) -> Any:
+    """A session of the installation's database."""
     database = Database(world.deployment.settings)
     try:
         with database.read() as session:
