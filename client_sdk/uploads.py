@@ -158,7 +158,7 @@ class Delivery:
         """
         staged = stage(self._transport, self._body) if self._direct else None
         if staged is not None:
-            with suppress(NotFound):  # a first answer was lost: it has counted and is gone
+            with suppress(NotFound):  # it lay there too long, and was swept
                 return self._transport.request(self._method, self._path, params={**self._params, "staged": staged})
         if self._size < self._transport.connection.resumable_bytes and self._memory.recall(self._body.digest) is None:
             try:

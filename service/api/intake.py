@@ -70,7 +70,10 @@ REFUSALS = documented(
 
 @dataclass(frozen=True)
 class Received:
-    """A file on the disk, checked; `path` is temporary. `held` is the resumable upload that it came by."""
+    """A file on the disk, checked; `path` is temporary.
+
+    `held` is the resumable upload that it came by, `staged` whose and which file of the bucket.
+    """
 
     path: Path
     digest: str
@@ -78,6 +81,7 @@ class Received:
     header: Header
     target: str = ""
     held: Held | None = None
+    staged: tuple[str, str] | None = None
 
     def bring(self, services: Services) -> bool:
         """Before that transaction: bring the file to where blobs are. Return whether no whole one of its digest was."""
@@ -90,11 +94,14 @@ class Received:
         return lost
 
     def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
-        """Within the transaction that makes the file count: give it its final name; its resumable upload is spent."""
+        """Within the transaction that makes the file count: give it its final name; what it came by is spent."""
         if fresh:
             services.blobs.store.keep(self.path, self.digest)
         if self.held is not None:
             uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
+        if self.staged is not None:
+            answer = receipt.model_dump(mode="json")
+            uploads.note(session, *self.staged, self.target, self.size, answer, uploads.KEPT)
 
 
 def mends(session: Session, services: Services, row: Removable | DatasetRow, fresh: bool, lost: bool) -> bool:
@@ -246,37 +253,32 @@ def _no_body(request: Request, instead: str) -> None:
 async def _from_staging(
     source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
 ) -> AsyncIterator[Received]:
-    """Read what a device put into the bucket; it goes when it has counted or was refused for good."""
+    """Read what a device put into the bucket; it goes when it has counted."""
     services, name = source.services, source.staged or ""
     _no_body(source.request, "staged")
     staging = services.blobs.links.staging()
     if staging is None:
         raise not_found("staged file", name)
-    try:
-        source.request.scope[ELSEWHERE] = await run_in_threadpool(staging.size, source.owner, name)
-        received = await run_in_threadpool(_fetched, services, staging, source.owner, name, path, manifest, on_header)
-        yield received
-    except FileNotFoundError:
-        raise not_found("staged file", name) from None
-    except (DomainError, TensorError) as error:
-        if not isinstance(error, DomainError) or error.kind not in ("unavailable", "storage-full"):
-            await run_in_threadpool(staging.drop, source.owner, name)
-        raise
-    else:
-        with contextlib.suppress(DomainError):  # the sweep removes it otherwise
-            await run_in_threadpool(staging.drop, source.owner, name)
+    async with _or_answered(source):
+        try:
+            source.request.scope[ELSEWHERE] = await run_in_threadpool(staging.size, source.owner, name)
+            received = await run_in_threadpool(_fetched, source, staging, path, manifest, on_header)
+        except FileNotFoundError:
+            raise not_found("staged file", name) from None
+    yield received
+    with contextlib.suppress(DomainError):  # the sweep removes it otherwise
+        await run_in_threadpool(staging.drop, source.owner, name)
 
 
 def _fetched(
-    services: Services,
+    source: Source,
     staging: Staging,
-    owner: str,
-    name: str,
     path: Path,
     manifest: Callable[[], Header | None],
     on_header: Callable[[Header], None],
 ) -> Received:
     """Bring a staged file to `path` with the same checks as a body."""
+    services, owner, name = source.services, source.owner, source.staged or ""
     settings, length = services.settings, staging.size(owner, name)
     if length > settings.max_upload_bytes:  # signed for less: the store did not look
         raise too_large(settings.max_upload_bytes, length)
@@ -290,7 +292,8 @@ def _fetched(
         hexdigest, header = sink.finish()
     finally:
         sink.close()
-    return Received(path, f"sha256-{hexdigest}", check.received, header)
+    digest, staged = f"sha256-{hexdigest}", (owner, name)
+    return Received(path, digest, check.received, header, source.target, staged=staged)
 
 
 def _room(services: Services) -> int:
@@ -319,7 +322,7 @@ async def _from_upload(
 
 @contextlib.asynccontextmanager
 async def _or_answered(source: Source) -> AsyncIterator[None]:
-    """Give the first answer where the very same delivery, by another connection, has counted meanwhile."""
+    """Give the first answer where the very same delivery, by another connection, was decided meanwhile."""
     try:
         yield
     except DomainError as error:

@@ -1,6 +1,11 @@
-"""Where a delivery's bytes come from: the request's own body, or a resumable upload that `?upload=` names."""
+"""Where a delivery's bytes come from: the request's body, a resumable upload (`?upload=`), or the bucket (`?staged=`).
 
+What is named is spent by the first delivery that counts or is refused for good; the same one again gets its answer.
+"""
+
+import contextlib
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -18,11 +23,12 @@ from service.domain.principal import Principal
 from service.operations.store import traffic, uploads
 
 _FINAL = (409, 413, 415, 422)
+_PROBLEM = "problem"
 _UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")
 
 
 class Answered(Exception):
-    """The upload has counted already, by the very same request: it gets the same answer."""
+    """What is named has counted already, by the very same request: it gets the same answer."""
 
     def __init__(self, answer: dict[str, Any]):
         super().__init__()
@@ -46,6 +52,11 @@ class Source:
     staged: str | None = None
 
     @property
+    def named(self) -> str | None:
+        """What is delivered instead of a body."""
+        return self.upload if self.upload is not None else self.staged
+
+    @property
     def target(self) -> str:
         """What the file is meant for, as one short text."""
         query = "&".join(sorted(f"{name}={value}" for name, value in self.request.query_params.multi_items()))
@@ -54,9 +65,17 @@ class Source:
 
 
 def answered(source: Source) -> dict[str, Any] | None:
-    """Return what this very delivery was answered before, if its upload has counted."""
+    """Return what this very delivery was answered before, if what it names has counted.
+
+    Raises:
+        DomainError: it was refused for good, and that was the reason.
+    """
     with source.services.store.read() as session:
-        return uploads.answered(session, source.owner, source.upload or "", source.target)
+        found = uploads.answered(session, source.owner, source.named or "", source.target)
+    if found is not None and _PROBLEM in found:
+        problem = found[_PROBLEM]
+        raise DomainError(problem["kind"], problem["detail"], **problem["members"])
+    return found
 
 
 def count_for(request: Request, services: Parts, caller: Principal, item: str) -> None:
@@ -65,9 +84,27 @@ def count_for(request: Request, services: Parts, caller: Principal, item: str) -
         request.scope[ACCOUNT] = traffic.of_upload(session, caller, item)
 
 
-def _discard(source: Source) -> None:
-    with source.services.store.write() as session:
-        uploads.discard(session, source.owner, source.upload or "")
+def _is_final(error: DomainError) -> bool:
+    final = KINDS[error.kind].status in _FINAL or error.kind == "digest-mismatch"
+    return final and error.kind not in _UNDECIDED
+
+
+def _refuse(source: Source, error: DomainError) -> None:
+    """Spend what was refused for good; whoever delivers it too hears the same."""
+    members = json.loads(json.dumps(error.members, default=str))
+    answer = {_PROBLEM: {"kind": error.kind, "detail": error.detail, "members": members}}
+    if source.upload is not None:
+        with source.services.store.write() as session:
+            uploads.refuse(session, source.owner, source.upload, source.target, answer)
+        return
+    staging, name = source.services.blobs.links.staging(), source.staged or ""
+    if staging is None:
+        return
+    with contextlib.suppress(FileNotFoundError, DomainError):  # it is not there, or the bucket is away: the sweep's
+        size = staging.size(source.owner, name)
+        with source.services.store.write() as session:
+            uploads.note(session, source.owner, name, source.target, size, answer, uploads.REFUSED_KEPT)
+        staging.drop(source.owner, name)
 
 
 async def get_source(
@@ -83,20 +120,22 @@ async def get_source(
         Query(max_length=64, description="name of a file that was put into the bucket, instead of a body"),
     ] = None,
 ) -> AsyncIterator[Source]:
-    """Give the route its source; when what came is refused for good, the upload goes with it."""
+    """Give the route its source; when what came is refused for good, what was named goes with it."""
     source = Source(request, services, principal.id, upload, staged)
     if principal.role == "device":
         await run_in_threadpool(count_for, request, services, principal, request.url.path.rpartition("/")[2])
-    if upload is not None:
+    if source.named is not None:
         answer = await run_in_threadpool(answered, source)
         if answer is not None:
             raise Answered(answer)
     try:
         yield source
     except DomainError as error:
-        final = KINDS[error.kind].status in _FINAL or error.kind == "digest-mismatch"
-        if upload is not None and final and error.kind not in _UNDECIDED:
-            await run_in_threadpool(_discard, source)
+        if source.named is not None and _is_final(error):
+            answer = await run_in_threadpool(answered, source)
+            if answer is not None:  # the same delivery by another connection was faster
+                raise Answered(answer) from error
+            await run_in_threadpool(_refuse, source, error)
         raise
 
 

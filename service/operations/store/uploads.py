@@ -26,6 +26,8 @@ LEASE = timedelta(seconds=10)
 MOST_PARTS = 10_000
 KEPT = timedelta(days=7)
 """An upload that has counted answers the same delivery again for so long."""
+REFUSED_KEPT = timedelta(hours=1)
+"""One that was refused for good tells the same delivery why for so long."""
 
 
 @dataclass(frozen=True)
@@ -280,8 +282,32 @@ def spend(session: Session, held: Held, target: str, answer: dict[str, Any]) -> 
     after_commit.drop_upload(session, row.id)
 
 
+def refuse(session: Session, owner: str, upload_id: str, target: str, answer: dict[str, Any]) -> None:
+    """The upload was refused for good, if it is there: its bytes go, and the same delivery again is refused alike."""
+    row = None if "\0" in upload_id else session.get(UploadRow, upload_id, with_for_update=True)
+    if row is None or row.owner != owner or row.target is not None:
+        return
+    row.target, row.answer = target[:255], answer
+    row.parts, row.holder, row.lease_until = [], None, None
+    row.expires_at = now() + REFUSED_KEPT
+    after_commit.drop_upload(session, row.id)
+
+
+def note(
+    session: Session, owner: str, name: str, target: str, size: int, answer: dict[str, Any], kept: timedelta
+) -> None:
+    """A staged file has counted, or was refused for good: the same delivery again gets the first answer."""
+    locks.alone(session, f"staged {name}")
+    if session.get(UploadRow, name) is not None:
+        return
+    row = UploadRow(id=name, owner=owner, length=size, offset=size, notes="", parts=[], wanted=False, created_at=now())
+    row.target, row.answer, row.expires_at = target[:255], answer, now() + kept
+    session.add(row)
+    session.flush()
+
+
 def answered(session: Session, owner: str, upload_id: str, target: str) -> dict[str, Any] | None:
-    """Return what this very delivery was answered before, if it has counted."""
+    """Return what this very delivery was answered before, if it has counted or was refused for good."""
     row = None if "\0" in upload_id else session.get(UploadRow, upload_id)  # which PostgreSQL would refuse to look for
     if row is None or row.owner != owner or row.target != target[:255]:
         return None

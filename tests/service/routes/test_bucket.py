@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -121,7 +122,38 @@ def test_a_direct_upload_counts_when_it_was_checked(
     assert receipt.json()["digest"] == f"sha256-{hashlib.sha256(body).hexdigest()}"
     assert linked.updates() == 1
     assert not [key for key in bucket_server.keys(values) if key.startswith("staging/")]
-    assert deliver(linked, fed, "a", place).status_code == 404
+    again = deliver(linked, fed, "a", place)
+    assert (again.status_code, again.json()) == (200, receipt.json()), "it is gone, and its answer is not"
+    assert deliver(linked, fed, "b", place).status_code == 404
+
+
+def at_once(linked: World, fed: Fed, place: str) -> list[httpx.Response]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda _: deliver(linked, fed, "a", place), range(8)))
+
+
+def test_parallel_deliveries_of_one_direct_upload_get_one_answer(
+    linked: World, bucket_server: BucketServer, values: dict[str, Any]
+) -> None:
+    fed = linked.running()
+    answers = at_once(linked, fed, staged(linked, fed, "a", linked.update(fed)).json()["name"])
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+    assert len({answer.content for answer in answers}) == 1
+    assert linked.updates() == 1
+    assert not [key for key in bucket_server.keys(values) if key.startswith("staging/")]
+
+
+def test_parallel_deliveries_of_a_bad_direct_upload_all_hear_why(
+    linked: World, bucket_server: BucketServer, values: dict[str, Any]
+) -> None:
+    fed = linked.running()
+    place = staged(linked, fed, "a", linked.update(fed)[:-1]).json()["name"]
+    answers = [*at_once(linked, fed, place), deliver(linked, fed, "a", place)]
+    told = [{key: value for key, value in answer.json().items() if key != "instance"} for answer in answers]
+    assert told[0]["status"] == 422 and told[0]["type"].endswith("invalid-container")
+    assert told == [told[0]] * 9, "also after the bytes are gone"
+    assert linked.updates() == 0
+    assert not [key for key in bucket_server.keys(values) if key.startswith("staging/")]
 
 
 def test_what_the_bucket_sends_and_takes_is_of_a_federations_bytes(linked: World) -> None:

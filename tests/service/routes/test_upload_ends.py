@@ -186,7 +186,9 @@ def test_a_refused_delivery_leaves_nothing(world: World, fed: Fed, sender: Sende
     assert [response.json()[name] for name in same] == [direct.json()[name] for name in same]
     assert response.status_code in (409, 422)
     assert (world.updates(), world.files()) == (0, before)
-    assert kind(world.push(fed, "a", b"", url=target)) in ("not-found", "round-closed")
+    again = world.push(fed, "a", b"", url=target)
+    assert [again.json()[name] for name in same] == [direct.json()[name] for name in same], "its bytes are gone"
+    assert world.push(fed, "a", b"", url=f"{target}&more=1").status_code in (404, 409), "another delivery"
 
 
 def test_what_is_not_whole_or_not_clear_is_kept(world: World, fed: Fed, sender: Sender) -> None:
