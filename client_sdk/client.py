@@ -99,7 +99,8 @@ class BaseClient:
         """GET /v1/models/{id}/weights into `target`: resumed where it broke off, checked against its digest.
 
         Args:
-            model: an id, or the reference from an assignment or a list.
+            model: an id, for the whole network, or the reference from an assignment or a list, for the file that it
+                names: of a network with `trains` or `keeps` the tensors that rounds move.
             target: the safetensors file to write; one that is right already is not fetched again.
         """
         url = f"/v1/models/{segment(model)}/weights" if isinstance(model, str) else model.url

@@ -68,6 +68,11 @@ def joined(moving: Header, base: Header) -> Header:
     return Header(tensors, metadata, len(head_bytes(infos, metadata)))
 
 
+def head_of(whole: Header) -> bytes:
+    """Return the first bytes of a file with this header; the tensors' follow."""
+    return head_bytes({name: (info.dtype, info.shape) for name, info in whole.tensors.items()}, whole.metadata)
+
+
 def require_base(moving: Header, digest: str | None) -> None:
     """Refuse a part of a network without its base, or with another one's.
 

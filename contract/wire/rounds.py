@@ -129,6 +129,11 @@ class Model(Response):
     role: Literal["initial", "global", "gan", "generator", "discriminator", "samples", "state", "imported"]
     digest: Digest
     size: int
+    base: Digest | None = Field(
+        None,
+        description="of the network's other tensors, where `digest`, `size` and `url` are of those that rounds move; "
+        "without `part=trained` the download is all of them",
+    )
     architecture: str | None
     options: dict[str, Any] = Field(default_factory=dict)
     parents: list[str] = Field(default_factory=list, description="digests of what it was made from")

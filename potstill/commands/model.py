@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.whole import digest_of
 from contract.wire.rounds import Model
 from potstill import exits
 from potstill.commands.federation import resolve
@@ -64,6 +65,7 @@ def download(
     model: Annotated[str, typer.Argument(help="A model's id, or a federation's id or name for its current model.")],
     file: Annotated[Path | None, typer.Argument(help="Where to write it; default: MODEL.safetensors here.")] = None,
     prototype: Annotated[str | None, typer.Option(help="Of a federation with several: whose model.")] = None,
+    trained: Annotated[bool, typer.Option("--trained", help="Only the tensors that devices train.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -72,12 +74,9 @@ def download(
     target = file or Path(f"{model}.safetensors")
     with operator(url, token) as client:
         found = client.model(model if model.startswith("mdl_") else _current(client, model, prototype))
-        client.download(found, target)
-    show_one(
-        found,
-        as_json,
-        lambda m: out().print(f"{target}: {m.id} ({size(m.size)}, {m.digest})"),
-    )
+        client.download(found if trained or found.base is None else found.id, target)
+    digest = digest_of(target)
+    show_one(found, as_json, lambda m: out().print(f"{target}: {m.id} ({size(target.stat().st_size)}, {digest})"))
 
 
 def _current(client: "OperatorClient", ref: str, prototype: str | None) -> str:

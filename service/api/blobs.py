@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fastapi import Request, Response
 from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
@@ -109,7 +109,19 @@ def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers
     if link is not None:
         request.scope[ELSEWHERE] = blobs.size(digest)
         return RedirectResponse(link, 307, {**headers, "Cache-Control": "no-store"})
-    size = blobs.size(digest)
+    return in_pieces(lambda start, end: blobs.read(digest, start, end), blobs.size(digest), request, headers)
+
+
+def in_pieces(
+    read: Callable[[int, int], Iterator[bytes]], size: int, request: Request, headers: dict[str, str]
+) -> Response:
+    """Return what is read piece by piece as an answer, with the range that was asked for.
+
+    Args:
+        read: gives the bytes from the first number up to, without, the second.
+        size: of all of it.
+        headers: `ETag` among them.
+    """
     wanted = _asked(request, headers["ETag"], size)
     start, end = wanted or (0, size)
     headers = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(end - start)}
@@ -118,4 +130,4 @@ def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers
     status = 200 if wanted is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=MEDIA_TYPE)
-    return StreamingResponse(blobs.read(digest, start, end), status, headers, MEDIA_TYPE)
+    return StreamingResponse(read(start, end), status, headers, MEDIA_TYPE)

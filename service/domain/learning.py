@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contract.choices import Choice, Occasion, Sent, walk
 from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFederated
-from contract.updates import SENT_WORDS
+from contract.updates import BASE, SENT_WORDS
 from contract.wire.report import Learnt
 
 _LEDGER = "FedGO G.1"
@@ -78,6 +78,8 @@ def _by_devices(config: FederationConfig) -> Iterator[Learnt]:
     if config.local.objective.sends_weights:
         what = "the model of its prototype, which other devices' updates went into"
         yield Learnt(party="devices", what=what, when=every)
+    if any(prototype.parted for prototype in config.prototypes):
+        yield Learnt(party="devices", what=SENT_WORDS[BASE], when=_when(config, "before"))
     if distil is not None and distil.students.learns and "unlabeled" in distil.data.needs:
         what = "of the server's unlabelled data, what a model tells that learnt from them (eps_M each time)"
         yield Learnt(party="devices", what=what, when=every, source=_LEDGER)

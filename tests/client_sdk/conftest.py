@@ -16,8 +16,10 @@ import torch
 from client_sdk import RunReport, train_and_push
 from contract.nn import codec, registry
 from contract.nn.classifier import Classifier, SequentialClassifier
-from contract.tensors import parse_header
-from contract.updates import FEATURES_KEY
+from contract.partition import Parts, partition
+from contract.tensors import TensorFile, parse_header, write_file
+from contract.updates import BASE_KEY, FEATURES_KEY
+from contract.whole import part_files
 from contract.wire.federations import Task
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
 
@@ -57,6 +59,7 @@ class FakeService:
         self.gan_plan: dict[str, Any] | None = None
         self.gan_round, self.gans = 1, list[bytes]()
         self.extras: dict[str, str] = {}
+        self.parts: dict[str, Any] = {}
         self.heartbeat_seconds: int | None = None
         self.beats: list[dict[str, Any]] = []
         self.plan: dict[str, Any] = {"optimizer": {"kind": "sgd", "lr": 0.1}, "epochs": 2, "batch_size": 8}
@@ -75,6 +78,30 @@ class FakeService:
             notes[FEATURES_KEY] = str(module.features(torch.zeros(1, *self.task.input.shape)).shape[1])
         codec.save_state(module, path, notes)
         self.models[model_id] = path.read_bytes()
+
+    def part(self, **parts: Any) -> None:
+        """Have a part of the network trained; the others are the base."""
+        self.parts, whole = parts, self.folder / "mdl_0.safetensors"
+        with TensorFile(whole) as file:
+            shared = partition(Parts.model_validate(parts), file.header).shared
+        moving, base = self.folder / "moving.safetensors", self.folder / "base.safetensors"
+        part_files(whole, shared, base, moving)
+        self.models |= {"mdl_0": moving.read_bytes(), "mdl_base": base.read_bytes()}
+        self.extras["base"] = "mdl_base"
+
+    def _next_model(self, update: bytes) -> bytes:
+        """Return an update as the service would publish it: a part of a network names its base."""
+        if not self.parts:
+            return update
+        path = self.folder / "next.safetensors"
+        path.write_bytes(update)
+        with TensorFile(path) as file:
+            arrays = {name: file.read(name) for name in file.names}
+        write_file(path, arrays, {BASE_KEY: self.ref("mdl_base")["digest"]})
+        return path.read_bytes()
+
+    def _prototype(self) -> dict[str, Any]:
+        return {"name": "main", "architecture": self.architecture, "options": self.options, **self.parts}
 
     def want_gan(self, **changes: Any) -> None:
         """Ask for a federated generator first."""
@@ -151,7 +178,7 @@ class FakeService:
             "federation_name": "toy",
             "state": self.state,
             "task": self._task(),
-            "prototypes": [{"name": "main", "architecture": self.architecture, "options": self.options}],
+            "prototypes": [self._prototype()],
             "wants_label_counts": False,
             "local": self.plan,
         }
@@ -191,12 +218,13 @@ class FakeService:
             "federation_name": "toy",
             "state": self.state,
             "task": self._task(),
-            "prototype": {"name": "main", "architecture": self.architecture, "options": self.options},
+            "prototype": self._prototype(),
             "seed": 5,
             "client_name": self.name,
         }
         if self.state == "finished" or self.round > self.rounds:
             body |= {"state": "finished", "action": "done", "model": self.ref(self.current), "accuracy": 0.75}
+            body |= {"base": self.ref("mdl_base")} if self.parts else {}
         elif self.gan_plan is not None and self.gan_round <= self.gan_plan["rounds"]:
             body |= {
                 "state": "training_generator",
@@ -262,7 +290,7 @@ class FakeService:
         self.updates.append(request.content)
         if header.tensors.keys() == base.tensors.keys():  # a method's other tensors are no model
             self.current = f"mdl_{self.round}"
-            self.models[self.current] = request.content
+            self.models[self.current] = self._next_model(request.content)
         self.round += 1
         return httpx.Response(201, json=answer)
 

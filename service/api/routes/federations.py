@@ -279,12 +279,13 @@ def show_card(federation_id: FederationIdOrName, services: Services, caller: Can
         caller.need_federation(own.id if federation_id == own.name else federation_id)  # of others nothing is told
         card = clients.card(session, own.id, caller)
         theirs = clients.models_of_their_own(session, own.id)
-    return card.model_copy(update={"tensors": {name: _kinds(services, digest) for name, digest in theirs.items()}})
+    return card.model_copy(update={"tensors": {name: _kinds(services, digests) for name, digests in theirs.items()}})
 
 
-def _kinds(services: Parts, digest: str) -> dict[str, TensorKind]:
-    infos = services.blobs.store.header(digest).tensors
-    return {name: TensorKind(dtype=info.dtype, shape=list(info.shape)) for name, info in infos.items()}
+def _kinds(services: Parts, digests: list[str]) -> dict[str, TensorKind]:
+    headers = [services.blobs.store.header(digest) for digest in digests]
+    infos = [item for header in headers for item in header.tensors.items()]
+    return {name: TensorKind(dtype=info.dtype, shape=list(info.shape)) for name, info in infos}
 
 
 @router.post(

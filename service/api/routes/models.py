@@ -1,7 +1,8 @@
 """Models: where they came from, and their weights."""
 
 import base64
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -10,7 +11,8 @@ from contract import architectures
 from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
-from service.api.blobs import etag_matches, serve
+from service.api import wholes
+from service.api.blobs import etag_matches, in_pieces, serve
 from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
@@ -142,11 +144,25 @@ def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer)
         307: {"description": "fetch it from `Location`, without the token (an installation with presigned links)"},
     },
 )
-def get_weights(model_id: ModelId, request: Request, services: Services, caller: Holder) -> Response:
+def get_weights(
+    model_id: ModelId,
+    request: Request,
+    services: Services,
+    caller: Holder,
+    part: Annotated[
+        Literal["whole", "trained"],
+        Query(description="of a network with `trains` or `keeps`: all of it, or the tensors that rounds move"),
+    ] = "whole",
+) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
+    blobs, whole = services.blobs.store, None
     with services.store.read() as session:
         row = models.with_weights(session, model_id, caller)
         digest, request.scope[ACCOUNT] = row.digest, traffic.of_download(session, row, caller)
+        base = models.base_of(session, row) if part == "whole" else None
+    if base is not None:
+        whole = wholes.lay_out(blobs, digest, base)
+        digest = wholes.digest_of(blobs, whole)
     etag = f'"{digest}"'
     headers = {
         "ETag": etag,
@@ -155,4 +171,6 @@ def get_weights(model_id: ModelId, request: Request, services: Services, caller:
     }
     if etag_matches(request.headers, etag):
         return Response(status_code=304, headers=headers)
-    return serve(services.blobs.store, services.blobs.links, digest, request, headers)
+    if whole is not None:
+        return in_pieces(partial(whole.read, blobs), whole.size, request, headers)
+    return serve(blobs, services.blobs.links, digest, request, headers)

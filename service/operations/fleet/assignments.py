@@ -8,7 +8,7 @@ from contract.federation import FederationConfig
 from contract.partition import SENT_BASE
 from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
-from contract.updates import extras
+from contract.updates import BASE, extras
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
 from service.operations.fleet import clients, generators, secure_assignments, updates
@@ -70,7 +70,8 @@ def _done(session: Session, federation: FederationRow, prototype: str, common: d
     current = reading.current_models(session, federation.id)
     keys = {"model": reading.prototype_key(prototype), "base": reading.state_key(SENT_BASE.named(prototype))}
     rows = {what: session.get_one(ModelRow, current[key]) for what, key in keys.items() if key in current}
-    found = {what: models.reference(row) for what, row in rows.items()}
+    parted = "base" in rows
+    found = {what: models.reference(row, parted and what == "model") for what, row in rows.items()}
     return wire.DoneAssignment(**common, **found, accuracy=federation.accuracy)
 
 
@@ -143,12 +144,13 @@ def _round(
         session.get_one(ModelRow, round_.base_models[participant.prototype]),
         reading.config_for(session, round_),
     )
+    beside = _extras(session, federation, participant.prototype)
     return wire.TrainAssignment(
         **common,
         **secure_assignments.of_training(session, federation, round_, participant),
         round=secure_assignments.round_of(federation, round_),
-        model=models.reference(base),
-        extras=_extras(session, federation, participant.prototype),
+        model=models.reference(base, BASE in beside),
+        extras=beside,
         local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),
         upload_url=f"/v1/rounds/{round_.id}/update",
     )

@@ -22,7 +22,7 @@ from service.operations.ledger.clock import is_due, now
 from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.operations.progress import lifecycle, reading
-from service.operations.store import uploads
+from service.operations.store import models, uploads
 from service.persistence.tables import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, ModelRow, UpdateRow
 
 SEEN_EVERY = timedelta(seconds=10)
@@ -145,17 +145,18 @@ def card(session: Session, federation_id: str, caller: Principal) -> wire.Federa
     )
 
 
-def models_of_their_own(session: Session, federation_id: str) -> dict[str, str]:
-    """Return prototype -> digest of its model, of prototypes that are networks of their users' own."""
+def models_of_their_own(session: Session, federation_id: str) -> dict[str, list[str]]:
+    """Return prototype -> digests of its model's files, of prototypes that are networks of their users' own."""
     config = reading.config_of(session.get_one(FederationRow, federation_id))
-    current, found = reading.current_models(session, federation_id), {}
+    current, found = reading.current_models(session, federation_id), dict[str, list[str]]()
     for prototype in config.prototypes:
         if architectures.find(prototype.architecture).server_side:
             continue
         id_ = current.get(reading.prototype_key(prototype.name)) or prototype.initial_model
         model = session.get(ModelRow, id_) if id_ is not None else None
         if model is not None and model.removed_at is None:
-            found[prototype.name] = model.digest
+            base = models.base_of(session, model)
+            found[prototype.name] = [model.digest] if base is None else [base, model.digest]
     return found
 
 

@@ -144,8 +144,7 @@ def _prototype(config: FederationConfig, wanted: str | None) -> str:
 
 def _base(session: Session, found: ModelRow | EnsembleRow) -> str | None:
     """Return the digest of the base of a model that is a part of a network."""
-    row = models.base_of(session, found) if isinstance(found, ModelRow) else None
-    return None if row is None else row.digest
+    return models.base_of(session, found) if isinstance(found, ModelRow) else None
 
 
 def _document(

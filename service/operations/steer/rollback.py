@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.tensors import Header, TensorError, compare
-from contract.updates import FEATURES_KEY
+from contract.updates import BASE_KEY, FEATURES_KEY
 from contract.wire.federations import Rollback
 from contract.wire.rounds import Promotion
 from service.domain import carried
@@ -84,11 +84,10 @@ def _check_fit(header: Header, current: Header) -> None:
     except TensorError as error:
         detail = f"the imported model is not one of this prototype: {error.detail}"
         raise DomainError("invalid-tensors", detail, **error.members) from None
-    if current.metadata.get(FEATURES_KEY) != header.metadata.get(FEATURES_KEY):
-        raise invalid_field(
-            "model",
-            f"its metadata must have {FEATURES_KEY!r} = {current.metadata.get(FEATURES_KEY)!r} as the current one",
-        )
+    for key in (FEATURES_KEY, BASE_KEY):
+        if current.metadata.get(key) != header.metadata.get(key):
+            wanted = f"{key!r} = {current.metadata.get(key)!r} as the current one"
+            raise invalid_field("model", f"its metadata must have {wanted}")
 
 
 def _adopt(session: Session, federation: FederationRow, model: ModelRow, current: ModelRow) -> ModelRow:

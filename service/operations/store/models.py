@@ -1,5 +1,7 @@
 """Stored models: where they came from, who may read them."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -57,25 +59,31 @@ def still_there(row: ModelRow) -> None:
         raise DomainError("removed", f"the weights of {row.id} were removed by the federation's retention")
 
 
-def url(model_id: str) -> str:
-    """Return where a model's weights are served."""
-    return f"/v1/models/{model_id}/weights"
+def url(model_id: str, parted: bool = False) -> str:
+    """Return where a model's own file is served; of a parted network that is not all of it."""
+    return f"/v1/models/{model_id}/weights" + ("?part=trained" if parted else "")
 
 
-def reference(row: ModelRow) -> wire_federations.ModelRef:
-    """Return where a model is."""
-    return wire_federations.ModelRef(id=row.id, digest=row.digest, size=row.size, url=url(row.id))
+def reference(row: ModelRow, parted: bool = False) -> wire_federations.ModelRef:
+    """Return where a model is; `parted`: it is the tensors that rounds move of a network."""
+    return wire_federations.ModelRef(id=row.id, digest=row.digest, size=row.size, url=url(row.id, parted))
 
 
-def base_of(session: Session, row: ModelRow) -> ModelRow | None:
-    """Return what holds the other tensors of a network, where a model is those that rounds move; else None."""
-    if row.federation_id is None or row.prototype is None:
-        return None
-    mine = (ModelRow.federation_id == row.federation_id) & (ModelRow.role == "state")
-    return session.scalars(select(ModelRow).where(mine, ModelRow.name == SENT_BASE.named(row.prototype))).first()
+def base_of(session: Session, row: ModelRow) -> str | None:
+    """Return the digest of the other tensors of a network, where a model is those that rounds move; else None."""
+    return _bases(session, [row]).get((row.federation_id, row.prototype))
 
 
-def _describe(row: ModelRow, current: set[str]) -> wire.Model:
+def _bases(session: Session, rows: Sequence[ModelRow]) -> dict[tuple[str | None, str | None], str]:
+    """Return (federation, prototype) -> digest of the base, of parted networks."""
+    federations = {row.federation_id for row in rows if row.federation_id is not None and row.prototype is not None}
+    stem = SENT_BASE.named("")
+    query = select(ModelRow).where(ModelRow.federation_id.in_(federations), ModelRow.role == "state")
+    found = session.scalars(query.where(ModelRow.name.startswith(stem, autoescape=True))) if federations else ()
+    return {(row.federation_id, str(row.name).removeprefix(stem)): row.digest for row in found}
+
+
+def _describe(row: ModelRow, current: set[str], base: str | None) -> wire.Model:
     return wire.Model(
         id=row.id,
         federation_id=row.federation_id,
@@ -85,6 +93,7 @@ def _describe(row: ModelRow, current: set[str]) -> wire.Model:
         role=row.role,
         digest=row.digest,
         size=row.size,
+        base=base,
         architecture=row.architecture,
         options=row.options,
         parents=row.parents,
@@ -93,13 +102,18 @@ def _describe(row: ModelRow, current: set[str]) -> wire.Model:
         current=row.id in current,
         created_at=row.created_at,
         removed_at=row.removed_at,
-        url=url(row.id),
+        url=url(row.id, base is not None),
     )
+
+
+def _described(session: Session, rows: Sequence[ModelRow]) -> list[wire.Model]:
+    current, bases = _current(session, [row.id for row in rows]), _bases(session, rows)
+    return [_describe(row, current, bases.get((row.federation_id, row.prototype))) for row in rows]
 
 
 def describe(session: Session, row: ModelRow) -> wire.Model:
     """Return what is shown of a model."""
-    return _describe(row, _current(session, [row.id]))
+    return _described(session, [row])[0]
 
 
 def _current(session: Session, ids: list[str]) -> set[str]:
@@ -118,8 +132,7 @@ def listing(
     if prototype is not None:
         query = query.where(ModelRow.prototype == prototype)
     rows, following = page(session, query, ModelRow.id, limit, after)
-    current = _current(session, [row.id for row in rows])
-    return [_describe(row, current) for row in rows], following
+    return _described(session, rows), following
 
 
 def check_header(header: Header) -> None:

@@ -67,7 +67,7 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
     for prototype in config.published:
         id_ = current.get(reading.prototype_key(prototype.name))
         if id_ is not None:
-            refs[prototype.name] = models.reference(session.get_one(ModelRow, id_))
+            refs[prototype.name] = models.reference(session.get_one(ModelRow, id_), prototype.parted)
     return wire.Federation.model_validate(
         _summary(row, _counts(session, [row.id]).get(row.id, 0))
         | {
