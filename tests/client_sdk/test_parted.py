@@ -10,12 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk import errors
+from client_sdk import data, errors
 from client_sdk.memory import Memory
+from client_sdk.parted import partition_of
 from client_sdk.reports import RunReport
+from client_sdk.training import train_local
+from contract.local import LocalPlan
 from contract.nn import codec
+from contract.nn.registry import initialise
 from contract.tensors import TensorFile, parse_header
 from contract.updates import BASE_KEY
+from contract.wire.federations import Prototype, Task
 
 from .conftest import FakeService
 from .test_runner_methods import crash, refuse, tensors
@@ -233,3 +238,36 @@ def test_methods_act_on_what_is_sent_and_leave_what_is_frozen(
     if name == "moon":
         memory = tensors(tmp_path / "device" / "memory.safetensors", tmp_path, "previous.")
         assert {tensor.removeprefix("previous.") for tensor in memory} == expected
+
+
+# ------------------------------------------------------------------------------------------------------ BatchNorm
+@pytest.mark.parametrize(
+    ("trains", "move"),
+    [
+        (["7.*"], set()),
+        (["*.weight", "*.bias"], set()),  # the weights are trained, by the base's statistics
+        (["4.*", "7.*"], {"4"}),
+    ],
+)
+def test_frozen_statistics_do_not_move(trains: list[str], move: set[str]) -> None:
+    task = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 8, 8]}})
+    module = initialise("cnn-digits", {}, task, 0)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    samples = data.load((torch.randn(12, 1, 8, 8) + 2, torch.arange(12) % 3))
+    samples.check(task)
+    parts = partition_of(module, Prototype(architecture="cnn-digits", trains=trains))
+    result = train_local(module, samples, LocalPlan(), seed=0, device=torch.device("cpu"), parts=parts)
+    changed = {name for name, value in module.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == set(result.tensors)
+    assert {name.partition(".")[0] for name in changed if "running" in name} == move
+
+
+def test_a_weight_that_two_layers_share_is_trained_by_both_names_or_none() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    task = Task.model_validate({"num_classes": 2, "input": {"shape": [2]}})
+    samples = data.load((torch.randn(8, 2), torch.arange(8) % 2))
+    samples.check(task)
+    parts = partition_of(module, Prototype(architecture="custom", trains=["1.*"]))
+    with pytest.raises(errors.ModelMismatch, match=r"'0.weight' and '1.weight' are one parameter.* name both"):
+        train_local(module, samples, LocalPlan(), seed=0, device=torch.device("cpu"), parts=parts)

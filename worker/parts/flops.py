@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
+from contract.nn.frozen import frozen_but
 from contract.nn.registry import initialise
 from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
@@ -36,9 +37,18 @@ class Effort:
     training: int | None = None
 
 
-def effort_of(architecture: str, options: dict[str, Any], task: Task) -> Effort | None:
-    """Return what a network by name costs; None where it cannot be built here."""
-    return _effort_of(architecture, repr(sorted(options.items())), _Given(options, task))
+def effort_of(
+    architecture: str, options: dict[str, Any], task: Task, moving: frozenset[str] | None = None
+) -> Effort | None:
+    """Return what a network by name costs; None where it cannot be built here.
+
+    Args:
+        architecture: its name.
+        options: its own.
+        task: what it is for.
+        moving: names of the tensors that are trained; None for all.
+    """
+    return _effort_of(architecture, repr(sorted(options.items())), moving, _Given(options, task))
 
 
 def forward_flops(architecture: str, options: dict[str, Any], task: Task, samples: int) -> int | None:
@@ -47,9 +57,11 @@ def forward_flops(architecture: str, options: dict[str, Any], task: Task, sample
     return None if effort is None or effort.forward is None else effort.forward * samples
 
 
-def training_flops(architecture: str, options: dict[str, Any], task: Task, samples: int) -> int | None:
+def training_flops(
+    architecture: str, options: dict[str, Any], task: Task, samples: int, moving: frozenset[str] | None = None
+) -> int | None:
     """Return the operations of samples' way through a network and back; None where they cannot be counted."""
-    effort = effort_of(architecture, options, task)
+    effort = effort_of(architecture, options, task, moving)
     return None if effort is None or effort.training is None else effort.training * samples
 
 
@@ -72,17 +84,22 @@ class _Given:
 
 
 @lru_cache(maxsize=64)
-def _effort_of(architecture: str, _: str, given: _Given) -> Effort | None:
+def _effort_of(architecture: str, _: str, moving: frozenset[str] | None, given: _Given) -> Effort | None:
     known: Effort | None = None
     for device in ("meta", "cpu"):  # a network that looks at values runs on real ones
         try:
             with torch.device(device):
                 module = initialise(architecture, given.options, given.task, 0)
-            known = Effort(sum(each.numel() for each in module.parameters()))
-            return measure(module, lambda module=module, device=device: _inputs(module, given.task, device))  # type: ignore[misc]
+            with frozen_but(module, moving):
+                known = Effort(_trained(module))
+                return measure(module, lambda module=module, device=device: _inputs(module, given.task, device))  # type: ignore[misc]
         except Exception:  # noqa: BLE001 - whatever it cannot do, the job can go on without the figure
             continue
     return known
+
+
+def _trained(module: nn.Module) -> int:
+    return sum(each.numel() for each in module.parameters() if each.requires_grad)
 
 
 def _inputs(module: nn.Module, task: Task, device: str) -> Tensor:
@@ -107,8 +124,7 @@ def measure(module: nn.Module, inputs: Callable[[], Tensor]) -> Effort:
         forward = counter.get_total_flops()
         outputs.float().sum().backward()
         training = counter.get_total_flops()
-    trained = sum(each.numel() for each in module.parameters())
-    return Effort(trained, forward // len(given), training // len(given))
+    return Effort(_trained(module), forward // len(given), training // len(given))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """First models of parted networks: the tensors that rounds move in one file, the base in another."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -36,8 +37,21 @@ def fill(module: nn.Module, weights: Path, header: Header, parts: Parts | None, 
     return True
 
 
-def part(prototypes: Sequence[PrototypeSpec], models: Mapping[str, Path], folder: Path) -> dict[str, Path]:
-    """Part the first models in place, where their prototypes say so; return the bases by their names in the state.
+@dataclass(frozen=True)
+class Parted:
+    """First models that are parted.
+
+    Attributes:
+        bases: files of what rounds do not move, by their names in the state.
+        moving: of each model the names of the tensors that devices train.
+    """
+
+    bases: dict[str, Path]
+    moving: dict[str, frozenset[str]]
+
+
+def part(prototypes: Sequence[PrototypeSpec], models: Mapping[str, Path], folder: Path) -> Parted:
+    """Part the first models in place, where their prototypes say so.
 
     All groups' models of a prototype have the main one's base, so that a device fetches it once, whatever its group.
 
@@ -50,26 +64,27 @@ def part(prototypes: Sequence[PrototypeSpec], models: Mapping[str, Path], folder
         JobFailure: bad_option: a pattern.
     """
     bases: dict[str, Path] = {}
+    trained: dict[str, frozenset[str]] = {}
     for number, each in enumerate(prototypes):
         if each.parts is None:
             continue
         whole, main = models[each.name], SENT_BASE.named(original(each.name))
         with TensorFile(whole) as file:
             try:
-                shared = partition(each.parts, file.header).shared
+                found = partition(each.parts, file.header)
             except PatternError as error:
                 raise JobFailure("bad_option", f"prototype {each.name!r}: {error}") from error
         moving = whole.with_suffix(".part")
         if main not in bases:
             bases[main] = folder / f"base-{number}.safetensors"
-            part_files(whole, shared, bases[main], moving)
+            part_files(whole, found.shared, bases[main], moving)
             metadata = _metadata(moving)
         else:
             with WholeFile(whole) as network:
-                copy_tensors(network, shared, moving, metadata)
+                copy_tensors(network, found.shared, moving, metadata)
         moving.replace(whole)
-        bases[SENT_BASE.named(each.name)] = bases[main]
-    return bases
+        bases[SENT_BASE.named(each.name)], trained[each.name] = bases[main], found.moving
+    return Parted(bases, trained)
 
 
 def _metadata(path: Path) -> dict[str, str]:

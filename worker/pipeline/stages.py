@@ -73,13 +73,14 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
             models[name] = spec.output_dir / f"model-{index}.safetensors"
             _first_model(spec, name, each, models[name])
             phases.step(index + 1)
-    state = first_parts.part(spec.prototypes, models, spec.output_dir)
+    parted = first_parts.part(spec.prototypes, models, spec.output_dir)
+    state = dict(parted.bases)
     networks = {
         name: each.network.model_copy(update={"base": state.get(SENT_BASE.named(name))})
         for name, each in wanted.items()
     }
     metrics = _first_accuracy(spec, networks, models, phases, device)
-    metrics["networks"] = _efforts(networks, spec.task)
+    metrics["networks"] = _efforts(networks, spec.task, parted.moving)
     if spec.public is not None:
         path = spec.output_dir / "public.safetensors"
         state[SENT_PUBLIC.named()] = path
@@ -122,9 +123,14 @@ def _named(header: Header) -> dict[str, str]:
     return {key: value for key, value in header.metadata.items() if key not in (BUFFERS_KEY, DIGESTS_KEY)}
 
 
-def _efforts(networks: Mapping[str, NetworkRef], task: Task) -> dict[str, Any]:
+def _efforts(
+    networks: Mapping[str, NetworkRef], task: Task, moving: Mapping[str, frozenset[str]] | None = None
+) -> dict[str, Any]:
     """Return what each network costs, for those that can be built here."""
-    found = {name: effort_of(each.architecture, each.options, task) for name, each in networks.items()}
+    found = {
+        name: effort_of(each.architecture, each.options, task, (moving or {}).get(name))
+        for name, each in networks.items()
+    }
     return {name: asdict(effort) for name, effort in found.items() if effort is not None}
 
 

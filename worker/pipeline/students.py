@@ -154,7 +154,7 @@ def _teach(job: Round, student: Student, task: DistillationTask) -> None:
 
 def _count(job: Round, student: Student, samples: int) -> None:
     network, counted = student.network, job.metrics["flops"]
-    more = training_flops(network.architecture, network.options, job.spec.task, samples)
+    more = training_flops(network.architecture, network.options, job.spec.task, samples, moving(network))
     counted["distillation"] = plus(counted["distillation"], more)
 
 

@@ -25,6 +25,13 @@ def test_a_tiny_mlp() -> None:
     assert training_flops("mlp", {"hidden": [4]}, VECTORS, 10) == 1520
 
 
+def test_of_what_is_frozen_no_gradient_is_counted() -> None:
+    """The last layer alone: 64 forward, its weights' gradient 2*4*3 = 24; the hidden layer's is not wanted."""
+    moving = frozenset({"3.weight", "3.bias"})
+    assert effort_of("mlp", {"hidden": [4]}, VECTORS, moving) == Effort(parameters=15, forward=64, training=88)
+    assert training_flops("mlp", {"hidden": [4]}, VECTORS, 10, moving) == 880
+
+
 def test_what_papers_count() -> None:
     """FedGO: 844.4 million of its generator, 17.6 million multiplications of its discriminator (Tables 14 to 17)."""
     generator, discriminator = effort_of("gen-resnet", {}, IMAGES), effort_of("disc-cnn-4", {}, IMAGES)
