@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from contract.bodies import stored
 from contract.bundles import ENSEMBLE
-from contract.tensors import TensorFile, write_file
+from contract.labels import class_numbers
+from contract.tensors import TensorError, TensorFile, check_file, write_file
 from contract.wire.ensembles import EnsembleDocument, PredictionDocument
+from contract.wire.federations import Task
 from potstill.console import CliError
 from potstill.replay import bundles
 from potstill.replay.computing import Computers
@@ -77,7 +79,7 @@ class LoadedEnsemble:
             labels: their classes [N], to be measured by.
 
         Raises:
-            CliError: the inputs do not fit the task, or a network gives NaN.
+            CliError: the data do not fit the task, or a network gives NaN.
         """
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             dataset = Path(folder) / "dataset.safetensors"
@@ -92,10 +94,33 @@ class LoadedEnsemble:
         Raises:
             CliError: as `predict`.
         """
+        _check_data(dataset, self.document.task)
         document = PredictionDocument(task=self.document.task, dataset=_NONE, ensemble=self.document)
         spec = predict(document, dataset.absolute(), folder, lambda digest: bundles.place(self._folder, digest))
         made = self._computers.compute(spec.model_dump(mode="json"), self._terms, None, report)
         return Path(made["models"]["predictions"]), made["metrics"].get("accuracy")
+
+
+def _check_data(dataset: Path, task: Task) -> None:
+    """Refuse what the service would not have registered, or not have predicted.
+
+    Raises:
+        CliError: values that are not finite, or labels of other classes.
+    """
+    try:
+        there = check_file(dataset).tensors
+    except TensorError as error:
+        raise CliError(f"the data: {error.detail}") from error
+    if "inputs" not in there or "labels" not in there:
+        return
+    with TensorFile(dataset) as file:
+        try:
+            labels = class_numbers(file.read("labels"), there["inputs"].shape[0])
+        except ValueError as error:
+            raise CliError(f"the data: {error}") from error
+    if len(labels) and labels.max() >= task.num_classes:
+        most = f"the task has {task.num_classes} classes"
+        raise CliError(f"the data: label {int(labels.argmax())} is {labels.max()}, and {most}")
 
 
 def _parsed(text: str, path: Path | str) -> EnsembleDocument:

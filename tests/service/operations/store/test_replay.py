@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import select, update
 from typer.testing import CliRunner, Result
@@ -162,6 +163,13 @@ def test_a_prediction_with_an_ensemble_is_made_again_and_elsewhere(
     with load_ensemble(file, threads=1) as loaded, monkeypatch.context() as patch:
         patch.setattr(loaded, "_computers", plant.computers)  # a process that is warm
         alone = loaded.predict(inputs, labels)
+        for given, named, said in (
+            (np.full_like(inputs, np.nan), labels, "inputs"),
+            (inputs, labels + 3, "and the task has 3 classes"),
+            (inputs, labels - 1, "labels start at 0"),
+        ):
+            with pytest.raises(CliError, match=f"the data: .*{said}"):
+                loaded.predict(given, named)
     found = plant.world.ok("GET", f"/v1/predictions/{asked['id']}")
     with TensorFile(plant.world.blobs.cache.path(found["digest"])) as here:
         assert here.read("logits").tobytes() == alone.logits.tobytes()
