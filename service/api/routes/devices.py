@@ -34,7 +34,7 @@ from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations.access import tokens
-from service.operations.fleet import assignments, clients, discriminators, generators, samples, updates
+from service.operations.fleet import assignments, clients, declarations, discriminators, generators, updates
 from service.operations.fleet import heartbeats as beating
 from service.operations.progress import participants
 
@@ -124,7 +124,7 @@ def put_declaration(body: Declaration, services: Services, caller: Device) -> De
     device whose data set has grown declares it before it uploads, and operators see that it did.
     """
     with services.store.write() as session:
-        return samples.declared(samples.declare(session, caller, body))
+        return declarations.declared(declarations.declare(session, caller, body))
 
 
 def _header(services: Parts, digest: str) -> Header:

@@ -5,6 +5,11 @@ from typing import Any
 import httpx
 import pytest
 
+from contract.wire.devices import Declaration
+from service.domain.errors import DomainError
+from service.domain.principal import Principal
+from service.operations.fleet import declarations
+from service.persistence.tables import ClientRow
 from tests.service.world import Fed, World
 
 from ..world import refused
@@ -96,6 +101,20 @@ def test_nothing_is_declared_to_a_federation_that_is_over_and_by_nobody_but_devi
     assert world.op("PUT", "/v1/declaration", json={"num_samples": 3}).status_code == 403
     world.ok("POST", f"/v1/federations/{fed.id}/cancel")
     assert refused(declare(world, fed, "a", num_samples=20)) == (409, "invalid-transition")
+
+
+def test_a_declaration_that_a_revocation_overtook_brings_nothing_back(world: World) -> None:
+    fed = world.create(recipe={"name": "feddisco"}, rounds={"min_clients": 1})
+    device = world.enrol(fed, "a", label_counts=[4, 3, 3])
+    caller = Principal("device", device.id, federation_id=fed.id)
+    world.ok("DELETE", f"/v1/federations/{fed.id}/clients/{device.id}?forget=true")
+    late = Declaration(num_samples=12, label_counts=[4, 4, 4])
+    with pytest.raises(DomainError) as caught, world.store.write() as session:
+        declarations.declare(session, caller, late)
+    assert caught.value.kind == "unauthorized"
+    with world.store.read() as session:
+        row = session.get_one(ClientRow, device.id)
+        assert (row.num_samples, row.label_counts) == (10, None)
 
 
 @pytest.mark.parametrize("samples", [0, -1, True, "12", 1.5, 2**41])
