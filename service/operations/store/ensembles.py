@@ -5,9 +5,10 @@ from sqlalchemy.orm import Session
 
 from contract.bodies import stored
 from contract.wire.ensembles import EnsembleDocument
+from contract.wire.federations import TERMINAL_STATES
 from service.domain.errors import DomainError
 from service.operations.ledger import garbage
-from service.persistence.tables import EnsembleRow, RoundRow
+from service.persistence.tables import EnsembleRow, FederationRow, RoundRow
 
 _KEEP = "set rounds.keep_ensemble for the rounds to come: PATCH /v1/federations/{id}/plan"
 
@@ -30,7 +31,8 @@ def of_round(session: Session, round_: RoundRow) -> EnsembleRow:
     """
     row = find(session, round_)
     if row is None:
-        why = f"is {round_.state}" if round_.state != "published" else f"kept no ensemble; {_KEEP}"
+        kept_none = f"kept no ensemble{_remedy(session, round_.federation_id)}"
+        why = kept_none if round_.state == "published" else f"is {round_.state}"
         raise DomainError("not-found", f"round {round_.index} {why}")
     return row
 
@@ -45,8 +47,15 @@ def newest(session: Session, federation_id: str) -> EnsembleRow:
     newest_first = mine.where(EnsembleRow.federation_id == federation_id).order_by(RoundRow.index.desc())
     row = session.scalars(newest_first.limit(1)).first()
     if row is None:
-        raise DomainError("not-found", f"no round of the federation kept an ensemble; {_KEEP}")
+        remedy = _remedy(session, federation_id)
+        raise DomainError("not-found", f"no round of the federation kept an ensemble{remedy}")
     return row
+
+
+def _remedy(session: Session, federation_id: str) -> str:
+    """Return how to come by one; of a federation that is over nothing can be changed."""
+    over = session.get_one(FederationRow, federation_id).state in TERMINAL_STATES
+    return "" if over else f"; {_KEEP}"
 
 
 def gone(session: Session, document: EnsembleDocument) -> set[str]:

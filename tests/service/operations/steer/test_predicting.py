@@ -155,7 +155,9 @@ def test_rounds_without_an_ensemble_say_how_to_get_one(plant: Plant) -> None:
     world.ok("PATCH", f"/v1/federations/{fed.id}/plan", json={"rounds": {"keep_ensemble": True}})
     third = world.round(fed, 2)["id"]
     plant.go_on(fed)
-    assert refused(world.op("GET", f"/v1/rounds/{third}/ensemble")) == (404, "not-found"), "it opened with the old plan"
+    problem = world.op("GET", f"/v1/rounds/{third}/ensemble")
+    assert refused(problem) == (404, "not-found"), "it opened with the old plan"
+    assert problem.json()["detail"] == "round 2 kept no ensemble", "and of what is over no plan can be changed"
 
 
 @pytest.mark.parametrize(
