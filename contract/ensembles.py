@@ -33,11 +33,23 @@ def why_none(recipe: Recipe, secure: bool) -> str | None:
     return None
 
 
+def why_unscored(document: EnsembleDocument) -> str | None:
+    """Return why an ensemble cannot be weighed on a data set of one's own, here or anywhere; None where it can."""
+    readers = any("scores" in factor.needs for factor in document.weigh.factors_of)
+    if not readers or not any(member.group for member in document.members):
+        return None
+    return (
+        f"weights {document.weigh.kind!r} of a group hang on what its clients' discriminators say of each sample, and "
+        "scores of the round's own sets alone are kept; predict with the global model (leave out ensemble), or weigh "
+        "groups by 'uniform' or 'samples'"
+    )
+
+
 def why_mute(document: EnsembleDocument) -> str | None:
     """Return why an ensemble that is stored cannot predict a data set; None where it can."""
-    readers = any("scores" in factor.needs for factor in document.weigh.factors_of)
-    if readers and any(member.group for member in document.members):
-        return "a group weighs what its clients' discriminators say, and their scores are known of the round's own sets"
+    unscored = why_unscored(document)
+    if unscored is not None:
+        return unscored
     for member in document.members:
         if not architectures.find(member.network.architecture).server_side:
             return f"the service cannot run {member.network.architecture!r}; download it"

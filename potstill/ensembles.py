@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from contract.bodies import stored
 from contract.bundles import ENSEMBLE
+from contract.ensembles import why_unscored
 from contract.labels import class_numbers
 from contract.tensors import TensorError, TensorFile, check_file, write_file
 from contract.wire.ensembles import EnsembleDocument, PredictionDocument
@@ -53,6 +54,9 @@ class LoadedEnsemble:
         try:
             text = bundles.read(Path(path), self._folder, ENSEMBLE, _REMEDY)
             self.document = _parsed(text, path)
+            unscored = why_unscored(self.document)
+            if unscored is not None:
+                raise CliError(f"{path} cannot predict: {unscored}")
             gone = [each for each in self.document.digests() if not bundles.place(self._folder, each).exists()]
             if gone:
                 raise CliError(f"{path}: {len(gone)} files of it are missing; {_REMEDY}")

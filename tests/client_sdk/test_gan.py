@@ -13,7 +13,7 @@ from client_sdk import data, errors
 from client_sdk.gan import train_gan
 from contract.local import Adam
 from contract.nn.registry import initialise
-from contract.nn.wgan import build_pair, pair
+from contract.nn.wgan import Training, build_pair, pair
 from contract.recipes.parts import GeneratorFedGan
 from contract.tensors import TensorFile
 from contract.wire.federations import Task
@@ -82,6 +82,25 @@ def test_with_fewer_batches_than_critic_steps_the_generator_learns_too() -> None
     loss = train_gan(both, cloud(3), plan, seed=1, device=torch.device("cpu"), on_epoch=lambda n, _: epochs.append(n))
     assert np.isfinite(loss) and epochs == [1]
     assert any(not torch.equal(before[name], value) for name, value in both["generator"].named_parameters())
+
+
+def test_flip_mirrors_about_half_of_the_images_that_the_critic_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Watched(Training):
+        def critic_step(self, real: torch.Tensor) -> torch.Tensor:
+            seen.append(real.clone())
+            return super().critic_step(real)
+
+    monkeypatch.setattr("client_sdk.gan.Training", Watched)
+    samples = data.load((np.tile(np.array([[1.0, 3.0]], np.float32), (200, 1)), np.zeros(200, np.int64)))
+    samples.check(Task.model_validate(TASK))
+    for flip in (True, True, False):
+        train(networks(), samples, PLAN.model_copy(update={"flip": flip, "epochs": 1, "batch_size": 200}))
+    mirrored, again, plain = seen
+    assert 70 < int((mirrored[:, 0] > mirrored[:, 1]).sum()) < 130
+    assert torch.equal(mirrored, again), "by the seed"
+    assert not (plain[:, 0] > plain[:, 1]).any()
 
 
 def test_a_loss_that_is_not_finite_uploads_nothing() -> None:

@@ -267,3 +267,31 @@ def test_the_service_refuses_the_discriminators_that_a_device_would(name: str, o
             CATALOGUE[name].check_private(options)
     else:
         CATALOGUE[name].check_private(options)
+
+
+def test_a_private_critic_sees_about_half_of_the_images_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a draw that no seed tells."""
+    seen: list[Tensor] = []
+
+    class Watched(per_sample.PrivateLoss):
+        def take_gradient(self, loss: per_sample.SampleLoss, *rows: Tensor) -> Tensor:
+            seen.append(rows[0].clone())
+            return super().take_gradient(loss, *rows)
+
+    monkeypatch.setattr("client_sdk.gan.PrivateLoss", Watched)
+    rules = Privacy(noise_multiplier=1.0, max_grad_norm=1.0)
+    for flip in (True, False):
+        plan = GeneratorFedGan(
+            options={"latent": 4, "hidden": [4]}, critic_options={"hidden": [4]}, batch_size=100, epochs=2,
+            input_range=(0.0, 4.0), flip=flip,
+        )  # fmt: skip
+        both = pair(
+            registry.initialise(plan.architecture, plan.options, TASK, 1),
+            registry.initialise(plan.critic_architecture, plan.critic_options, TASK, 2),
+        )
+        train_gan_privately(both, samples([[1.0, 3.0]] * 200), plan, rules, seed=1, device=CPU)
+    half = len(seen) // 2
+    first, later = torch.cat(seen[:half]), torch.cat(seen[half:])
+    share = float((first[:, 0] > first[:, 1]).double().mean())
+    assert len(first) > 100 and 0.3 < share < 0.7
+    assert not (later[:, 0] > later[:, 1]).any()

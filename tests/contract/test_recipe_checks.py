@@ -134,6 +134,18 @@ ALL = {"has_validation": True, "has_unlabeled": True, "has_server_model": False}
         ("fedet", {}, {}, "distil.students"),
         ("fedavg", {}, {"has_server_model": True}, "distil.students"),
         ("feddf", {"data": {"kind": "unlabeled", "augment": {"pad": 2}}}, {"is_image": False}, "distil.data.augment"),
+        (
+            "fedgo-small",
+            {"discriminators": {"plan": {"flip": True}}},
+            {"is_image": False},
+            "discriminators.plan.flip",
+        ),
+        (
+            "fedgo-small",
+            {"discriminators": {"generator": {"kind": "fedgan", "flip": True}}},
+            {"is_image": False},
+            "discriminators.generator.flip",
+        ),
     ],
 )
 def test_recipes_that_lack_data_or_networks(

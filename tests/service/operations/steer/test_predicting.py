@@ -6,6 +6,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ import pytest
 from safetensors.numpy import load
 from sqlalchemy import select
 
+from contract.tensors import TensorFile
+from potstill.console import CliError
+from potstill.ensembles import load_ensemble
 from service.operations.ledger.clock import now
 from service.persistence.tables import DiscriminatorRow, EnsembleMemberRow, JobRow, PredictionInputRow, PredictionRow
 from tests.service.conftest import SettingsMaker
@@ -24,7 +28,7 @@ from worker.specs import JobResult
 pytestmark = pytest.mark.timeout(600)
 SEEDS = itertools.count(1)
 STEPS = {"schedule": {"steps": 3, "batch_size": 8}}
-DISCRIMINATORS = {
+DISCRIMINATORS: dict[str, dict[str, Any]] = {
     "plan": {"architecture": "disc-mlp", "options": {"hidden": [4]}},
     "generator": {"options": {"hidden": [4], "latent": 3}, "critic_options": {"hidden": [4]}, "steps": 2},
 }
@@ -48,7 +52,7 @@ def over(plant: Plant, name: str, **changes: Any) -> Fed:
     """Return a federation of a recipe that keeps ensembles and is over."""
     rounds = {"total": 2, "keep_ensemble": True, **changes.pop("rounds", {})}
     seed = next(SEEDS)  # or federations would share blobs
-    fed: Fed = plant.begin(test=True, rounds=rounds, retention={}, seed=seed, **RECIPES[name], **changes)
+    fed: Fed = plant.begin(test=True, rounds=rounds, retention={}, seed=seed, **(RECIPES[name] | changes))
     plant.go_on(fed)
     return fed
 
@@ -337,3 +341,41 @@ def test_an_ensemble_leaves_as_one_file_for_operators_alone(plant: Plant) -> Non
     assert set(names[2:]) == {f"blobs/{digest}" for digest in digests}
     (row,) = world.ok("GET", "/v1/audit?limit=1&action=ensemble.export")["items"]
     assert row["federation_id"] == fed.id
+
+
+def test_an_ensemble_of_discriminators_says_the_same_away_from_the_service(plant: Plant, tmp_path: Path) -> None:
+    """Each member's discriminator scores the set anew, there as here."""
+    world, fed = plant.world, over(plant, "fedgo", rounds={"total": 1})
+    file = tmp_path / "ensemble.tar"
+    file.write_bytes(world.op("GET", f"/v1/rounds/{world.round(fed, 1)['id']}/ensemble/bundle").content)
+    there = predict(plant, fed, ensemble=True)
+    wanted = file_of(plant, there)
+    row = world.ok("GET", f"/v1/datasets/{set_of(plant, fed)}")
+    blob = world.settings.resolved_blob_dir / row["digest"][7:9] / row["digest"][7:]
+    with TensorFile(blob) as data:
+        inputs, labels = data.read("inputs"), data.read("labels")
+    with load_ensemble(file, threads=1) as ensemble:
+        here = ensemble.predict(inputs, labels)
+        np.testing.assert_array_equal(here.logits, wanted["logits"])
+        np.testing.assert_array_equal(here.predicted, wanted["predicted"])
+        assert here.accuracy == there["accuracy"]
+        others = ensemble.predict(inputs[::-1].copy()[:7])
+    np.testing.assert_array_equal(others.logits, wanted["logits"][::-1][:7])
+
+
+def test_groups_weighed_by_discriminators_say_why_they_predict_nothing(plant: Plant, tmp_path: Path) -> None:
+    stage = DISCRIMINATORS | {"generator": {"kind": "wgan_gp"} | DISCRIMINATORS["generator"]}
+    options = {**STEPS, "groups": {"count": 2}, "weigh": {"kind": "odds"}, "discriminators": stage}
+    recipe = {"name": "fedsdd", "options": options}
+    fed, world = over(plant, "fedsdd", rounds={"total": 1}, recipe=recipe), plant.world
+    url = f"/v1/rounds/{world.round(fed, 1)['id']}/ensemble"
+    shown = world.ok("GET", url)
+    assert not shown["predicts"] and "leave out ensemble" in shown["reason"]
+    wish = {"dataset": set_of(plant, fed), "ensemble": True}
+    problem = world.op("POST", f"/v1/federations/{fed.id}/predict", json=wish)
+    assert refused(problem) == (422, "invalid-field") and "'uniform' or 'samples'" in problem.json()["detail"]
+    file = tmp_path / "ensemble.tar"
+    file.write_bytes(world.op("GET", f"{url}/bundle").content)
+    with pytest.raises(CliError, match="cannot predict: weights 'odds' of a group"):
+        load_ensemble(file)
+    assert predict(plant, fed)["state"] == "done", "the global model predicts"
