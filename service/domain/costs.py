@@ -13,11 +13,15 @@ from contract.wire.report import Cost, Flops, NetworkFigures, Role, RoundCost, T
 
 @dataclass(frozen=True)
 class Trained:
-    """An update that was accepted: whose, of which model, from how many samples."""
+    """An update that was accepted: whose, of which model, from how many samples; or `count` of them that are alike.
+
+    `client` may be left empty where nobody draws how much to train (`LocalPlan.partial_work`).
+    """
 
     client: str
     prototype: str
     num_samples: int
+    count: int = 1
 
 
 def sent_down(model: int, beside: Mapping[str, int], first: bool) -> int:
@@ -102,7 +106,8 @@ def _training(
         partial = plan.partial_work
         epochs = plan.epochs if partial is None else partial.draw(plan.epochs, seed, index, each.client)
         passes = plan.objective.passes(epochs)
-        total += passes.flops(network.forward_flops, network.training_flops, each.num_samples, public)
+        one = passes.flops(network.forward_flops, network.training_flops, each.num_samples, public)
+        total += each.count * one
     return total
 
 

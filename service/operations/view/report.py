@@ -1,7 +1,6 @@
 """What a federation has cost, from its rows."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,13 +9,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.federation import SERVER
-from contract.groups import is_main, original
+from contract.groups import is_main
 from contract.updates import SEND, extras
 from contract.wire.report import Bytes, Cost, FederationReport, Flops, NetworkFigures, Role, RoundCost, Seconds
 from service.domain import costs, learning
 from service.infra.traffic import AFTERWARDS
 from service.operations.progress import reading
 from service.operations.store import traffic
+from service.operations.view.parts import Part, newcomers, of_rounds, trained
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -25,28 +25,8 @@ from service.persistence.tables import (
     GanUpdateRow,
     JobRow,
     ModelRow,
-    ParticipantRow,
     RoundRow,
-    UpdateRow,
 )
-
-
-@dataclass(frozen=True)
-class Part:
-    """A device's part in a round: the model it was sent and, of what it sent, the size.
-
-    Attributes:
-        num_samples: that it trained on, by its update.
-        took: seconds from the fetch of its assignment to the accepted file.
-        training: of that, what it told.
-    """
-
-    client: str
-    prototype: str
-    size: int | None
-    num_samples: int
-    took: float
-    training: float
 
 
 @dataclass
@@ -159,27 +139,26 @@ def _counted(wire: Wire, index: int, files: Bytes) -> Bytes | None:
 
 # ------------------------------------------------------------------------------------------------------------ one round
 def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[RoundCost]:
-    parts, sizes = _parts(session, federation), _sizes(session, federation)
+    parts, sizes = of_rounds(session, federation), _sizes(session, federation)
     beside, done = _first_sent(session, federation), {job.round_id: job for job in seen.jobs}
-    public, begun = _public(session, federation), set[tuple[str, str]]()
+    public, begun = _public(session, federation), newcomers(session, federation)
     query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
     found = []
     for row in session.scalars(query):
-        mine = parts[row.id]
-        answers = [each for each in mine if each.size is not None]
+        mine = parts.get(row.id, [])
         down = sum(_sent_to(each, row, sizes, beside, begun) for each in mine)
-        files = Bytes(down=down, up=sum(each.size or 0 for each in answers))
+        files = Bytes(down=down, up=sum(each.up for each in mine))
         found.append(
             RoundCost(
                 round=row.index,
                 state=row.state,
                 accuracy=row.metrics.get("accuracy") if row.state == "published" else None,
-                devices=len(mine),
-                answered=len(answers),
+                devices=sum(each.devices for each in mine),
+                answered=sum(each.answered for each in mine),
                 files=files,
                 wire=_counted(seen.wire, row.index, files),
-                seconds=_seconds(row, answers, done.get(row.id)),
-                flops=_flops(federation, row, answers, seen.networks, public),
+                seconds=_seconds(row, mine, done.get(row.id)),
+                flops=_flops(session, federation, row, seen.networks, public),
             )
         )
         beside = row.metrics.get("sent", beside)
@@ -194,36 +173,11 @@ def _public(session: Session, federation: FederationRow) -> int:
 
 
 def _flops(
-    federation: FederationRow, row: RoundRow, answers: Sequence[Part], networks: Sequence[NetworkFigures], public: int
+    session: Session, federation: FederationRow, row: RoundRow, networks: Sequence[NetworkFigures], public: int
 ) -> Flops | None:
-    trained = [costs.Trained(each.client, each.prototype, each.num_samples) for each in answers]
     config, figures = reading.config_in(federation, row), row.metrics or None
-    return costs.round_flops(config, federation.seed, row.index, trained, networks, figures, public)
-
-
-def _parts(session: Session, federation: FederationRow) -> dict[str, list[Part]]:
-    """Return round id -> the devices that were told to train in it."""
-    theirs = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
-    query = (
-        select(ClientRow.name, ParticipantRow, UpdateRow)
-        .join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
-        .join(RoundRow, RoundRow.id == ParticipantRow.round_id)
-        .outerjoin(UpdateRow, theirs)
-        .where(RoundRow.federation_id == federation.id)
-        .where(ParticipantRow.fetched_at.is_not(None) | UpdateRow.id.is_not(None))
-    )
-    found = defaultdict(list)
-    for client, asked, update in session.execute(query):
-        found[asked.round_id].append(_part(client, asked, update))
-    return found
-
-
-def _part(client: str, asked: ParticipantRow, update: UpdateRow | None) -> Part:
-    if update is None:
-        return Part(client, asked.prototype, None, 0, 0.0, 0.0)
-    took = _between(asked.fetched_at, update.received_at)
-    told = float((update.metrics or {}).get("seconds") or 0.0)
-    return Part(client, asked.prototype, update.size, update.num_samples, took, told)
+    updates = trained(session, row, config)
+    return costs.round_flops(config, federation.seed, row.index, updates, networks, figures, public)
 
 
 def _sizes(session: Session, federation: FederationRow) -> dict[str, int]:
@@ -240,23 +194,21 @@ def _first_sent(session: Session, federation: FederationRow) -> dict[str, int]:
 
 
 def _sent_to(
-    part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int], begun: set[tuple[str, str]]
+    part: Part, row: RoundRow, sizes: dict[str, int], beside: dict[str, int], begun: Mapping[tuple[int, str], int]
 ) -> int:
-    """Return the bytes that a device was sent; note in `begun` that it has begun with a prototype."""
-    who = (part.client, original(part.prototype))
-    first = who not in begun
-    begun.add(who)
-    model = sizes.get(row.base_models.get(part.prototype, ""), 0)
-    return costs.sent_down(model, extras(beside, part.prototype), first)
+    """Return the bytes that a part's devices were sent, those that have begun with its prototype and the others."""
+    model, more = sizes.get(row.base_models.get(part.prototype, ""), 0), extras(beside, part.prototype)
+    first = begun.get((row.index, part.prototype), 0)
+    later = part.devices - first
+    return first * costs.sent_down(model, more, True) + later * costs.sent_down(model, more, False)
 
 
-def _seconds(row: RoundRow, answers: Sequence[Part], job: JobRow | None) -> Seconds:
-    took = [each.took for each in answers]
+def _seconds(row: RoundRow, parts: Sequence[Part], job: JobRow | None) -> Seconds:
     return Seconds(
         collecting=_between(row.opened_at, row.closed_at),
-        devices=round(sum(took), 3),
-        slowest=max(took, default=0.0),
-        training=round(sum(each.training for each in answers), 3),
+        devices=round(sum(each.took for each in parts), 3),
+        slowest=round(max((each.slowest for each in parts), default=0.0), 3),
+        training=round(sum(each.training for each in parts), 3),
         queued=0.0 if job is None else _between(row.closed_at, job.started_at),
         jobs=0.0 if job is None else _took(job),
         phases=dict(row.metrics.get("seconds", {})),

@@ -1,11 +1,15 @@
 """What a federation has cost: bytes are worked by hand, from the sizes of files and of what was asked for."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from contract.rates import PartialWork
 from service.infra.traffic import Account, Counts
 from service.operations.store import traffic
+from service.persistence.tables import ParticipantRow, RoundRow, UpdateRow
 from tests.service.world import Device, Fed, World
 
 from .sending import Sender
@@ -62,6 +66,21 @@ def test_what_goes_beside_the_model_counts(world: World) -> None:
     first, second = report(world, fed)["rounds"]
     assert (first["files"]["down"], second["files"]["down"]) == (2 * size, 2 * size)
     assert (first["devices"], second["devices"]) == (2, 1)
+
+
+def test_a_base_is_sent_once_to_each_device(world: World) -> None:
+    """Of three, two were there in the round before: the third alone is sent what nobody trains."""
+    fed = world.running("abc")
+    size = len(fetch(world, fed.devices["a"]))
+    assert all(world.push(fed, name).status_code == 201 for name in "ab")
+    world.ok("POST", f"/v1/rounds/{world.round(fed)['id']}/close", json={"force": True})
+    kept = {"send.base.main": world.forge.arrays(5)}
+    world.finish(world.claim(), {"main": world.forge.arrays(3)}, state=kept)
+    for name in "abc":
+        fetch(world, fed.devices[name])
+    base = world.assignment(fed.devices["c"])["extras"]["base"]["size"]
+    first, second = report(world, fed)["rounds"]
+    assert (first["files"]["down"], second["files"]["down"]) == (2 * size, 3 * size + base)
 
 
 def test_the_wire_counts_parts_repetitions_and_refusals(world: World) -> None:
@@ -212,3 +231,65 @@ def test_it_goes_with_its_federation(shared: World) -> None:
     assert shared.op("DELETE", f"/v1/federations/{fed.id}").status_code == 204
     with shared.store.read() as session:
         assert list(traffic.kept(session, fed.id)) == []
+
+
+def _slowly(world: World, fed: Fed) -> list[tuple[int, int, int, float, float, float]]:
+    """Devices, answers, bytes up, seconds of all, of the slowest and of training by round: one device after another."""
+    found = []
+    with world.store.read() as session:
+        for round_ in session.scalars(
+            select(RoundRow).where(RoundRow.federation_id == fed.id).order_by(RoundRow.index)
+        ):
+            updates = {row.client_id: row for row in session.scalars(select(UpdateRow).filter_by(round_id=round_.id))}
+            asked = session.scalars(select(ParticipantRow).filter_by(round_id=round_.id)).all()
+            told = [row for row in asked if row.fetched_at is not None or row.client_id in updates]
+            took = [
+                max(0.0, (updates[row.client_id].received_at - row.fetched_at).total_seconds())
+                if row.fetched_at is not None and row.client_id in updates
+                else 0.0
+                for row in told
+            ]
+            trained = [float((row.metrics or {}).get("seconds") or 0) for row in updates.values()]
+            size = sum(row.size for row in updates.values())
+            found.append((len(told), len(updates), size, sum(took), max(took, default=0.0), sum(trained)))
+    return found
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["alike", "partial work"])
+def test_sums_are_those_of_one_device_after_another(both: Any, world_of: type[World], partial: bool) -> None:
+    """Of devices that answer, do not, never asked, tell no figures, or whose clock went back."""
+    world = world_of(both.settings)
+    local = {"epochs": 5, "partial_work": {"least": 2}} if partial else {"epochs": 2}
+    try:
+        fed = world.create(local=local, rounds={"total": 2, "min_clients": 6})
+        for name in "abcdef":
+            world.enrol(fed, name)
+        world.ok("POST", f"/v1/federations/{fed.id}/start")
+        effort = {"parameters": 39, "forward": 64, "training": 152}
+        world.finish(world.claim(), {"main": world.forge.arrays()}, {"networks": {"main": effort}})
+        for name in "abcde":
+            fetch(world, fed.devices[name])
+        told = {"a": '{"seconds": 1.25}', "b": "{}", "c": None, "f": '{"seconds": 0.5, "loss": 1}'}
+        for number, (name, metrics) in enumerate(told.items()):
+            more = {} if metrics is None else {"metrics": metrics}
+            update = world.update(fed, seed=number, num_samples=str(10 - number // 2), **more)
+            assert world.push(fed, name, update).status_code == 201
+        with world.store.write() as session:
+            rows = session.scalars(select(ParticipantRow).order_by(ParticipantRow.client_id)).all()
+            moments = [7.0000015, 0.0123455, -5.0, 90000.25, 3.0, 1.0]
+            for row, seconds in zip(rows, moments, strict=True):
+                if row.fetched_at is not None:
+                    row.fetched_at = row.fetched_at - timedelta(seconds=seconds)
+        (shown,) = report(world, fed)["rounds"]
+        ((devices, answered, up, took, slowest, training),) = _slowly(world, fed)
+        assert (shown["devices"], shown["answered"], shown["files"]["up"]) == (devices, answered, up)
+        seconds = shown["seconds"]
+        assert (seconds["devices"], seconds["slowest"]) == (round(took, 3), round(slowest, 3))
+        assert (seconds["training"], training) == (1.75, 1.75) and slowest > 0
+        seed, drawn = world.show(fed)["seed"], PartialWork(least=2)
+        epochs = {name: drawn.draw(5, seed, 1, name) if partial else 2 for name in told}
+        samples = {name: 10 - number // 2 for number, name in enumerate(told)}
+        assert shown["flops"]["training"] == sum(152 * epochs[name] * samples[name] for name in told)
+        assert len(set(epochs.values())) > 1 or not partial
+    finally:
+        world.close()
