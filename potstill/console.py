@@ -50,16 +50,10 @@ def print_error(message: str) -> None:
     Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(f"error: {message}", style="red"))
 
 
-DAMAGED = (
-    "the database is damaged: stop the service, keep a copy of its folder, and restore a backup into a new one: "
-    "potstill restore BACKUP --home FOLDER (docs/data.md)"
-)
-
-
-def _is_damaged(error: Exception) -> bool:
-    """Whether SQLite says that its file is no whole database; a device has no module of the service's to ask."""
+def _why_closed(error: Exception) -> str | None:
+    """Return what to do where the database cannot be opened; a device has no module of the service's to ask."""
     engine = sys.modules.get("service.persistence.engine")
-    return engine is not None and bool(engine.is_damaged(error))
+    return None if engine is None else engine.why_closed(error)
 
 
 _PLAIN = {"–": "-", "—": "-", "…": "...", "→": "->", "×": "x", "±": "+-", "█": "#", "\N{REPLACEMENT CHARACTER}": "?"}
@@ -82,12 +76,13 @@ def speak_plainly() -> None:
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
     from contract.private import OpenToOthers
-    from service.domain.errors import SchemaError
+    from service.domain.errors import StartError
 
-    if isinstance(error, CliError | OpenToOthers | SchemaError):
+    if isinstance(error, CliError | OpenToOthers | StartError):
         return str(error)
-    if _is_damaged(error):
-        return DAMAGED
+    closed = _why_closed(error)
+    if closed is not None:
+        return closed
     if isinstance(error, OSError):
         return None if error.filename is None else _of_file(error)
     from client_sdk.errors import PotstillError, TransportError, UntrustedCertificate

@@ -49,6 +49,7 @@ from service.api.source import Answered, answer_again
 from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
 from service.api.under import Under
+from service.domain.errors import StartError
 from service.infra.blob_store import open_blobs
 from service.infra.changes import POLL_SECONDS, Changes
 from service.infra.concurrency import ConcurrencyLimit
@@ -241,6 +242,7 @@ class Assets(StaticFiles):
 
 def create_app(settings: config.Settings | None = None) -> FastAPI:
     """Return the API application; `uvicorn service.app:create_app --factory` serves it."""
+    own = settings is None
     if settings is None:  # a program of its own, not a part of one
         os.umask(UMASK)
         settings = config.load()
@@ -250,7 +252,12 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan, generate_unique_id_function=operation_id
     )
-    app.state.services = build_services(settings)
+    try:
+        app.state.services = build_services(settings)
+    except StartError as error:
+        if not own:
+            raise
+        raise SystemExit(f"error: {error}") from error  # a server that makes the app shows one line, no traceback
     app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics, traffic=app.state.services.traffic)

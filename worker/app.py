@@ -16,10 +16,10 @@ from sqlalchemy.exc import OperationalError
 
 from contract.private import UMASK, OpenToOthers
 from service.config import load, unread
+from service.domain.errors import StartError
 from service.infra.queue import make_celery
 from service.persistence import migrate
-from service.persistence.engine import is_damaged
-from service.persistence.migrate import SchemaError
+from service.persistence.engine import refuses_options, why_closed
 from worker import tasks
 from worker.ledger import Ledger
 from worker.runner import Runner
@@ -72,8 +72,9 @@ def _init(**kwargs: Any) -> None:
         _runner = Runner(Ledger(settings))
         _runner.start()
     except Exception as error:
-        known = isinstance(error, OperationalError | OpenToOthers | SchemaError) or is_damaged(error)
-        log.critical("this worker cannot begin: %s", error, exc_info=not known)
+        why = why_closed(error)
+        known = isinstance(error, OperationalError | OpenToOthers | StartError) or why is not None
+        log.critical("this worker cannot begin: %s", why or error, exc_info=not known)
         raise SystemExit(1) from error
 
 
@@ -85,7 +86,7 @@ def _await_database() -> None:
             migrate.check(settings)
             return
         except OperationalError as error:
-            if time.monotonic() > end:
+            if time.monotonic() > end or refuses_options(error):
                 raise
             log.warning("the database does not answer yet: %s", str(error).splitlines()[0])
             time.sleep(1)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from potstill.commands.config import load_settings
-from potstill.console import DAMAGED, CliError, Json, out, print_json, print_table, size
+from potstill.console import CliError, Json, out, print_json, print_table, size
 
 WRONG = 3
 
@@ -128,6 +128,8 @@ def _show_verified(found: Any, steps: list[Any], as_json: bool, done: bool = Fal
             [each.digest, each.act, each.title, each.remedy] for each in steps
         ])  # fmt: skip
     if any(each.what == "database" for each in findings):
+        from service.persistence.engine import DAMAGED
+
         out().print(DAMAGED, style="red")
     elif findings and steps:
         out().print("what is to be done by hand is left" if done else "to do this: potstill verify --repair --yes")

@@ -9,8 +9,9 @@ from contract import plugins
 from contract.architectures import CATALOGUE
 from contract.packages import PluginError
 from service.config import Settings
-from service.domain.errors import SchemaError
+from service.domain.errors import StartError
 from service.persistence import migrate
+from service.persistence.engine import why_closed
 
 
 class CheckedStart:
@@ -26,8 +27,11 @@ class CheckedStart:
                 migrate.check(self._settings)
                 plugins.check()
                 len(CATALOGUE)
-            except (SchemaError, PluginError) as error:  # a broken plug-in ends the start, not a request
+            except Exception as error:
+                why = str(error) if isinstance(error, StartError | PluginError) else why_closed(error)
+                if why is None:
+                    raise
                 await receive()
-                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                await send({"type": "lifespan.startup.failed", "message": why})
                 return
         await self._app(scope, receive, send)

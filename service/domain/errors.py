@@ -33,5 +33,9 @@ def invalid_field(field: str, detail: str, **members: Any) -> DomainError:
     return DomainError("invalid-field", f"{field}: {detail}", field=field, **members)
 
 
-class SchemaError(Exception):
+class StartError(Exception):
+    """A program cannot begin as it was set up; the message says what to do."""
+
+
+class SchemaError(StartError):
     """The database has another schema than this program needs; the message says what to do."""

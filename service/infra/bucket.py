@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import boto3
 import urllib3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, ProfileNotFound
 
 from contract.hosts import is_this_machine
 from service.config import Settings
-from service.domain.errors import DomainError
+from service.domain.errors import DomainError, StartError
 from service.infra.blobs import BLOCK
 
 log = logging.getLogger(__name__)
@@ -178,8 +178,15 @@ def _client(settings: Settings, endpoint: str | None) -> Any:
     if settings.s3_access_key is not None:  # a profile that is not there would be looked for all the same
         os.environ.pop("AWS_PROFILE", None)
         os.environ.pop("AWS_DEFAULT_PROFILE", None)
-    with _session_lock:  # a session reads its data files once; its clients may be used by many threads, it may not
-        return _session().client(**_options(settings, endpoint))
+    try:
+        with _session_lock:  # a session reads its data files once; its clients may be used by many threads, it may not
+            return _session().client(**_options(settings, endpoint))
+    except ProfileNotFound as error:
+        name = next((each for each in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE") if each in os.environ), "AWS_PROFILE")
+        raise StartError(
+            f"{name}={os.environ.get(name)!r}: no such profile is in the files of AWS; unset it, name one that is, or "
+            "set POTSTILL_S3_ACCESS_KEY and POTSTILL_S3_SECRET_KEY"
+        ) from error
 
 
 def _options(settings: Settings, endpoint: str | None) -> dict[str, Any]:

@@ -14,12 +14,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from contract.private import FILE, close_file, private_folder
 from service.config import Settings
 
 _READ_ONLY = "potstill_read_only"
+DAMAGED = (
+    "the database is damaged: stop the service, keep a copy of its folder, and restore a backup into a new one: "
+    "potstill restore BACKUP --home FOLDER (docs/data.md)"
+)
+_OF_OPTIONS = ("invalid command-line argument", "configuration parameter", "invalid value for parameter")
 
 
 def make_engine(settings: Settings) -> Engine:
@@ -63,6 +69,24 @@ def is_damaged(error: BaseException) -> bool:
     """Whether an error, SQLAlchemy's or the driver's, says that a SQLite file is no whole database any more."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def refuses_options(error: BaseException) -> bool:
+    """Whether PostgreSQL takes nobody with what PGOPTIONS says; to wait for it helps nothing."""
+    return "PGOPTIONS" in os.environ and any(each in str(getattr(error, "orig", "")) for each in _OF_OPTIONS)
+
+
+def why_closed(error: BaseException) -> str | None:
+    """Return what to do about a database that could not be opened; None for any other error."""
+    if is_damaged(error):
+        return DAMAGED
+    said = str(getattr(error, "orig", "")).strip()
+    if not isinstance(error, OperationalError) or not said.startswith("connection"):
+        return None
+    line = said.splitlines()[0]
+    if refuses_options(error):
+        return f"the database refuses PGOPTIONS={os.environ['PGOPTIONS']!r} ({line}); unset it, or name what it takes"
+    return f"the database does not answer ({line}); start it, or set POTSTILL_DATABASE_URL to where it is"
 
 
 class Database:
