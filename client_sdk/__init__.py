@@ -3,7 +3,7 @@
 >>> from client_sdk import train_and_push                                     # doctest: +SKIP
 >>> train_and_push(url, (x, y), federation="fed_…", join_token="pst_join_…")  # doctest: +SKIP
 
-Importing this package does not load torch; `train_and_push` does, when it is first used.
+Importing this package does not load torch; `train_and_push` and `export_network` do, when they are first used.
 """
 
 from importlib import import_module
@@ -31,6 +31,7 @@ from client_sdk.reports import RoundReport, RunReport
 if TYPE_CHECKING:
     from client_sdk.entry import train_and_push
     from client_sdk.loops import LocalOutcome, LocalTask
+    from client_sdk.networks import export_network
 
 __all__ = [
     "ApiError",
@@ -51,11 +52,12 @@ __all__ = [
     "UnexpectedAnswer",
     "UpdateRefused",
     "UsageError",
+    "export_network",
     "train_and_push",
 ]
 
 
-_LAZY = {"LocalOutcome": "loops", "LocalTask": "loops", "train_and_push": "entry"}
+_LAZY = {"LocalOutcome": "loops", "LocalTask": "loops", "export_network": "networks", "train_and_push": "entry"}
 
 
 def __getattr__(name: str) -> Any:

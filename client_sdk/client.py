@@ -108,6 +108,22 @@ class BaseClient:
         download(self._transport, url, Path(target), digest=digest)
         return Path(target)
 
+    def download_network(self, network: str, target: str | Path, *, digest: str | None = None) -> Path:
+        """GET /v1/networks/{id}/document into `target`, checked against its digest.
+
+        Args:
+            network: an id, a name, or an architecture such as ``net:sha256-…``.
+            target: the file to write; one that is right already is not fetched again.
+            digest: of the document, where it is known.
+        """
+        download(self._transport, f"/v1/networks/{segment(network)}/document", Path(target), digest=digest)
+        return Path(target)
+
+    def download_first_weights(self, network: str, target: str | Path) -> Path:
+        """GET /v1/networks/{id}/weights into `target`: what a registered network begins with."""
+        download(self._transport, f"/v1/networks/{segment(network)}/weights", Path(target))
+        return Path(target)
+
     def own_token(self) -> OwnToken:
         """GET /v1/token: what the token in use is, and when it ends."""
         return self._get("/v1/token", OwnToken)

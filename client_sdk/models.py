@@ -29,11 +29,8 @@ def make(prototype: Prototype, task: Task, model: UserModel | None) -> nn.Module
             trained and sent.
     """
     if model is not None:
-        made = codec.unwrap(_made(model))
-        _check_whole(made)
-        return made
-    entry = architectures.CATALOGUE.get(prototype.architecture)
-    if entry is not None and not entry.server_side:
+        return make_own(model)
+    if prototype.architecture in architectures.CATALOGUE and not architectures.is_server_side(prototype.architecture):
         raise ModelMismatch(
             f"model: prototype {prototype.name!r} is a network of its users' own ({prototype.architecture}); "
             "pass your module as model="
@@ -42,6 +39,17 @@ def make(prototype: Prototype, task: Task, model: UserModel | None) -> nn.Module
         return registry.build(prototype.architecture, prototype.options, task=task)
     except ValueError as error:
         raise ModelMismatch(f"model: {error}; update potstill, or pass your module as model=") from error
+
+
+def make_own(model: UserModel) -> nn.Module:
+    """Return the user's own network, without any wrapper.
+
+    Raises:
+        ModelMismatch: what was passed is no module that can be trained and sent.
+    """
+    made = codec.unwrap(_made(model))
+    _check_whole(made)
+    return made
 
 
 _FORMS = "pass a torch.nn.Module, or a function without arguments that makes one"

@@ -9,6 +9,7 @@ from client_sdk.bodies import made_of
 from client_sdk.events import follow
 from client_sdk.records import Records
 from client_sdk.transport import segment
+from contract.json_text import read_json
 from contract.wire.audit import AuditEntry, AuditFilter
 from contract.wire.catalogue import ArchitectureInfo, RecipeInfo, TokenCreate, TokenCreated, TokenInfo, TokenRole
 from contract.wire.changes import PlanChange
@@ -24,6 +25,7 @@ from contract.wire.federations import (
     JoinToken,
     Rollback,
 )
+from contract.wire.networks import RegisteredNetwork
 from contract.wire.report import FederationReport
 from contract.wire.rounds import Dataset, Job, JobRetry, Model, Promotion, Round, RoundDetail, Worker
 from contract.wire.status import Status
@@ -308,6 +310,31 @@ class OperatorClient(Records):
     def workers(self) -> list[Worker]:
         """GET /v1/workers: who is alive, on what device, doing what."""
         return self._get("/v1/workers", list[Worker])
+
+    # Networks
+
+    def register_network(self, file: str | Path, name: str, *, initial_model: str | None = None) -> RegisteredNetwork:
+        """POST /v1/networks: register a document that `export_network` wrote.
+
+        Args:
+            file: the document.
+            name: a prototype names it as ``net:`` and this.
+            initial_model: id of an imported model, its first weights.
+        """
+        params = {"name": name, "initial_model": initial_model}
+        return self._post("/v1/networks", RegisteredNetwork, params=params, json=read_json(Path(file).read_bytes()))
+
+    def networks(self, *, limit: int | None = None, after: str | None = None) -> Page[RegisteredNetwork]:
+        """GET /v1/networks: those that operators have registered."""
+        return self._page("/v1/networks", RegisteredNetwork, limit, after)
+
+    def network(self, network: str) -> RegisteredNetwork:
+        """GET /v1/networks/{id}: by its id, its name or its architecture."""
+        return self._get(f"/v1/networks/{segment(network)}", RegisteredNetwork)
+
+    def delete_network(self, network: str) -> None:
+        """DELETE /v1/networks/{id}: refused while a federation names it."""
+        self._transport.request("DELETE", f"/v1/networks/{segment(network)}")
 
     # Catalogue
 

@@ -12,6 +12,7 @@ from torch import nn
 from client_sdk import identity, methods, models, trial
 from client_sdk.client import Kind, update_url
 from client_sdk.deliveries import Deliveries
+from client_sdk.documents import is_document
 from client_sdk.errors import NotFound, Unauthorized
 from client_sdk.handed import Handed
 from client_sdk.heartbeat import Heartbeats
@@ -122,8 +123,8 @@ class DeviceRun:
         if card.local is not None:
             methods.check(card.local)
         self.samples.check(card.task)
-        if prototype is None:
-            return  # the service says why
+        if prototype is None or (self.model is None and is_document(prototype.architecture)):
+            return  # the service says why; or only members may fetch it
         module = self._network_of(prototype, card.task)
         if self.model is not None:
             trial.check_tensors(module, card, prototype)
@@ -145,6 +146,8 @@ class DeviceRun:
         """Return the network that is trained, the same one as long as the prototype's is."""
         network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
         if self._module is None or network != self._network:
+            if self.model is None:
+                self.resources.have(prototype.architecture)
             self._module, self._network = models.make(prototype, task, self.model), network
         return self._module
 

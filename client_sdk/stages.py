@@ -33,6 +33,8 @@ def train_against(assignment: DiscriminatorAssignment, resources: Resources, *, 
     samples, device = resources.samples, resources.device
     source, plan, task = assignment.generator, assignment.plan, assignment.task
     seed = derive_seed(assignment.seed, "discriminator", assignment.client_name)
+    resources.have(source.architecture)
+    resources.have(plan.architecture, weights=True)
     generator = registry.build(source.architecture, source.options, task=task)
     models.load(generator, resources.download(source.model))
     module = registry.initialise(plan.architecture, plan.options, task, seed)
@@ -60,6 +62,7 @@ def train_gan_round(assignment: TrainGanAssignment, resources: Resources, *, on_
     """
     model, samples = assignment.model, resources.samples
     resources.folder.prune_models(wanted={model.digest})
+    resources.have(assignment.plan.architecture, assignment.plan.critic_architecture)
     try:
         both = build_pair(assignment.plan, assignment.task)
         check_critic(both["critic"])

@@ -11,6 +11,7 @@ from torch import nn
 
 from client_sdk import models, modes, parted
 from client_sdk.data import Samples
+from client_sdk.documents import is_document
 from client_sdk.errors import ModelMismatch, PotstillError, TrainingError
 from client_sdk.training import dtype_of, train_local
 from contract import architectures
@@ -40,8 +41,12 @@ def check_tensors(module: nn.Module, card: FederationCard, prototype: Prototype)
 
 def _is_custom(prototype: Prototype) -> bool:
     """Whether the network is its users' own, or one of which this device knows no more than that."""
-    entry = architectures.CATALOGUE.get(prototype.architecture)
-    return entry is None or not entry.server_side
+    if is_document(prototype.architecture):  # a member fetches it; the weights are held against it then
+        return True
+    try:
+        return not architectures.is_server_side(prototype.architecture)
+    except ValueError:
+        return True
 
 
 def attempt(

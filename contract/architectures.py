@@ -5,13 +5,9 @@ potstill add rows of their own through the entry point group `potstill.architect
 """
 
 import importlib.metadata
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, get_args
-
-from pydantic import ValidationError
-from pydantic_core import to_json
+from typing import Any
 
 from contract import packages
 from contract.architecture_options import (
@@ -36,8 +32,8 @@ from contract.architecture_options import (
     Vgg9Options,
     VggOptions,
 )
-from contract.bodies import stored
-from contract.faults import faults_of
+from contract.entries import Entry, GraphEntry, OptionsError, Reads, Role
+from contract.networks.document import PREFIX
 from contract.packages import PluginError
 
 __all__ = [
@@ -48,155 +44,17 @@ __all__ = [
     "ENTRY_POINTS",
     "Entry",
     "Options",
+    "OptionsError",
     "Output",
     "PluginError",
     "Reads",
     "Role",
     "find",
+    "is_server_side",
     "output_of",
 ]
 
-Role = Literal["classifier", "discriminator", "generator"]
-Reads = Literal["anything", "floats", "images", "tokens"]
-
-_READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
 ENTRY_POINTS = packages.ARCHITECTURES
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-class OptionsError(ValueError):
-    """An option that does not fit its architecture.
-
-    Attributes:
-        option: which, with dots between the steps; empty for all of them.
-        detail: what is wrong with it.
-    """
-
-    def __init__(self, option: str, detail: str):
-        super().__init__(f"option {option!r}: {detail}" if option else detail)
-        self.option, self.detail = option, detail
-
-
-class Entry:
-    """One row of the catalogue.
-
-    Args:
-        builder: "package.module:function" with function(options, task) -> torch.nn.Module; only rows of other packages
-            have one, potstill's own are found by `contract.nn.registry`.
-        server_side: whether the service can run the network.
-        reads: what its samples are.
-        batch_norm: whether it has BatchNorm whatever its options say.
-        normalises: whether layers normalise, where neither of those tells; None where nobody knows.
-        private: whether a device can train it by DP-SGD where it has no BatchNorm.
-        edge: the one height and width of image that it reads or makes; None where others do too.
-        multiple: what height and width must be multiples of.
-
-    Raises:
-        ValueError: a name, role or builder that is not of the form above.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        role: Role,
-        options: type[Options],
-        summary: str,
-        *,
-        server_side: bool = True,
-        builder: str | None = None,
-        reads: Reads = "anything",
-        batch_norm: bool = False,
-        normalises: bool | None = None,
-        private: bool = True,
-        edge: int | None = None,
-        multiple: int = 1,
-    ):
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
-        if role not in get_args(Role):
-            raise ValueError(f"architecture {name!r}: role {role!r} is not one of {', '.join(get_args(Role))}")
-        if builder is not None and not _BUILDER.fullmatch(builder):
-            raise ValueError(f"architecture {name!r}: builder {builder!r} must read 'package.module:function'")
-        self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
-        self.builder, self.reads, self.batch_norm, self.private = builder, reads, batch_norm, private
-        self._edge, self._multiple = edge, multiple
-        self._normalises = True if batch_norm else normalises
-
-    def check_input(self, shape: list[int], dtype: str) -> None:
-        """Refuse a task whose samples the network cannot read, as far as rank, type and strict sizes tell.
-
-        Raises:
-            ValueError: with the remedy.
-        """
-        if self.reads == "anything":
-            return
-        wanted, ranks = _READS[self.reads]
-        if dtype != wanted or (ranks and len(shape) != ranks):
-            form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
-            raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
-        if self.reads == "images":
-            self._check_edges(shape)
-
-    def _check_edges(self, shape: list[int]) -> None:
-        if self._edge is not None and set(shape[1:]) != {self._edge}:
-            form = f"of exactly {self._edge}x{self._edge}"
-        elif any(edge % self._multiple for edge in shape[1:]):
-            form = f"whose edges are multiples of {self._multiple}"
-        else:
-            return
-        small = {"discriminator": "disc-cnn-mlp, disc-resnet-8 or disc-mlp", "generator": "gen-mlp"}.get(self.role)
-        remedy = f"take {small}, or the recipe fedgo-small" if small else "take another network, or other images"
-        raise ValueError(f"{self.name!r} is for images {form}; the task's samples are {shape}: {remedy}")
-
-    def read(self, options: Mapping[str, Any]) -> Options:
-        """Return options that were checked when they came, or that a program has at hand.
-
-        Raises:
-            ValueError: they do not fit the architecture.
-        """
-        return stored(self.options, options)
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse options that came as JSON and do not fit the architecture.
-
-        Raises:
-            OptionsError: the first of them.
-        """
-        try:
-            self.options.model_validate_json(to_json(options))
-        except ValidationError as error:
-            raise OptionsError(*faults_of(error, options)[0]) from None
-
-    def normalises(self, options: Mapping[str, Any]) -> bool | None:
-        """Whether layers normalise, with these options; None where nobody knows."""
-        norm = getattr(self.read(options), "norm", None)
-        return self._normalises if norm is None else norm != "none"
-
-    def check_private(self, options: Mapping[str, Any]) -> None:
-        """Refuse a network whose samples have no gradients of their own, which DP-SGD clips one by one.
-
-        Raises:
-            ValueError: with the remedy.
-        """
-        self.check_per_sample(options, "be trained with local.privacy")
-        if not self.private:
-            why = "no sample's share in its gradient can be told"
-            raise ValueError(f"{self.name!r} cannot be trained with local.privacy: {why}; take a transformer")
-
-    def check_per_sample(self, options: Mapping[str, Any], purpose: str) -> None:
-        """Refuse a network with BatchNorm, through which a sample's output depends on the others of its batch.
-
-        Raises:
-            ValueError: says what it is no good for, with the remedy.
-        """
-        if not self.batch_norm and getattr(self.read(options), "norm", None) != "bn":
-            return
-        choices = self.options.model_json_schema().get("properties", {}).get("norm", {}).get("enum", [])
-        other = [choice for choice in choices if choice != "bn"]
-        name = "disc-resnet-8" if self.role == "discriminator" else "resnet-8"
-        remedy = f"give it the option norm={other[0]}" if other else f"take one without, such as {name} with norm=gn"
-        raise ValueError(f"{self.name!r} cannot {purpose}: its BatchNorm mixes the samples of a batch; {remedy}")
 
 
 def _load(point: importlib.metadata.EntryPoint) -> Entry:
@@ -362,16 +220,25 @@ CATALOGUE: Mapping[str, Entry] = Catalogue(_ENTRIES)
 
 
 def find(name: str, role: Role | None = None) -> Entry:
-    """Return the catalogue's row for `name`.
+    """Return the catalogue's row for `name`, or that of a network that is a document, ``net:sha256-…``.
 
     Raises:
         ValueError: no architecture of that name (and role); the message lists those there are.
     """
-    entry = CATALOGUE.get(name)
+    entry = GraphEntry(name) if name.startswith(PREFIX) else CATALOGUE.get(name)
     if entry is None or (role is not None and entry.role != role):
         known = ", ".join(sorted(e.name for e in CATALOGUE.values() if role is None or e.role == role))
         raise ValueError(f"unknown {role or 'architecture'} {name!r}; choose one of {known}")
     return entry
+
+
+def is_server_side(name: str) -> bool:
+    """Whether the service can run a network of that name; a document can always be run.
+
+    Raises:
+        ValueError: no architecture of that name.
+    """
+    return name.startswith(PREFIX) or find(name).server_side
 
 
 def output_of(name: str, options: Mapping[str, Any]) -> Output:
@@ -380,5 +247,4 @@ def output_of(name: str, options: Mapping[str, Any]) -> Output:
     Raises:
         ValueError: no such discriminator, or options that do not fit it.
     """
-    parsed = find(name, "discriminator").read(options)
-    return parsed.output if isinstance(parsed, DiscriminatorOptions) else "score"
+    return find(name, "discriminator").output(options)

@@ -51,7 +51,7 @@ def why_mute(document: EnsembleDocument) -> str | None:
     if unscored is not None:
         return unscored
     for member in document.members:
-        if not architectures.find(member.network.architecture).server_side:
+        if not architectures.is_server_side(member.network.architecture):
             return f"the service cannot run {member.network.architecture!r}; download it"
     return None
 

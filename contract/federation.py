@@ -2,12 +2,13 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from contract.bodies import Part
 from contract.choices import walk
 from contract.groups import copies, original
 from contract.local import LocalPlan
+from contract.networks.facts import Facts
 from contract.notes import Note
 from contract.recipes.checks import runs_ahead
 from contract.recipes.parts import Data, GroupsRandom
@@ -37,6 +38,11 @@ class FederationConfig(Part):
     datasets: DatasetRefs
     queue: Literal["auto", "cpu", "gpu"] = "auto"
     notes: list[Note] = []
+    networks: dict[str, Facts] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="architecture -> what is known of it, of the networks that are documents",
+    )
 
     @property
     def runs_networks(self) -> bool:

@@ -15,6 +15,7 @@ PREFIXES = {
     "update": "upd",
     "model": "mdl",
     "dataset": "dst",
+    "network": "net",
     "job": "job",
     "token": "tok",
     "discriminator": "dsc",

@@ -7,9 +7,11 @@ them is decided here.
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contract.choices import walk
 from contract.federation import SERVER, FederationConfig
+from contract.networks.document import PREFIX
 from contract.partition import SENT_BASE
 from contract.recipes.parts import Discriminators, GeneratorImported
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
@@ -19,7 +21,9 @@ from worker.specs import (
     EnsembleSpec,
     GeneratorSpec,
     InitializeSpec,
+    JobSpec,
     MemberSpec,
+    NetworkFiles,
     NetworkRef,
     PackagedChoice,
     PredictSpec,
@@ -223,6 +227,31 @@ class Builder:
             made[each.name] = PrototypeSpec(name=each.name, network=network)
         server_model = made.pop(SERVER, None) if self.config.server_model else None
         return server_model, list(made.values())
+
+
+def documents_of(spec: JobSpec) -> list[str]:
+    """Return the architectures that a job names and that are documents."""
+    found: set[str] = set()
+    _look(spec.model_dump(exclude={"networks"}), found)
+    return sorted(found)
+
+
+def _look(tree: Any, found: set[str]) -> None:
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(value, dict | list | tuple):
+            _look(value, found)
+        elif isinstance(value, str) and str(key).endswith("architecture") and value.startswith(PREFIX):
+            found.add(value)
+
+
+def with_networks(spec: JobSpec, files_of: Callable[[str], NetworkFiles]) -> JobSpec:
+    """Return a job that is told where the documents are of the networks that it names.
+
+    Args:
+        spec: the job.
+        files_of: where the files of an architecture are.
+    """
+    return spec.model_copy(update={"networks": {name: files_of(name) for name in documents_of(spec)}})
 
 
 def predict(document: PredictionDocument, dataset: Path, folder: Path, file_of: Callable[[str], Path]) -> PredictSpec:

@@ -61,7 +61,20 @@ class Datasets(_Spec):
     test: Path | None = None
 
 
+class NetworkFiles(_Spec):
+    """A network that is a document, and its first weights."""
+
+    document: Path
+    weights: Path | None = None
+
+
 class _Job(_Spec):
+    networks: dict[str, NetworkFiles] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="architecture -> its files, of the networks that are documents (`contract.networks`)",
+    )
+
     @property
     def needs_networks(self) -> bool:
         """Whether the job may run a network; one that does not is spared the seconds and memory that torch takes."""

@@ -11,7 +11,9 @@ from torch import nn
 
 from contract import architectures as catalogue
 from contract.faults import faults_of
+from contract.networks.document import PREFIX
 from contract.nn.classifier import Projected
+from contract.nn.graphs.building import build_graph, initialise_graph
 from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
 
@@ -79,6 +81,8 @@ def build(name: str, options: Mapping[str, Any], *, task: Task) -> nn.Module:
         ValueError: unknown name, options that do not fit it, an input it is not made for, or a package's builder that
             cannot be loaded or makes no network.
     """
+    if name.startswith(PREFIX):
+        return build_graph(name)
     return initialise(name, options, task, 0)
 
 
@@ -98,6 +102,14 @@ def _build(name: str, options: Mapping[str, Any], task: Task) -> nn.Module:
 
 
 def initialise(name: str, options: Mapping[str, Any], task: Task, seed: int) -> nn.Module:
-    """Build a network whose first weights depend on `seed` alone; torch's global generator is left as it was."""
+    """Build a network whose first weights depend on `seed` alone; torch's global generator is left as it was.
+
+    A network that is a document (`contract.networks`) has those that it is registered with, whatever the seed.
+
+    Raises:
+        ValueError: as `build`; a document was registered without weights.
+    """
+    if name.startswith(PREFIX):
+        return initialise_graph(name)
     with global_seed(seed):
         return _build(name, options, task)

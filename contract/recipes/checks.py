@@ -1,7 +1,6 @@
 """Mixtures that are possible in themselves but not with a federation's local plan, data or networks."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from contract.choices import choices_of, walk
 from contract.local import LocalPlan, check_exposed
@@ -93,23 +92,24 @@ def _check_flips(recipe: Recipe) -> None:
             raise RecipeError(f"discriminators.{name}.flip", why)
 
 
-def check_with_networks(recipe: Recipe, options: Mapping[str, Mapping[str, Any]]) -> None:
+def check_with_networks(recipe: Recipe, shares_head: Mapping[str, bool]) -> None:
     """Refuse networks without the head that Fed-ET shares.
 
     Args:
         recipe: the composition.
-        options: name of each prototype, and of the server's model, -> options of its architecture.
+        shares_head: name of each prototype, and of the server's model, -> whether it ends in that head.
 
     Raises:
         RecipeError: names the network and the remedy.
     """
     if recipe.distil is None or not recipe.distil.students.shares_head:
         return
-    without = [name for name, given in options.items() if not given.get("common_head")]
+    without = [name for name, shares in shares_head.items() if not shares]
     if without:
         raise RecipeError(
             "distil.students",
-            f"'server' shares its head with every prototype; give {without[0]!r} the option common_head",
+            f"'server' shares its head with every prototype; give {without[0]!r} the option common_head, or a network "
+            "whose features are named and whose tensors `head.*` alone make the output of them",
         )
 
 

@@ -51,6 +51,8 @@ KINDS: dict[str, str] = {
     "prediction.made": "a data set is predicted; the file is there",
     "dataset.added": "a data set of the server was registered",
     "dataset.deleted": "a data set of the server was deleted",
+    "network.added": "a network that is a document was registered",
+    "network.deleted": "such a network was deleted",
     "blob.damaged": "a stored file has other bytes than its digest says and was set aside; `detail` names it",
     "blob.missing": "a stored file is not there; `detail` names it",
     "blob.restored": "a missing file is back: the same bytes came again",

@@ -8,6 +8,7 @@ import typer
 from contract.installation import install
 from contract.recipes.recipe import merge
 from potstill.console import CliError, nest, parse_options, read_object
+from potstill.own_networks import gather
 
 Recipes = Annotated[list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")]
 Data = Annotated[
@@ -23,6 +24,9 @@ PrototypeOptions = Annotated[
 ]
 RecipeOptions = Annotated[
     list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
+]
+Architecture = Annotated[
+    str | None, typer.Option(help="Network, or net:FILE for one of your own; default: one that suits the data.")
 ]
 Targets = Annotated[
     list[float] | None,
@@ -56,7 +60,7 @@ def simulate(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 10]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each recipe. [default: 3]")] = None,
     clients_per_round: ClientsPerRound = None,
-    architecture: Annotated[str | None, typer.Option(help="Network; default: one that suits the data.")] = None,
+    architecture: Architecture = None,
     architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
     prototype_option: PrototypeOptions = None,
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
@@ -97,6 +101,7 @@ def simulate(
     if plan_at:
         tree["changes"] = _changes(plan_at)
     _recipes(tree, recipe or [], option or [], central)
+    gather(tree, out / "networks")  # `potstill.simulate.experiment.NETWORKS`, which needs torch
     raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
 
 

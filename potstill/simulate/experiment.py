@@ -157,6 +157,10 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.+-]", "_", label).lstrip(".") or "_"
 
 
+NETWORKS = "networks"
+"""Folder of the documents that an experiment names; it is filled before the experiment begins."""
+
+
 def claim(experiment: Experiment, out: Path, resume: bool) -> None:
     """Make the experiment's folder and note what it is.
 
@@ -164,7 +168,7 @@ def claim(experiment: Experiment, out: Path, resume: bool) -> None:
         SimulationError: it is in use and `resume` was not asked for.
     """
     note = out / "experiment.json"
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(each.name != NETWORKS for each in out.iterdir()):
         if not resume:
             raise SimulationError(f"{out} is not empty; go on with it by --resume, or choose another with --out")
         if not note.exists():

@@ -62,6 +62,14 @@ def _announced(request: Request) -> int:
 
 
 Anyone = Annotated[Principal, Depends(get_principal)]
+
+
+def get_caller(request: Request, parts: Services, credentials: Credentials) -> Principal | None:
+    """Return the caller; None for a request without a token."""
+    return None if credentials is None else get_principal(request, parts, credentials)
+
+
+Perhaps = Annotated[Principal | None, Depends(get_caller)]
 _WANTED = {"operator": "an operator's", "viewer": "a viewer's", "device": "a device's", "join": "a join"}
 
 

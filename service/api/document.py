@@ -32,6 +32,7 @@ _TAGS = [
     {"name": "models", "description": "Every model with its lineage, and the weights themselves."},
     {"name": "predictions", "description": "Data sets, predicted by a model or by a round's ensemble."},
     {"name": "datasets", "description": "Server data: what teachers label, what accuracy is measured on."},
+    {"name": "networks", "description": "Networks of one's own, as data: documents that `torch.export` wrote."},
     {"name": "jobs", "description": "The work behind the rounds, and the workers that do it."},
     {"name": "events", "description": "What happened, line by line, live."},
     {"name": "catalogue", "description": "Built-in recipes and architectures."},

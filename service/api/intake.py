@@ -29,10 +29,9 @@ from service.domain.errors import DomainError, not_found
 from service.infra.blobs import BlobFault, Staging
 from service.infra.parts import PartsLost
 from service.infra.storage import FULL
-from service.operations.ledger.garbage import Removable
+from service.operations.ledger.garbage import Named
 from service.operations.store import faults, reservations, uploads
 from service.operations.store.uploads import Held
-from service.persistence.tables import DatasetRow
 
 log = logging.getLogger("service.intake")
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
@@ -104,7 +103,7 @@ class Received:
             uploads.note(session, *self.staged, self.target, self.size, answer, uploads.KEPT)
 
 
-def mends(session: Session, services: Services, row: Removable | DatasetRow, fresh: bool, lost: bool) -> bool:
+def mends(session: Session, services: Services, row: Named, fresh: bool, lost: bool) -> bool:
     """Whether a file is to be kept: it is new, or the same bytes come again for one that was lost.
 
     What was `lost` when these bytes came may be there by now: the same delivery came by another connection, too.

@@ -99,11 +99,19 @@ def _check_recipe(config: FederationConfig, sets: Set[str]) -> None:
             has_server_model=config.server_model is not None,
             is_image=len(read.shape) == 3 and read.dtype == "float32",
         )
-        check_with_networks(recipe, {network.name: network.options for network in networks})
+        check_with_networks(recipe, {network.name: _shares_head(network) for network in networks})
         check_with_rounds(recipe, config.rounds.min_updates)
     except RecipeError as error:
         field = error.field if error.field.startswith("local") else f"recipe.{error.field}"
         raise invalid_field(field, str(error)) from None
+
+
+def _shares_head(network: Prototype) -> bool:
+    """Whether a network ends in the head that Fed-ET shares; one that there is not is refused as such."""
+    try:
+        return architectures.find(network.architecture).shares_head(network.options)
+    except ValueError:
+        return True
 
 
 def _check_groups(recipe: Recipe, rounds: RoundsPlan) -> None:
@@ -150,7 +158,7 @@ def _check_server_model(server: Prototype | None, prototypes: list[Prototype], t
         if any(prototype.name == SERVER for prototype in prototypes):
             raise invalid_field("prototypes", f"{SERVER!r} is the name of the server's model; take another one")
         _check_options("server_model.architecture", server.architecture, "classifier", server.options, task)
-        if not architectures.find(server.architecture).server_side:
+        if not architectures.is_server_side(server.architecture):
             raise invalid_field("server_model.architecture", f"the service cannot run {server.architecture!r}")
 
 
@@ -167,7 +175,7 @@ def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task,
     for number, prototype in enumerate(prototypes):
         field = f"prototypes.{number}"
         _check_options(f"{field}.architecture", prototype.architecture, "classifier", prototype.options, task)
-        if architectures.find(prototype.architecture).server_side:
+        if architectures.is_server_side(prototype.architecture):
             continue
         if prototype.initial_model is None:
             raise invalid_field(f"{field}.initial_model", f"{prototype.architecture!r} needs an imported model")
@@ -271,6 +279,7 @@ def _check_options(
         entry = architectures.find(architecture, role)
         entry.check_options(options)
         entry.check_input(task.input.shape, task.input.dtype)
+        entry.check_output([] if role == "discriminator" else [task.num_classes])
     except architectures.OptionsError as error:
         place = f"{field.removesuffix('architecture')}options.{error.option}".rstrip(".")
         raise invalid_field(place, error.detail) from None

@@ -83,7 +83,7 @@ def check_imported(config: FederationConfig, header_of: Callable[[str], Header])
         DomainError: invalid-field, naming the pattern.
     """
     for number, prototype in enumerate(config.prototypes):
-        whole = not architectures.find(prototype.architecture).server_side
+        whole = not architectures.is_server_side(prototype.architecture)
         if not (prototype.parted and whole) or prototype.initial_model is None:
             continue
         try:

@@ -28,6 +28,7 @@ def test_public_names_are_pinned() -> None:
         "UnexpectedAnswer",
         "UpdateRefused",
         "UsageError",
+        "export_network",
         "train_and_push",
     ]
     assert all(getattr(client_sdk, name) is not None for name in client_sdk.__all__)

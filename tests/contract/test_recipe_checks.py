@@ -165,10 +165,10 @@ def test_a_generator_made_elsewhere_needs_no_unlabelled_data(generator: dict[str
 
 def test_fed_et_needs_the_common_head_everywhere() -> None:
     recipe = PRESETS["fedet"].recipe
-    check_with_networks(recipe, {"main": {"common_head": True}, "server": {"common_head": True}})
+    check_with_networks(recipe, {"main": True, "server": True})
     with pytest.raises(RecipeError, match="'main'"):
-        check_with_networks(recipe, {"main": {}, "server": {"common_head": True}})
-    check_with_networks(build("feddf"), {"main": {}})
+        check_with_networks(recipe, {"main": False, "server": True})
+    check_with_networks(build("feddf"), {"main": False})
 
 
 def test_krum_needs_its_number_of_updates() -> None:

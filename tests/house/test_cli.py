@@ -15,7 +15,7 @@ from potstill import connection, exits
 from potstill.cli import app
 from potstill.commands.client import summary
 from potstill.console import CliError, nest, parse_options, size
-from service.api.routes.catalogue import list_architectures, list_recipes
+from service.api.routes.catalogue import built_in, list_recipes
 
 from .command_line import FEDERATION, Service, call
 
@@ -30,6 +30,7 @@ COMMANDS = """
     federation: cancel create delete join-token list pause plan report resume retention rollback show spec start watch
     job: cancel list retry show
     model: download import list promote
+    network: check export list register remove show
     recipe: list show
     round: close ensemble export list show
     token: create list revoke rotate
@@ -448,7 +449,7 @@ def test_recipes_and_architectures_are_listed(service: Service) -> None:
     unknown = call("recipe", "show", "nix")
     assert unknown.exit_code == exits.MISSING
     assert "no recipe is called 'nix'; there are " in unknown.output and "fedgo" in unknown.output
-    service.on("GET", "/v1/architectures", [item.model_dump(mode="json") for item in list_architectures()])
+    service.on("GET", "/v1/architectures", [item.model_dump(mode="json") for item in built_in()])
     lines = {line.split()[0]: line for line in call("architecture", "list").output.splitlines()}
     assert "classifier" in lines["resnet-20"] and "common_head, projection, norm, groups" in lines["resnet-20"]
     assert "no" in lines["custom"].split()

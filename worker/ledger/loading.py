@@ -12,10 +12,11 @@ from contract.federation import FederationConfig
 from contract.groups import original
 from contract.jobs import is_aside
 from contract.recipes.parts import GeneratorFedGan, GeneratorImported
+from service.domain.errors import DomainError
 from service.domain.secure import Group
 from service.infra.blobs import BlobCache
 from service.operations.progress import reading, secure
-from service.operations.store import predictions
+from service.operations.store import networks, predictions
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -27,13 +28,14 @@ from service.persistence.tables import (
     SecureMemberRow,
     UpdateRow,
 )
-from worker.building import Builder, Drawing, predict
+from worker.building import Builder, Drawing, predict, with_networks
 from worker.specs import (
     Datasets,
     GeneratorSpec,
     InitializeSpec,
     JobFailure,
     JobSpec,
+    NetworkFiles,
     PredictSpec,
     RoundSpec,
     ScoreSpec,
@@ -71,7 +73,20 @@ class Loader:
         aside = is_aside(job.kind)  # the federation may be over, and its data sets deleted
         datasets = Datasets() if aside else self._datasets(session, config)
         build = Builder(config, federation.seed, datasets, samples)
-        return LOADS[job.kind](self, session, build, federation, job, folder)
+        spec = LOADS[job.kind](self, session, build, federation, job, folder)
+        return with_networks(spec, lambda name: self._network(session, name))
+
+    def _network(self, session: Session, name: str) -> NetworkFiles:
+        """Return the files of a network that is a document.
+
+        Raises:
+            JobFailure: it was deleted.
+        """
+        try:
+            row = networks.get(session, name)
+        except DomainError as error:
+            raise JobFailure("bad_option", f"{error.detail}; register it again") from error
+        return NetworkFiles(document=self._cache.path(row.digest), weights=self._weights(session, row.weights))
 
     def initialize(
         self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path

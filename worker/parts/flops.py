@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from contract.nn.frozen import frozen_but
-from contract.nn.registry import initialise
+from contract.nn.registry import build
 from contract.nn.seeding import global_seed
 from contract.wire.federations import Task
 
@@ -89,7 +89,7 @@ def _effort_of(architecture: str, _: str, moving: frozenset[str] | None, given: 
     for device in ("meta", "cpu"):  # a network that looks at values runs on real ones
         try:
             with torch.device(device):
-                module = initialise(architecture, given.options, given.task, 0)
+                module = build(architecture, given.options, task=given.task)
             with frozen_but(module, moving):
                 known = Effort(_trained(module))
                 return measure(module, lambda module=module, device=device: _inputs(module, given.task, device))  # type: ignore[misc]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contract.networks import shelf
 from worker.checkpoints import Checkpoints
 from worker.pipeline.blame import as_job_failures, with_the_sound
 from worker.specs import (
@@ -53,6 +54,8 @@ def run(
         JobFailure: the job cannot be done, whoever tries; its code is stable.
     """
     spec.output_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, files in spec.networks.items():
+        shelf.place(name, shelf.Files(files.document, files.weights))
     with as_job_failures():
         return _DOES[spec.kind](spec, _Surroundings(progress, device, checkpoints, hand_over))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from contract.architectures import find
+from contract.architectures import is_server_side
 from contract.groups import is_main
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
@@ -25,7 +25,7 @@ def evaluate(job: Round) -> None:
     """
     path = job.spec.datasets.test
     runnable = {
-        name for name in {*job.averages, *job.models} if find(network_of(job, name, Path()).architecture).server_side
+        name for name in {*job.averages, *job.models} if is_server_side(network_of(job, name, Path()).architecture)
     }
     if path is None or not runnable:
         return

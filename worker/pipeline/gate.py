@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from contract.architectures import find
+from contract.architectures import is_server_side
 from worker.pipeline.evaluation import network_of
 from worker.pipeline.job import SERVER, Round
 from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
@@ -27,7 +27,7 @@ def measure(job: Round) -> None:
 
     def measured(name: str, weights: Path) -> float:
         network, owner = network_of(job, name, weights), f"prototype {name!r}"
-        if not find(network.architecture).server_side:
+        if not is_server_side(network.architecture):
             raise JobFailure("bad_option", f"{owner}: the gate cannot run {network.architecture!r}")
         return accuracy(
             build_network(network, job.spec.task, job.device, owner=owner), inputs, labels, job.device, owner=owner

@@ -1,6 +1,6 @@
 """Networks of a job: built by name, loaded, run over a data set in eval mode. B = 256 samples at a time."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from contract.nn import frozen
 from contract.nn.codec import load_state, read_tensor
-from contract.nn.registry import initialise
+from contract.nn.graphs.building import inspect_graph
+from contract.nn.registry import build, initialise
 from contract.tensors import TensorError, TensorFile
 from contract.wire.federations import Task
 from worker.parts.arrays import Float
@@ -26,7 +27,10 @@ def build_network(network: NetworkRef, task: Task, device: str, *, seed: int = 0
         JobFailure: bad_option (architecture, options or input do not fit), schema_mismatch (the file's tensors do not).
     """
     try:
-        module = initialise(network.architecture, network.options, task, seed)
+        if network.weights is None:
+            module = initialise(network.architecture, network.options, task, seed)
+        else:
+            module = build(network.architecture, network.options, task=task)
     except ValueError as error:
         raise JobFailure("bad_option", f"{owner}: {error}") from error
     if network.weights is not None:
@@ -37,6 +41,19 @@ def build_network(network: NetworkRef, task: Task, device: str, *, seed: int = 0
     if len(task.input.shape) == 3:  # images: twice as fast for convolutions on a CPU, and as deterministic
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.to(device)
+
+
+def inspect(networks: Iterable[str]) -> None:
+    """Find what is wrong with networks that are documents, before a device has trained.
+
+    Raises:
+        JobFailure: bad_option, naming node and operator.
+    """
+    for name in networks:
+        try:
+            inspect_graph(name)
+        except ValueError as error:
+            raise JobFailure("bad_option", f"network {name}: {error}") from error
 
 
 def read_inputs(path: Path, task: Task, what: str) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contract.architectures import find, output_of
+from contract.architectures import is_server_side, output_of
 from contract.groups import is_main
 from contract.local import SENT_PUBLIC
 from contract.nn.codec import save_state
@@ -27,7 +27,7 @@ from worker.pipeline import first_parts, generators
 from worker.pipeline.data import server_set
 from worker.pipeline.job import SERVER
 from worker.pipeline.needed import check_packages
-from worker.pipeline.networks import accuracy, build_network, outputs, read_inputs, read_labels
+from worker.pipeline.networks import accuracy, build_network, inspect, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
 from worker.registry import implements
 from worker.specs import (
@@ -62,6 +62,7 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     """
     check_packages(spec.packaged)
     phases = Phases(report)
+    inspect(spec.networks)
     wanted = {each.name: each for each in spec.prototypes}
     if spec.server_model is not None:
         if SERVER in wanted:
@@ -92,7 +93,7 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
 
 def _first_model(spec: InitializeSpec, name: str, each: PrototypeSpec, target: Path) -> None:
     owner, network = f"prototype {name!r}", each.network
-    runnable = find(network.architecture).server_side
+    runnable = is_server_side(network.architecture)
     seed = derive_seed(spec.seed, "model", name)
     if network.weights is not None:
         header = check_file(network.weights)
@@ -149,7 +150,7 @@ def _features(module: nn.Module, task: Task) -> dict[str, str]:
 def _first_accuracy(
     spec: InitializeSpec, wanted: dict[str, NetworkRef], models: dict[str, Path], phases: Phases, device: str
 ) -> dict[str, Any]:
-    runnable = [name for name in wanted if find(wanted[name].architecture).server_side]
+    runnable = [name for name in wanted if is_server_side(wanted[name].architecture)]
     if spec.datasets.test is None or not runnable:
         return {}
     inputs, labels = read_inputs(spec.datasets.test, spec.task, "test"), read_labels(spec.datasets.test, "test")
@@ -179,6 +180,7 @@ def train_generator(
         JobFailure: bad_option (the data cannot be scaled, the architecture does not fit), schema_mismatch, non_finite.
     """
     phases = Phases(report)
+    inspect(spec.networks)
     make: generators.Maker = implements.of(spec.generator)
     made = make(spec, spec.generator, phases, device, checkpoints or Checkpoints(None))
     if isinstance(made, Path):  # a federated generator that has rounds to go

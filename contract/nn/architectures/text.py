@@ -29,7 +29,8 @@ def _checked(ids: Tensor, length: int, vocab_size: int) -> Tensor:
         raise ValueError(
             f"token ids are {ids.dtype} {list(ids.shape)}, but task.input.shape asks for int64 [B, {length}]"
         )
-    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
+    traced = torch.compiler.is_compiling()  # as a graph, which checks its input itself (`contract.nn.graphs`)
+    if not traced and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
         raise ValueError(
             f"token ids go from {int(ids.min())} to {int(ids.max())}, but option 'vocab_size' is {vocab_size}: "
             "use the tokenizer with the same vocab_size"

@@ -10,6 +10,10 @@ from contract.choices import described, kind_of
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
 from contract.wire.catalogue import AddedChoice, ArchitectureInfo, RecipeInfo
+from service.api.deps import Perhaps, Services
+from service.api.problems import documented
+from service.api.services import Services as Parts
+from service.operations.store import networks
 
 router = APIRouter(prefix="/v1")
 
@@ -52,9 +56,22 @@ def list_recipes() -> list[RecipeInfo]:
     return _recipes()
 
 
-@router.get("/architectures", tags=["catalogue"])
-def list_architectures() -> list[ArchitectureInfo]:
-    """List the registered architectures with the schema of their options."""
+def _own(services: Parts) -> list[ArchitectureInfo]:
+    with services.store.read() as session:
+        return networks.as_architectures(session)
+
+
+@router.get("/architectures", tags=["catalogue"], responses=documented("unauthorized", "forbidden"))
+def list_architectures(services: Services, caller: Perhaps) -> list[ArchitectureInfo]:
+    """List the built-in architectures with the schema of their options; with an operator's or a viewer's token, also
+    the networks that operators have registered.
+    """
+    own = [] if caller is None or caller.role not in ("operator", "viewer") else _own(services)
+    return built_in() + own
+
+
+def built_in() -> list[ArchitectureInfo]:
+    """Return the catalogue's rows as they are shown."""
     return [
         ArchitectureInfo(
             name=entry.name,

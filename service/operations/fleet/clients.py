@@ -150,7 +150,7 @@ def models_of_their_own(session: Session, federation_id: str) -> dict[str, list[
     config = reading.config_of(session.get_one(FederationRow, federation_id))
     current, found = reading.current_models(session, federation_id), dict[str, list[str]]()
     for prototype in config.prototypes:
-        if architectures.find(prototype.architecture).server_side:
+        if architectures.is_server_side(prototype.architecture):
             continue
         id_ = current.get(reading.prototype_key(prototype.name)) or prototype.initial_model
         model = session.get(ModelRow, id_) if id_ is not None else None

@@ -16,6 +16,7 @@ from service.persistence.tables import (
     EnsembleMemberRow,
     GanUpdateRow,
     ModelRow,
+    NetworkRow,
     PredictionInputRow,
     PredictionRow,
     UpdateRow,
@@ -25,6 +26,7 @@ _AT_ONCE = 500
 _NAMES: tuple[tuple[str, Any, ColumnElement[bool] | None], ...] = (
     ("model", ModelRow.digest, ModelRow.removed_at.is_(None)),
     ("data set", DatasetRow.digest, None),
+    ("network", NetworkRow.digest, None),
     ("discriminator", DiscriminatorRow.digest, DiscriminatorRow.removed_at.is_(None)),
     ("scores", DiscriminatorRow.scores_digest, DiscriminatorRow.removed_at.is_(None)),
     ("generator update", GanUpdateRow.digest, GanUpdateRow.removed_at.is_(None)),
@@ -34,6 +36,7 @@ _NAMES: tuple[tuple[str, Any, ColumnElement[bool] | None], ...] = (
     ("input of a prediction", PredictionInputRow.digest, None),
 )
 Removable = UpdateRow | GanUpdateRow | DiscriminatorRow | ModelRow | EnsembleMemberRow | PredictionRow
+Named = Removable | DatasetRow | NetworkRow
 
 
 def _queries() -> Iterator[tuple[str, Any, Any]]:

@@ -21,6 +21,7 @@ from service.persistence.tables import (
     GanUpdateRow,
     JobRow,
     ModelRow,
+    NetworkRow,
     ParticipantRow,
     PredictionRow,
     RoundRow,
@@ -76,8 +77,8 @@ def _before_flush(session: Session, context: UOWTransaction, instances: object) 
         for kind, more in found.get(type(row), _nothing)(session, row):
             note(session, kind, row, **more)
     for row in session.deleted:
-        if isinstance(row, DatasetRow):
-            note(session, "dataset.deleted", row)
+        if isinstance(row, DatasetRow | NetworkRow):
+            note(session, "dataset.deleted" if isinstance(row, DatasetRow) else "network.deleted", row)
 
 
 def _nothing(session: Session, row: Any) -> Iterator[tuple[str, Data]]:
@@ -191,6 +192,7 @@ _Teller = Callable[[Session, Any], Iterator[tuple[str, Data]]]
 _ON_NEW: dict[type[Any], _Teller] = {  # in this order within one flush
     WorkerRow: _once("worker.seen"),
     DatasetRow: _once("dataset.added"),
+    NetworkRow: _once("network.added"),
     FederationRow: _once("federation.created"),
     ClientRow: _once("client.enrolled"),
     DiscriminatorRow: _once("client.delivered", what="discriminator"),
@@ -310,6 +312,10 @@ def _of_dataset(session: Session, row: DatasetRow) -> Data:
     return {"dataset_id": row.id, "name": row.name, "num_samples": row.num_samples, "size": row.size}
 
 
+def _of_network(session: Session, row: NetworkRow) -> Data:
+    return {"network_id": row.id, "name": row.name, "size": row.size}
+
+
 def _of_prediction(session: Session, row: PredictionRow) -> Data:
     accuracy = row.metrics.get("accuracy")
     return _some(prediction_id=row.id, job_id=row.job_id, dataset=row.dataset, size=row.size, accuracy=accuracy)
@@ -336,6 +342,7 @@ _DETAILS: dict[type[Any], Callable[[Session, Any], Data]] = {
     CurrentModelRow: _of_current,
     WorkerRow: _of_worker,
     DatasetRow: _of_dataset,
+    NetworkRow: _of_network,
     EnsembleMemberRow: _of_member,
     PredictionRow: _of_prediction,
 }

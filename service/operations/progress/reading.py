@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from contract.bodies import stored
 from contract.federation import FederationConfig
+from contract.networks import shelf
 from contract.wire.changes import RoundPlan
 from service.domain.errors import not_found
 from service.domain.plans import with_plan
@@ -46,7 +47,10 @@ def config_in(federation: FederationRow, round_: RoundRow) -> FederationConfig:
 
 @lru_cache(maxsize=256)
 def _parsed(federation_id: str, text: str) -> FederationConfig:
-    return stored(FederationConfig, text)
+    config = stored(FederationConfig, text)
+    for name, facts in config.networks.items():
+        shelf.know(name, facts)
+    return config
 
 
 def prototype_key(name: str) -> str:

@@ -1,14 +1,11 @@
 """A federation is created: its parts are resolved, and refused where they do not fit together."""
 
-from collections.abc import Callable
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
-from contract.tensors import Header
 from contract.wire.federations import DatasetRefs, FederationCreate
 from service.domain import federation as rules
 from service.domain.errors import DomainError, invalid_field
@@ -20,7 +17,9 @@ from service.operations.access import joining
 from service.operations.ledger import audit
 from service.operations.ledger.clock import now
 from service.operations.ledger.limits import check_room
+from service.operations.steer import own_networks
 from service.operations.store import datasets, models
+from service.operations.store.networks import HeaderOf
 from service.persistence.tables import (
     DatasetRow,
     FederationRow,
@@ -30,13 +29,15 @@ MAX_FEDERATIONS = 1000
 """Federations that are not over."""
 
 
-def create(
-    session: Session, key: bytes, request: FederationCreate, header_of: Callable[[str], Header] | None = None
-) -> FederationRow:
+def create(session: Session, key: bytes, request: FederationCreate, header_of: HeaderOf | None = None) -> FederationRow:
     """Add a federation after checking that its parts fit together.
 
     Args:
-        header_of: a blob's digest -> its header, to hold patterns of tensor names against imported networks.
+        session: open to write.
+        key: what tokens are made with.
+        request: what is asked for.
+        header_of: a blob's digest -> its header, to hold first models and patterns of tensor names against networks
+            that come from outside; None leaves first models to the first job.
 
     Raises:
         DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
@@ -52,7 +53,8 @@ def create(
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
     sets = {role for role, id_ in refs if id_ is not None}
-    config = rules.resolve(request, refs, sets)
+    request = own_networks.resolve(session, request, header_of)
+    config = own_networks.noted(rules.resolve(request, refs, sets))
     check_mixture(config, sets)
     if config.recipe.needs_labels and refs.unlabeled is not None:
         _check_dataset("datasets.unlabeled", datasets.get(session, refs.unlabeled), request, labeled=True)

@@ -123,7 +123,7 @@ def _model(session: Session, federation: FederationRow, config: FederationConfig
         raise DomainError("not-found", f"the federation has no model of {name!r} yet; start it")
     row = models.get(session, id_)
     models.still_there(row)
-    if row.architecture is None or not architectures.find(row.architecture).server_side:
+    if row.architecture is None or not architectures.is_server_side(row.architecture):
         raise invalid_field("prototype", f"the service cannot run {row.architecture!r}; download the model")
     return row
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.infra.blobs import BlobFault, BlobStore
 from service.operations.ledger import audit, locks, row_events
-from service.operations.ledger.garbage import Removable
+from service.operations.ledger.garbage import Named
 from service.persistence.tables import (
     ClientRow,
     DatasetRow,
@@ -19,6 +19,7 @@ from service.persistence.tables import (
     EnsembleRow,
     GanUpdateRow,
     ModelRow,
+    NetworkRow,
     PredictionInputRow,
     PredictionRow,
     RoundRow,
@@ -34,7 +35,7 @@ class Use:
     """One thing that a blob is.
 
     Attributes:
-        what: update, generator update, discriminator, scores, model, data set, member, prediction, input.
+        what: update, generator update, discriminator, scores, model, data set, network, member, prediction, input.
         row: of the database.
         title: what it is to people.
         remedy: what an operator can do.
@@ -42,7 +43,7 @@ class Use:
     """
 
     what: str
-    row: Removable | DatasetRow
+    row: Named
     title: str
     remedy: str
     members: dict[str, Any] = field(default_factory=dict)
@@ -104,6 +105,9 @@ def _stored(session: Session, digest: str) -> Iterator[Use]:
     for data in session.scalars(select(DatasetRow).where(DatasetRow.digest == digest).order_by(DatasetRow.name)):
         remedy = f"{_PUT_BACK}, or add the same file again: potstill dataset add {data.name} FILE"
         yield Use("data set", data, f"data set {data.name!r}", remedy, {"dataset": data.name})
+    for network in session.scalars(select(NetworkRow).where(NetworkRow.digest == digest)):
+        remedy = f"{_PUT_BACK}, or register the same document again: potstill network register {network.name} FILE"
+        yield Use("network", network, f"network {network.name!r}", remedy, {"network": network.name})
 
 
 def _members(session: Session, digest: str) -> Iterator[Use]:
@@ -163,6 +167,6 @@ def note(session: Session, blobs: BlobStore, fault: BlobFault) -> list[Use]:
     return found
 
 
-def note_restored(session: Session, row: Removable | DatasetRow, digest: str | None) -> None:
+def note_restored(session: Session, row: Named, digest: str | None) -> None:
     """Tell that a missing file is back: the same bytes came again."""
     row_events.note(session, "blob.restored", row, digest=digest)

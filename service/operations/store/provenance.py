@@ -27,6 +27,7 @@ from service.persistence.tables import (
     GanUpdateRow,
     JobRow,
     ModelRow,
+    NetworkRow,
     ProvenanceRow,
     RoundRow,
     UpdateRow,
@@ -112,7 +113,7 @@ def _inputs(
     digests = {digest for _, digest in found}
     sent = _sent(session, federation, job)
     books = _discriminators(session, federation, digests) | _datasets(session, digests)
-    books |= _models(session, federation, digests)
+    books |= _models(session, federation, digests) | _networks(session, digests)
     inputs = []
     for place, digest in found:
         known = books.get(digest, {})
@@ -171,6 +172,11 @@ def _models(session: Session, federation: FederationRow, digests: set[str]) -> B
 def _datasets(session: Session, digests: set[str]) -> Books:
     rows = session.scalars(select(DatasetRow).where(DatasetRow.digest.in_(digests)))
     return {row.digest: {"kind": "dataset", "id": row.id, "name": row.name, "size": row.size} for row in rows}
+
+
+def _networks(session: Session, digests: set[str]) -> Books:
+    rows = session.scalars(select(NetworkRow).where(NetworkRow.digest.in_(digests)))
+    return {row.digest: {"kind": "network", "id": row.id, "name": row.name, "size": row.size} for row in rows}
 
 
 def _discriminators(session: Session, federation: FederationRow, digests: set[str]) -> Books:

@@ -23,6 +23,7 @@ from service.persistence.tables import (
     FederationRow,
     GanUpdateRow,
     ModelRow,
+    NetworkRow,
     PredictionRow,
     RoundRow,
     UpdateRow,
@@ -68,7 +69,7 @@ def carry_out(store: Store, fault: BlobFault) -> list[Step]:
         found = faults.note(session, store.blobs, fault)
         acts = {id(use): _act(session, use) for use in found}
         for use in found:
-            if acts[id(use)] == "mark as removed" and not isinstance(use.row, DatasetRow):
+            if acts[id(use)] == "mark as removed" and not isinstance(use.row, DatasetRow | NetworkRow):
                 use.row.removed_at = now()
         again = [use for use in found if acts[id(use)] == "ask again"]
         for federation, uses in _by_federation(session, again):
@@ -87,7 +88,7 @@ def _by_federation(session: Session, uses: Sequence[Use]) -> list[tuple[Federati
 def _act(session: Session, use: Use) -> Act:
     """Return what is to be done about one thing that a lost blob is."""
     row = use.row
-    if isinstance(row, DatasetRow):
+    if isinstance(row, DatasetRow | NetworkRow):
         return "by hand"
     if isinstance(row, ModelRow):
         return "by hand" if _is_needed(session, row) else "mark as removed"

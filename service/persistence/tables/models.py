@@ -109,6 +109,20 @@ class PredictionInputRow(Base):
     digest: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
+class NetworkRow(Base):
+    """A network that is a document; `weights` is the model that federations start from where they name none."""
+
+    __tablename__ = "networks"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    digest: Mapped[str] = mapped_column(unique=True)
+    size: Mapped[int]
+    facts: Mapped[dict[str, Any]]
+    tensors: Mapped[list[Any]]
+    weights: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    created_at: Mapped[datetime]
+
+
 class DatasetRow(Base):
     """A data set of the server."""
 

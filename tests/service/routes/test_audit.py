@@ -41,6 +41,8 @@ ACTIONS = {
     ("POST", "/v1/rounds/{}/close"): "round.close",
     ("POST", "/v1/models"): "model.import",
     ("POST", "/v1/models/{}/promote"): "model.promote",
+    ("POST", "/v1/networks"): "network.create",
+    ("DELETE", "/v1/networks/{}"): "network.delete",
     ("POST", "/v1/datasets"): "dataset.create",
     ("DELETE", "/v1/datasets/{}"): "dataset.delete",
     ("POST", "/v1/jobs/{}/cancel"): "job.cancel",

@@ -28,6 +28,7 @@ UPLOADERS = {("POST", "/v1/uploads")} | {(method, "/v1/uploads/{}") for method i
 JOIN = {("POST", "/v1/federations/{}/clients")}
 CANDIDATES = {("GET", "/v1/federations/{}/card")}
 READERS = {("GET", "/v1/models/{}"), ("GET", "/v1/models/{}/weights"), ("HEAD", "/v1/models/{}/weights")}
+READERS |= {("GET", f"/v1/networks/{{}}{path}") for path in ("", "/document", "/weights")}
 OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit"), ("GET", "/v1/rounds/{}/bundle")}
 OPERATOR_ONLY_READS |= {("GET", "/v1/rounds/{}/ensemble/bundle")}
 EVERYBODY = {("GET", "/v1/token")}

@@ -44,7 +44,7 @@ TOLD = {  # history: shown, never judged by
     "discriminators.removed_at", "ensemble_members.removed_at", "ensembles.created_at",
     "events.at", "federations.created_at", "federations.started_at",
     "gan_updates.received_at", "gan_updates.removed_at", "jobs.created_at", "jobs.finished_at", "jobs.started_at",
-    "models.created_at", "models.removed_at", "participants.asked_at", "participants.fetched_at",
+    "models.created_at", "models.removed_at", "networks.created_at", "participants.asked_at", "participants.fetched_at",
     "participants.lost_at", "predictions.created_at", "predictions.removed_at",
     "provenance.created_at", "rounds.closed_at", "rounds.groups_published_at",
     "rounds.opened_at", "rounds.published_at", "tokens.created_at", "tokens.revoked_at", "updates.received_at",

@@ -1,0 +1,67 @@
+"""`potstill network`: the two files of a module of one's own, and what is told when there are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from contract.networks import checks
+from contract.nn.codec import load_state
+from contract.nn.graphs.module import GraphNetwork
+from tests.house.command_line import call
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+class Branching(Net):
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own_nets_of_a_test.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_export_writes_graph_and_weights_that_make_the_network(here: Path) -> None:
+    done = call("network", "export", "own_nets_of_a_test:Net", "--input-shape", "4", "-o", "net.json", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["output"] == "[3]"
+    network = GraphNetwork(checks.read((here / "net.json").read_bytes()))
+    load_state(network, here / "net.safetensors")
+    assert network(torch.ones(2, 4)).shape == (2, 3)
+    shown = call("network", "check", "net.json", "--json")
+    assert json.loads(shown.stdout) == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("own_nets_of_a_test:Branching", "--input-shape", "4"), "(forward: return super().forward(x if x.sum() > 0"),
+        (("own_nets_of_a_test:Other", "--input-shape", "4"), "cannot be imported"),
+        (("own_nets_of_a_test", "--input-shape", "4"), "name a class, a function or a module as package.module:Name"),
+        (("own_nets_of_a_test:Net", "--input-shape", "4x4"), "give whole numbers with commas"),
+        (("own_nets_of_a_test:Net", "--input-shape", "5"), "shapes cannot be multiplied"),
+    ],
+)
+def test_what_cannot_be_written_is_told_and_leaves_no_file(here: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = call("network", "export", *arguments)
+    assert done.exit_code == 1
+    assert said in done.stderr.replace("\n", " ")
+    assert not list(here.glob("net.*"))
+
+
+def test_a_bent_document_is_told_with_its_place(here: Path) -> None:
+    (here / "net.json").write_text('{"version": 1}')
+    done = call("network", "check", "net.json")
+    assert done.exit_code == 1
+    assert "net.json: input: is missing" in done.stderr
