@@ -1,5 +1,6 @@
 """Networks of which devices train a part: which, what of it stays on this device, and the whole network at the end."""
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from client_sdk.errors import ModelMismatch
 from contract.nn import codec
 from contract.partition import Partition, PatternError, partition
-from contract.tensors import Header, TensorError, TensorFile, dtype_name, write_file
+from contract.tensors import Header, TensorError, TensorFile, TensorWriter, dtype_name
 from contract.updates import KEPT
 from contract.whole import WholeFile, require_base
 from contract.wire.federations import ModelRef, Prototype
@@ -60,13 +61,16 @@ def load_kept(module: nn.Module, memory: Mapping[str, Tensor], names: Collection
 
 
 def write_whole(moving: Path, base: Path, memory: Mapping[str, Tensor], target: Path) -> None:
-    """Write the whole network to a file: the model, its base and, in place of first values, what this device kept."""
+    """Write the whole network to a file, one tensor in memory at a time: the model, its base and, in place of first
+    values, what this device kept.
+    """
+    partial = target.with_name(f"{target.name}.part")
     with WholeFile(moving, base) as file:
-        arrays = {name: file.read(name) for name in file.header.tensors}
-        metadata = file.header.metadata
-    for name, value in memory.items():
-        own = name.removeprefix(KEPT)
-        if name.startswith(KEPT) and own in arrays and tuple(value.shape) == arrays[own].shape:
-            kept = codec.state_arrays({own: value})[own]
-            arrays[own] = kept if dtype_name(kept) == dtype_name(arrays[own]) else arrays[own]
-    write_file(target, arrays, metadata)
+        infos = {name: (info.dtype, info.shape) for name, info in file.header.tensors.items()}
+        own = {name: memory[KEPT + name] for name in infos if KEPT + name in memory}
+        with TensorWriter(partial, infos, file.header.metadata) as writer:
+            for name, (dtype, shape) in infos.items():
+                kept = codec.state_arrays({name: own[name]})[name] if name in own else None
+                fits = kept is not None and (dtype_name(kept), kept.shape) == (dtype, shape)
+                writer.write(name, kept if kept is not None and fits else file.read(name))
+    os.replace(partial, target)

@@ -73,7 +73,7 @@ or in Python:
         predictions = ensemble.predict(inputs)  # float32 [N, ...]; .logits [N, C], .predicted [N]
 
 A member by itself: `safetensors.torch.load_file("blobs/<digest>")` into the network that its `architecture` and
-`options` name.
+`options` name; where it has a `base`, that file's tensors belong to the network, too.
 """
 
 

@@ -24,6 +24,9 @@ _FIXED = {
     "recipe": "what is kept from round to round hangs on it; `schedule` can be changed",
     "task": "every model is for it",
     "prototypes.*.architecture": "every model has its tensors",
+    "prototypes.*.trains": "every model has these tensors",
+    "prototypes.*.keeps": "every model has the other tensors",
+    "prototypes.*.lora": "every model has the factors that it averages",
     "datasets": "figures and scores are of these sets",
     "seed": "every draw hangs on it",
 }
