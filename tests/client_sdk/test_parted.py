@@ -271,3 +271,21 @@ def test_a_weight_that_two_layers_share_is_trained_by_both_names_or_none() -> No
     parts = partition_of(module, Prototype(architecture="custom", trains=["1.*"]))
     with pytest.raises(errors.ModelMismatch, match=r"'0.weight' and '1.weight' are one parameter.* name both"):
         train_local(module, samples, LocalPlan(), seed=0, device=torch.device("cpu"), parts=parts)
+
+
+@pytest.mark.parametrize("plan", [{"privacy": {"noise_multiplier": 1.0}}, {"precision": {"kind": "binary"}}, {}])
+def test_adapters_beside_linear_layers_are_trained_by_every_kind_of_step(plan: dict[str, Any]) -> None:
+    task = Task.model_validate({"num_classes": 3, "input": {"shape": [6], "dtype": "int64"}})
+    options = {"vocab_size": 50, "lora_rank": 2}
+    prototype = Prototype(architecture="transformer-tiny", options=options, trains=["*.lora_*", "head.*"])
+    module = initialise(prototype.architecture, options, task, 0)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    draw = torch.Generator().manual_seed(0)
+    samples = data.load((torch.randint(1, 50, (24, 6), generator=draw), torch.arange(24) % 3))
+    samples.check(task)
+    steps = LocalPlan.model_validate({"epochs": 3, "batch_size": 8, **plan})
+    parts = partition_of(module, prototype)
+    assert parts is not None
+    train_local(module, samples, steps, seed=0, device=torch.device("cpu"), parts=parts)
+    changed = {name for name, value in module.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == set(parts.shared)
