@@ -6,7 +6,7 @@ read anew in each epoch, because nothing but its code says whether it gives the 
 one reading gave.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from client_sdk import arrays, fitting, sources
+from client_sdk import arrays, fitting, sources, workers
 from client_sdk.datafiles import read_file
 from client_sdk.errors import DatasetError
 from contract.wire.federations import Task
@@ -42,6 +42,7 @@ class Samples:
     classes: list[str] | None = None
     looked: sources.Looked | None = None
     dtype: torch.dtype | None = None
+    how: sources.Reading = sources.PLAIN
 
     def __len__(self) -> int:
         return self.size
@@ -75,7 +76,7 @@ class Samples:
     def some(self, count: int) -> "Samples":
         """Return at most `count` of the samples, spread over them, in memory; they were checked."""
         rows = torch.arange(self.size)[:: max(1, self.size // count)][:count]
-        inputs, labels = next(self.read([rows], torch.device("cpu")))
+        inputs, labels = next(self._stored([rows], torch.device("cpu"), 0, self.how.plain()))
         return replace(self, size=len(rows), inputs=inputs, labels=labels, source=None, looked=None)
 
     def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -85,30 +86,46 @@ class Samples:
         What a source draws at random follows from `order`, too.
         """
         seed = sources.seed_of(order)
-        yield from self.read(cut(torch.randperm(self.size, generator=order), size), device, seed)
+        yield from self.read(cut(torch.randperm(self.size, generator=order), size), device, seed, trained=True)
 
     def steps(self, size: int) -> int | None:
         """Return how many batches an epoch has; None where nobody knows."""
         return len(cut(torch.arange(self.size), size))
 
-    def read(self, rows: list[Tensor], device: torch.device, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def read(
+        self, rows: list[Tensor], device: torch.device, seed: int = 0, *, trained: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``(inputs [B, *shape], labels [B])`` on `device` for each row of indices [B].
 
         Args:
             seed: of what a source draws at random, with the index of each sample.
+            trained: they are trained on, and so augmented.
         """
-        if self.inputs is not None and self.labels is not None:
+        for inputs, labels in self._stored(rows, device, seed, self.how if trained else self.how.plain()):
+            if self.dtype is not None and inputs.is_floating_point():
+                inputs = inputs.to(self.dtype)
+            yield inputs, labels
+
+    def _stored(
+        self, rows: list[Tensor], device: torch.device, seed: int, how: sources.Reading
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.inputs is not None and self.labels is not None and how.augment is None:
             inputs, labels = self.inputs.to(device), self.labels.to(device)
             for index in rows:
                 index = index.to(device)
                 yield inputs[index], labels[index]
             return
         assert self.task is not None
-        for index in rows:
-            which = index.tolist()
-            x, y = fitting.conform(*sources.read(self.source, which, seed), self.task, which)
-            if self.dtype is not None and x.is_floating_point():
-                x = x.to(self.dtype)
+        source, which = self.source, [index.tolist() for index in rows]
+        if self.inputs is not None and self.labels is not None:
+            source, how = _Rows(self.inputs, self.labels), replace(how, collate=None)
+        found: Iterator[tuple[Tensor, Tensor]] = (
+            workers.read(source, which, seed, how)
+            if how.workers
+            else (sources.read(source, each, seed, how) for each in which)
+        )
+        for each, (inputs, labels) in zip(which, found, strict=True):
+            x, y = fitting.conform(inputs, labels, self.task, each)
             yield x.to(device), y.to(device)
 
 
@@ -120,25 +137,32 @@ def cut(order: Tensor, size: int) -> list[Tensor]:
     return rows
 
 
-def load(dataset: Any, classes: Sequence[str] | None = None, *, cache: bool = False) -> Samples:
+def load(
+    dataset: Any,
+    classes: Sequence[str] | None = None,
+    *,
+    cache: bool = False,
+    how: sources.Reading = sources.PLAIN,
+) -> Samples:
     """Take in what the user passed to `train_and_push`. Needs no network and no task.
 
     Args:
         dataset: the data.
         classes: names of the classes in the order of the labels; by default those that a torch data set knows.
         cache: hold what a `Dataset` gives now, for all epochs and rounds.
+        how: how samples of a `Dataset` are read.
 
     Raises:
         DatasetError: it is empty, has another form, a sample cannot be read, or inputs and labels do not belong
             together.
     """
-    samples = _load(dataset, cache)
+    samples = _load(dataset, cache, how.plain())
     if classes is not None:
         samples.classes = [str(name) for name in classes]
     return samples
 
 
-def _load(dataset: Any, cache: bool) -> Samples:
+def _load(dataset: Any, cache: bool, how: sources.Reading) -> Samples:
     if isinstance(dataset, Samples):
         return dataset
     if isinstance(dataset, (str, Path)):
@@ -148,8 +172,8 @@ def _load(dataset: Any, cache: bool) -> Samples:
             raise DatasetError("dataset", f"a {type(dataset).__name__} of {len(dataset)} is no pair (x, y); {_FORMS}")
         return _pair(*dataset)
     _refuse_others(dataset)
-    held = _tensors(dataset)
-    samples = _from_source(dataset, cache) if held is None else _paired(*held)
+    held = None if how.collate is not None else _tensors(dataset)
+    samples = _from_source(dataset, cache, how) if held is None else _paired(*held)
     samples.classes = class_names(dataset)
     return samples
 
@@ -161,26 +185,10 @@ def _refuse_others(dataset: Any) -> None:
         raise DatasetError(
             "dataset", f"{dataset.__name__} is a class; pass one of its objects, {dataset.__name__}(...)"
         )
-    if isinstance(dataset, Mapping):
-        keys = list(dataset)[:6]
-        x, y = next(
-            (pair for pair in (("inputs", "labels"), ("x", "y")) if set(pair) <= set(keys)),
-            keys if len(keys) == 2 else ("x", "y"),
-        )
-        shown = ", ".join(map(repr, keys)) or "nothing"
-        raise DatasetError("dataset", f'a {kind} with {shown} is no pair; pass the pair (d["{x}"], d["{y}"])')
-    if isinstance(dataset, IterableDataset):
-        raise DatasetError("dataset", "an IterableDataset has no length and no order; pass a map-style Dataset")
     if isinstance(dataset, DataLoader):
         raise DatasetError("dataset", "a DataLoader has cut batches already; pass its data set, loader.dataset")
     if isinstance(dataset, (np.ndarray, Tensor)):
         raise DatasetError("dataset", f"one {kind} is no pair; pass (x, y), inputs and labels")
-    if hasattr(dataset, "to_numpy"):
-        raise DatasetError(
-            "dataset",
-            f"a {kind} is no pair; pass the pair of its columns, such as (d[['a', 'b']].to_numpy('float32'), "
-            "d['label'].to_numpy())",
-        )
     if isinstance(dataset, bytes) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise DatasetError("dataset", f"cannot read a {kind}; {_FORMS}")
 
@@ -219,7 +227,7 @@ def _empty() -> DatasetError:
     return DatasetError("dataset", "is empty: a device needs at least 1 sample to take part")
 
 
-def _from_source(source: Any, cache: bool) -> Samples:
+def _from_source(source: Any, cache: bool, how: sources.Reading = sources.PLAIN) -> Samples:
     try:
         size = len(source)
     except Exception as error:
@@ -228,9 +236,10 @@ def _from_source(source: Any, cache: bool) -> Samples:
     if size == 0:
         raise _empty()
     if not cache:
-        looked = sources.look(source, size)
+        looked = sources.look(source, size, how)
         return Samples(size, source=source, looked=looked)
-    parts = [sources.read(source, range(at, min(at + _READ_BATCH, size)), 0) for at in range(0, size, _READ_BATCH)]
+    rows = [range(at, min(at + _READ_BATCH, size)) for at in range(0, size, _READ_BATCH)]
+    parts = [sources.read(source, each, 0, how) for each in rows]
     return _paired(torch.cat([inputs for inputs, _ in parts]), torch.cat([labels for _, labels in parts]))
 
 

@@ -67,9 +67,11 @@ class Handed(Samples):
         """Yield an epoch as `Samples.batches` does."""
         return self.opened(_PLAN).batches(size, order, device)
 
-    def read(self, rows: list[Tensor], device: torch.device, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def read(
+        self, rows: list[Tensor], device: torch.device, seed: int = 0, *, trained: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches as `Samples.read` does."""
-        return self.opened(_PLAN).read(rows, device, seed)
+        return self.opened(_PLAN).read(rows, device, seed, trained=trained)
 
     def __len__(self) -> int:
         return self.size

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from client_sdk.errors import ModelMismatch
 
@@ -62,3 +62,8 @@ def _described(returned: Any) -> str:
         parts = ", ".join(_described(part) for part in returned[:3])
         return f"a {kind} of {len(returned)}" + (f" ({parts}{', …' if len(returned) > 3 else ''})" if returned else "")
     return "None" if returned is None else f"a {kind}"
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Return the dtype in which a network takes floating inputs: that of its first floating-point parameter."""
+    return next((value.dtype for value in module.parameters() if value.is_floating_point()), torch.float32)

@@ -56,3 +56,15 @@ class Binary:
             found[updates.BITS + name] = torch.from_numpy(lowbit.pack(rounded.binary))
             found[updates.SCALE + name] = torch.from_numpy(rounded.scale.astype("float32"))
         return found
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes in bfloat16 by itself, as mixed precision does; CPUs do, the older ones slowly."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    try:
+        with torch.autocast(device.type, torch.bfloat16):
+            one = torch.ones(1, 1, device=device)
+            return bool((one @ one).dtype == torch.bfloat16)
+    except (RuntimeError, TypeError):
+        return False

@@ -97,7 +97,7 @@ class Mechanism:
             torch.rand(count, generator=self.order).lt(self.rate).nonzero().flatten()
             for _ in range(self.steps_per_epoch)
         ]
-        drawn = self.samples.read([row for row in rows if len(row)], self.device, seed)
+        drawn = self.samples.read([row for row in rows if len(row)], self.device, seed, trained=True)
         for row in rows:
             yield next(drawn) if len(row) else (torch.empty(0), torch.empty(0, dtype=torch.int64))
 

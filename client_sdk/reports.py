@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Report(NamedTuple):
@@ -27,6 +27,8 @@ class RoundReport:
         epsilon: differential privacy spent so far, at the plan's delta, on rounds, discriminator and generator; None
             without DP-SGD.
         metrics: further figures of a function of your own; they stayed on the device.
+        before, after: what the model that came, and the one that was trained, measured on `evaluate_on`: the task's
+            metrics and `loss`; empty without it. They stayed on the device.
     """
 
     index: int
@@ -40,6 +42,8 @@ class RoundReport:
     reason: str | None = None
     epsilon: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from client_sdk import methods, models, parted, privacy
+from client_sdk.measuring import measure
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from client_sdk.training import Hooks, LocalResult, train_local
@@ -74,6 +76,7 @@ def train_round(
             base = file.header
     if parts is not None:
         parted.load_kept(module, memory, parts.kept)
+    before = _measured(module, assignment, resources, hooks)
     result = train_local(
         module,
         resources.samples,
@@ -91,12 +94,27 @@ def train_round(
         on_step=hooks.on_step,
         on_pass=hooks.on_pass,
         loop=None if resources.own is None else resources.own.loop(folder.path, hooks),
+        wishes=resources.wishes,
     )
-    return _submit(assignment, folder, module, result, mask)
+    measured = {"before": before, "after": _measured(module, assignment, resources, hooks)}
+    return _submit(assignment, folder, module, result, mask, measured)
+
+
+def _measured(module: nn.Module, assignment: TrainAssignment, resources: Resources, hooks: Hooks) -> dict[str, Any]:
+    """Return what the network is worth on the samples that are held out; empty where there are none."""
+    if resources.held_out is None:
+        return {}
+    size = assignment.local.batch_size
+    return measure(module, resources.held_out, resources.device, batch_size=size, on_pass=hooks.on_pass)
 
 
 def _submit(
-    assignment: TrainAssignment, folder: StateFolder, module: nn.Module, result: LocalResult, mask: Mask | None
+    assignment: TrainAssignment,
+    folder: StateFolder,
+    module: nn.Module,
+    result: LocalResult,
+    mask: Mask | None,
+    measured: dict[str, dict[str, Any]],
 ) -> Pending:
     epsilon, plan = None, assignment.local
     if plan.privacy is not None and result.spent is not None:
@@ -112,6 +130,7 @@ def _submit(
         epsilon=epsilon,
         session=None if assignment.secure is None else assignment.secure.session,
         metrics=result.metrics,
+        **measured,
     )
     arrays = codec.state_arrays(result.tensors)
     if mask is None:

@@ -101,7 +101,7 @@ class DeviceRun:
             if isinstance(assignment, DoneAssignment):
                 return self._finish(assignment, client_id)
             if self.samples.task is None:
-                self.samples.check(assignment.task)
+                self.resources.check(assignment.task)
             if isinstance(assignment, TrainAssignment):
                 with suppress(Stopped):
                     self._train(assignment)
@@ -122,7 +122,7 @@ class DeviceRun:
         """Refuse what would fail in the first round, while nobody waits for this device."""
         if card.local is not None:
             methods.check(card.local)
-        self.samples.check(card.task)
+        self.resources.check(card.task)
         if prototype is None or (self.model is None and is_document(prototype.architecture)):
             return  # the service says why; or only members may fetch it
         module = self._network_of(prototype, card.task)
@@ -139,7 +139,7 @@ class DeviceRun:
         elif not self._tried:
             device = self.resources.device
             self.progress.say(f"a step is tried with {min(plan.batch_size, len(self.samples))} samples on {device}")
-            self._pass_seconds = trial.attempt(module, self.samples, plan, device, prototype)
+            self._pass_seconds = trial.attempt(module, samples, plan, device, prototype, self.resources.wishes)
             self._tried = True
 
     def _network_of(self, prototype: Prototype, task: Task) -> nn.Module:
@@ -198,6 +198,8 @@ class DeviceRun:
             steps=pending.steps,
             num_samples=pending.num_samples,
             metrics=pending.metrics,
+            before=pending.before,
+            after=pending.after,
             seconds=seconds,
             uploaded=reason is None,
             reason=reason,

@@ -7,16 +7,16 @@ item is read, and are afterwards as they were.
 import hashlib
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from client_sdk import arrays
+from client_sdk import arrays, forms
 from client_sdk.errors import DatasetError, PotstillError
 from contract.nn.seeding import turn
 from contract.seeds import derive_seed
@@ -68,42 +68,123 @@ def generators_kept() -> Iterator[None]:
             torch.set_rng_state(before[2])
 
 
-def _seed(seed: int, row: int) -> None:
+def seed_all(seed: int, row: int) -> None:
+    """Seed the generators of Python, numpy and torch for what follows from a seed and a number."""
     own = derive_seed(seed, "item", row)
     random.seed(own)
     np.random.seed(own & 0xFFFFFFFF)
     torch.default_generator.manual_seed(own)
 
 
-def read(source: Any, rows: Sequence[int], seed: int) -> tuple[Tensor, Tensor]:
-    """Return ``(inputs [B, *shape], labels [B])`` of these rows, as they are.
+@dataclass(frozen=True)
+class Reading:
+    """How samples are read beyond ``source[row]``.
+
+    Attributes:
+        collate: makes (inputs [B, ...], labels [B, ...]), or a dict of the two, of a list of B items as they are.
+        augment: makes another input of the shape of a sample's, when it is trained on.
+        workers: processes that read beside the training.
+    """
+
+    collate: Callable[[list[Any]], Any] | None = None
+    augment: Callable[[Tensor], Any] | None = None
+    workers: int = 0
+
+    def plain(self) -> "Reading":
+        """Return how samples are read that are not trained on."""
+        return replace(self, augment=None)
+
+
+PLAIN = Reading()
+
+
+def read(source: Any, rows: Sequence[int], seed: int, how: Reading = PLAIN) -> tuple[Tensor, Tensor]:
+    """Return ``(inputs [B, *shape], labels [B, ...])`` of these rows, as they are.
 
     Raises:
         DatasetError: naming the sample that is not there, cannot be read, or is no pair like the others.
     """
-    pairs = []
+    found: list[Any] = []
     with generators_kept():
         for row in rows:
-            _seed(seed, row)
-            pairs.append(_item(source, row))
+            seed_all(seed, row)
+            raw = _raw(source, row)
+            found.append(raw if how.collate is not None else augmented(item(raw, row), row, how))
+        if how.collate is not None:
+            seed_all(seed, rows[0])
+            inputs, labels = _collated(found, rows, how.collate)
+            if how.augment is None:
+                return inputs, labels
+            found = [augmented((x, y), row, how) for row, x, y in zip(rows, inputs, labels, strict=True)]
+    return stacked(found, rows)
+
+
+def stacked(pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return pairs of input and label as ``(inputs [B, *shape], labels [B, ...])``.
+
+    Raises:
+        DatasetError: naming the first row that is not like the first one.
+    """
     first, at = pairs[0][0], rows[0]
     for row, (inputs, _) in zip(rows, pairs, strict=True):
         _check_alike(inputs, row, first, at)
     return torch.stack([inputs for inputs, _ in pairs]), torch.stack([label for _, label in pairs])
 
 
-def look(source: Any, size: int) -> Looked:
+def _collated(items: list[Any], rows: Sequence[int], collate: Callable[[list[Any]], Any]) -> tuple[Tensor, Tensor]:
+    try:
+        batch = collate(items)
+    except Exception as error:
+        raise DatasetError(
+            "collate", f"failed on {len(items)} items from sample {rows[0]} on: {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(batch, Mapping):
+        batch = forms.pair(batch, None, rows[0])
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise DatasetError("collate", f"returned a {type(batch).__name__}; return (inputs, labels) of all items")
+    inputs, labels = arrays.tensor(batch[0], "inputs", rows[0]), arrays.tensor(batch[1], "labels", rows[0])
+    for name, part in (("inputs", inputs), ("labels", labels)):
+        if part.ndim == 0 or len(part) != len(items):
+            raise DatasetError(
+                "collate", f"returned {name} of shape {list(part.shape)} for {len(items)} items; one row each is needed"
+            )
+    return inputs, labels
+
+
+def augmented(pair: tuple[Tensor, Tensor], row: int, how: Reading) -> tuple[Tensor, Tensor]:
+    """Return a pair with its input augmented, where that is asked for.
+
+    Raises:
+        DatasetError: it failed, or made another shape.
+    """
+    inputs, label = pair
+    if how.augment is None:
+        return pair
+    try:
+        made = arrays.tensor(how.augment(inputs.clone()), "inputs", row)
+    except PotstillError:
+        raise
+    except Exception as error:
+        raise DatasetError("augment", f"failed on sample {row}: {type(error).__name__}: {error}") from error
+    if made.shape != inputs.shape:
+        raise DatasetError(
+            "augment", f"made shape {list(made.shape)} of sample {row}'s {list(inputs.shape)}; the shape is to stay"
+        )
+    return made.to(inputs.dtype), label
+
+
+def look(source: Any, size: int, how: Reading = PLAIN) -> Looked:
     """Look at all samples of a source, or at some of one that is large or slow, and remember what matters.
 
     Raises:
         DatasetError: as `read`.
     """
-    first = read(source, [0], 0)[0]
+    first = read(source, [0], 0, how)[0]
     whole = first.nbytes * size <= LOOK_BYTES
     rows = list(range(size)) if whole else sorted({step * (size - 1) // (_LOOK_AT - 1) for step in range(_LOOK_AT)})
     ends, seen, found, not_finite = time.monotonic() + LOOK_SECONDS, list[int](), list[Tensor](), None
     for chunk in (rows[at : at + _READ_BATCH] for at in range(0, len(rows), _READ_BATCH)):
-        inputs, labels = read(source, chunk, 0)
+        inputs, labels = read(source, chunk, 0, how)
         _check_alike(inputs[0], chunk[0], first[0], 0)
         if not_finite is None and inputs.is_floating_point():
             bad = (~torch.isfinite(inputs)).flatten(1).any(1).nonzero()
@@ -118,9 +199,9 @@ def look(source: Any, size: int) -> Looked:
     return Looked(seen, torch.cat(found), first, not_finite, whole and len(seen) == size)
 
 
-def _item(source: Any, row: int) -> tuple[Tensor, Tensor]:
+def _raw(source: Any, row: int) -> Any:
     try:
-        item = source[row]
+        return source[row]
     except PotstillError:
         raise
     except IndexError as error:
@@ -130,7 +211,15 @@ def _item(source: Any, row: int) -> tuple[Tensor, Tensor]:
         ) from error
     except Exception as error:
         raise DatasetError("dataset", f"sample {row} cannot be read: {type(error).__name__}: {error}") from error
-    inputs, label = _pair(item, row)
+
+
+def item(raw: Any, row: int) -> tuple[Tensor, Tensor]:
+    """Return input and label of what a source gave.
+
+    Raises:
+        DatasetError: it is no pair of numbers.
+    """
+    inputs, label = _pair(raw, row)
     label = arrays.tensor(label, "labels", row)
     if label.numel() != 1:
         raise DatasetError(
@@ -149,12 +238,7 @@ def _pair(item: Any, row: int) -> tuple[Any, Any]:
             "dataset", f"sample {row} has {len(item)} parts, {NOT_A_PAIR}; return the two from the Dataset"
         )
     if isinstance(item, Mapping):
-        keys = ", ".join(repr(key) for key in list(item)[:6]) or "nothing"
-        raise DatasetError(
-            "dataset",
-            f"sample {row} is a {type(item).__name__} with {keys}, {NOT_A_PAIR}; return the two from the Dataset, such "
-            "as (item['x'], item['y'])",
-        )
+        return forms.pair(item, None, row)
     raise DatasetError("dataset", f"sample {row} is a {type(item).__name__}, {NOT_A_PAIR}")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -58,7 +58,8 @@ class Identity(BaseModel):
 
 class Pending(BaseModel):
     """A delivery that is trained and not yet acknowledged. `purpose`: id of the round or the generator; `session`: of
-    secure aggregation, where it is masked. `accuracy`: None where nobody measured it; `metrics` stay here.
+    secure aggregation, where it is masked. `accuracy`: None where nobody measured it; `metrics`, `before`
+    and `after` stay here.
     """
 
     kind: Kind
@@ -71,6 +72,8 @@ class Pending(BaseModel):
     epsilon: float | None = None
     session: str | None = None
     metrics: dict[str, float] = {}
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
 
 
 class Upload(BaseModel):

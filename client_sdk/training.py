@@ -14,8 +14,10 @@ from client_sdk import methods, modes, parted
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer, UsageError
 from client_sdk.methods.base import Method, Outcome, Work
-from client_sdk.precision import Binary
+from client_sdk.outputs import dtype_of
+from client_sdk.precision import Binary, has_bfloat16
 from client_sdk.privacy import PrivateSteps, Spent, secret_seed
+from client_sdk.wishes import PLAIN, Wishes
 from contract import updates
 from contract.errors import RuleError
 from contract.layout import layout
@@ -131,6 +133,7 @@ def train_local(
     on_step: Callable[[int], None] | None = None,
     on_pass: Callable[[], None] | None = None,
     loop: Loop | None = None,
+    wishes: Wishes = PLAIN,
 ) -> LocalResult:
     """Train `module` in place. A whole client's round, without the network and without any file of its own.
 
@@ -149,9 +152,8 @@ def train_local(
         prototype: what the network is, where it is one of the catalogue.
         parts: which tensors are trained, sent and kept; None: all are trained and sent.
         on_epoch: called after each epoch with its number, from 1 on, and its mean loss.
-        on_step: called after each step with their number so far.
-        on_pass: called before each batch that goes through the network, for whatever it does.
-        loop: takes the steps instead of the plan's epochs of batches.
+        on_step, on_pass: called after each step with their number so far; before each batch that the network sees.
+        loop, wishes: takes the steps instead of the plan's epochs of batches; what this device's user wants otherwise.
 
     Raises:
         TrainingError: the loss or a weight is not finite.
@@ -170,6 +172,7 @@ def train_local(
             module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
         )
         work.parts, work.on_pass = parts, on_pass or work.on_pass
+        work.criterion, work.mixed = wishes.criterion(samples, plan), wishes.mixed_precision and has_bfloat16(device)
         return _train_round(work, loop or partial(_train, on_epoch=on_epoch, on_step=on_step))
 
 
@@ -202,11 +205,6 @@ def _train_round(work: Work, loop: Loop) -> LocalResult:
         raise TrainingError(f"{error.detail}; nothing was uploaded") from error
     figures = (trained.loss, trained.accuracy, trained.steps, trained.num_samples)
     return LocalResult(*figures, sent, kept, outcome.control_reset, trained.spent, trained.metrics)
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """Return the dtype in which a network takes floating inputs: that of its first floating-point parameter."""
-    return next((value.dtype for value in module.parameters() if value.is_floating_point()), torch.float32)
 
 
 @contextmanager

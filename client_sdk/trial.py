@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +14,9 @@ from client_sdk import models, modes, parted
 from client_sdk.data import Samples
 from client_sdk.documents import is_document
 from client_sdk.errors import ModelMismatch, PotstillError, TrainingError
-from client_sdk.training import dtype_of, train_local
+from client_sdk.outputs import dtype_of
+from client_sdk.training import train_local
+from client_sdk.wishes import PLAIN, Wishes
 from contract import architectures
 from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
@@ -50,7 +53,12 @@ def _is_custom(prototype: Prototype) -> bool:
 
 
 def attempt(
-    module: nn.Module, samples: Samples, plan: LocalPlan, device: torch.device, prototype: Prototype | None = None
+    module: nn.Module,
+    samples: Samples,
+    plan: LocalPlan,
+    device: torch.device,
+    prototype: Prototype | None = None,
+    wishes: Wishes = PLAIN,
 ) -> float:
     """Train a copy of the network for one step as the plan says; return how long that took, in seconds.
 
@@ -60,6 +68,7 @@ def attempt(
     Args:
         module: as in `client_sdk.training.train_local`; stays as it is.
         samples: the device's, checked against the task.
+        wishes: what its user wants otherwise.
 
     Raises:
         ModelMismatch, DatasetError, UsageError: what would have stopped the round.
@@ -74,7 +83,8 @@ def attempt(
             parts = parted.partition_of(spare, prototype)
             base = parted.sent_header(_header(spare, few, plan, device), parts)
             tried = plan.model_copy(update=changes)
-            train_local(spare, few, tried, seed=0, device=device, base=base, prototype=prototype, parts=parts)
+            given: dict[str, Any] = {"device": device, "base": base, "prototype": prototype, "parts": parts}
+            train_local(spare, few, tried, seed=0, wishes=wishes, **given)
     except TrainingError as error:
         logger.debug("a first step: %s", error)
     except PotstillError:

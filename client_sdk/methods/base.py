@@ -1,7 +1,7 @@
 """What every local method is given, and the hooks it may override."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +39,8 @@ class Work:
         binary: the module's low precision, if any.
         on_pass: called before each batch that goes through the network: a sign of life.
         parts: which tensors are trained, sent and kept; None: all are trained and sent.
+        criterion: what is minimised in place of the task's loss.
+        mixed: whether forward passes compute in bfloat16 where torch.autocast does.
     """
 
     module: nn.Module
@@ -56,6 +58,8 @@ class Work:
     binary: Binary | None = None
     on_pass: Callable[[], None] = lambda: None
     parts: Partition | None = None
+    criterion: Callable[[Tensor, Tensor], Tensor] | None = None
+    mixed: bool = False
 
     @property
     def moving(self) -> frozenset[str] | None:
@@ -97,11 +101,17 @@ class Work:
             yield
 
     def forward(self, inputs: Tensor, with_features: bool) -> tuple[Tensor, Tensor | None]:
-        """Return logits [B, C], and features [B, d] if they are asked for."""
-        if not with_features:
-            return self.logits(self.module(inputs), len(inputs)), None
-        features = features_of(self.module, inputs)
-        return self.logits(self.module.head(features), len(inputs)), features  # type: ignore[operator]
+        """Return logits [B, C], and features [B, d] if they are asked for; both in full precision."""
+        with torch.autocast(self.device.type, torch.bfloat16) if self.mixed else nullcontext():
+            if not with_features:
+                return self.logits(self.module(inputs), len(inputs)), None
+            features = features_of(self.module, inputs)
+            logits = self.logits(self.module.head(features), len(inputs))  # type: ignore[operator]
+        return logits, features.float() if self.mixed else features
+
+    def own_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss of a batch by its labels alone, a scalar: the task's, or what takes its place."""
+        return functional.cross_entropy(logits, labels) if self.criterion is None else self.criterion(logits, labels)
 
     def logits(self, returned: Any, batch: int, inputs: str = "samples") -> Tensor:
         """Return the logits [batch, C] in what a network returned (`client_sdk.outputs.logits_of`)."""
@@ -183,7 +193,7 @@ class Method:
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the mean loss of a batch: inputs [B, *input], labels [B], logits [B, C], features [B, d]."""
-        return functional.cross_entropy(logits, labels)
+        return self.work.own_loss(logits, labels)
 
     def after(self, steps: int) -> Outcome:
         """Return what is sent and kept beside the weights, after the last of `steps` steps."""

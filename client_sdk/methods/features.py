@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from client_sdk import modes
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
@@ -22,7 +21,7 @@ class FedUv(Method):
         """Return cross-entropy + the two spreads."""
         assert features is not None
         spread = feduv.spread(logits, features, self.options.std_weight, self.options.unif_weight)
-        return functional.cross_entropy(logits, labels) + spread.loss
+        return super().loss(inputs, labels, logits, features) + spread.loss
 
 
 @implements(FedTgpObjective)
@@ -46,7 +45,7 @@ class FedTgp(Method):
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + lambda times the mean squared distance to the prototypes, once there are any."""
         assert features is not None
-        own = functional.cross_entropy(logits, labels)
+        own = super().loss(inputs, labels, logits, features)
         if self._prototypes is None:
             return own
         return own + fedtgp.pull(features, labels, self._prototypes.to(features.dtype), self.options.weight)

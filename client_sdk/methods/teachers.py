@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from client_sdk import models
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements, remembered
@@ -36,7 +35,7 @@ class FedGkd(Method):
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + gamma/2 tau^2 KL(teacher || student)."""
-        own = functional.cross_entropy(logits, labels)
+        own = super().loss(inputs, labels, logits, features)
         if self._teacher is None:
             return own
         with torch.no_grad():
@@ -73,7 +72,7 @@ class Moon(Method):
             near = features_of(self._global, inputs)
             far = near if self._previous is self._global else features_of(self._previous, inputs)
         contrast = moon.contrast(features, near, far.unsqueeze(0), self.options.mu, self.options.tau)
-        return functional.cross_entropy(logits, labels) + contrast
+        return super().loss(inputs, labels, logits, features) + contrast
 
     def after(self, steps: int) -> Outcome:
         """Keep the trained model: it is the previous one of the next round."""

@@ -1,7 +1,6 @@
 """Data sets: what is taken, what is refused and in which words."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from client_sdk import data, sources
 from client_sdk.errors import DatasetError
@@ -129,11 +128,6 @@ def test_what_does_not_fit_the_task_is_named_with_its_remedy(case: str) -> None:
     assert caught.value.field == field and samples.task is None
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-
 class Long(Listed):
     """Says that it is longer than it is."""
 
@@ -167,7 +161,6 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "sparse": ((torch.eye(7).to_sparse(), Y), r"inputs: hold a sparse tensor; pass x.to_dense\(\)"),
     "meta": ((torch.empty(7, 1, device="meta"), Y), "inputs: hold a tensor on the meta device"),
     "tensors of two sizes": (([torch.zeros(1), torch.zeros(2)], [0, 1]), r"number 1 is float32 \[2\], number 0"),
-    "dict": ({"x": X, "y": Y}, r'a dict with .x., .y. is no pair; pass the pair \(d\["x"\], d\["y"\]\)'),
     "one array": (X, r"one ndarray is no pair; pass \(x, y\)"),
     "one tensor": (torch.from_numpy(X), "one Tensor is no pair"),
     "loader": (DataLoader(TensorDataset(torch.zeros(2), torch.zeros(2))), "pass its data set, loader.dataset"),
@@ -175,11 +168,9 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "bytes": (b"data", "cannot read a bytes"),
     "None": (None, "cannot read a NoneType"),
     "ragged": (([[1.0], [1.0, 2.0]], [0, 1]), "inputs: cannot be turned into one array"),
-    "stream": (Stream(), "IterableDataset has no length"),
     "number": (3, "cannot read a int"),
     "no pairs": (Listed([X[0], X[1]]), "not a pair"),
     "triple": (Listed([(X[0], 0, "a.png")]), "sample 0 has 3 parts, not a pair"),
-    "dict items": (Listed([{"image": X[0], "label": 0}]), "sample 0 is a dict with 'image', 'label', not a pair"),
     "no item": (Listed([(X[0], 0), None]), "sample 1 is a NoneType, not a pair"),
     "sizes differ": (
         Listed([(X[0], 0), (X[1, :, :1], 0)]),

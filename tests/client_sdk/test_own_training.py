@@ -107,7 +107,7 @@ def test_a_data_set_is_handed_on_as_it_is_and_counted_or_declared(service: FakeS
         take_part(given, train=train)
     with pytest.raises(errors.DatasetError, match="has 0 samples"):
         take_part([], train=train)
-    with pytest.raises(errors.UsageError, match="num_samples: our own loop counts the samples"):
+    with pytest.raises(errors.DatasetError, match="num_samples: the data set has a length, which counts"):
         take_part(num_samples=3)
     assert service.requests == []
     report = take_part(given, train=train, num_samples=20, rounds=1)
