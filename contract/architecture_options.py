@@ -10,6 +10,19 @@ Output = Literal["score", "probability"]
 Width = Annotated[int, Field(ge=1, le=4096)]
 
 
+class OptionsError(ValueError):
+    """An option that does not fit its architecture.
+
+    Attributes:
+        option: which, with dots between the steps; empty for all of them.
+        detail: what is wrong with it.
+    """
+
+    def __init__(self, option: str, detail: str):
+        super().__init__(f"option {option!r}: {detail}" if option else detail)
+        self.option, self.detail = option, detail
+
+
 class Options(Part):
     """Base of an architecture's options."""
 
@@ -119,6 +132,21 @@ class LstmOptions(TextOptions):
 
     width: Width = Field(128, description="size of the embedding and of the hidden state")
     layers: int = Field(1, ge=1, le=8, description="stacked LSTM layers")
+
+
+class CausalOptions(Options):
+    """Token ids of `contract.tokenizer`; id 0 is padding."""
+
+    vocab_size: int = Field(8192, ge=2, le=1_000_000, description="number of token ids, the padding id 0 included")
+
+
+class UNetOptions(Options):
+    """Convolutions at three resolutions, each joined again with what it was made from."""
+
+    width: Annotated[int, Field(ge=2, le=1024, multiple_of=2)] = Field(
+        16, description="channels at full resolution; the lower ones have twice and four times as many"
+    )
+    norm: Literal["gn", "bn", "none"] = Field("gn", description="GroupNorm of two groups, BatchNorm, or nothing")
 
 
 class DiscCnnOptions(NormOptions, DiscriminatorOptions):

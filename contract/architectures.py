@@ -11,6 +11,7 @@ from typing import Any
 
 from contract import packages
 from contract.architecture_options import (
+    CausalOptions,
     ClassifierOptions,
     CnnDigitsOptions,
     CriticResNetOptions,
@@ -29,12 +30,14 @@ from contract.architecture_options import (
     Output,
     ResNetOptions,
     TransformerOptions,
+    UNetOptions,
     Vgg9Options,
     VggOptions,
 )
 from contract.entries import Entry, GraphEntry, OptionsError, Reads, Role
 from contract.networks.document import PREFIX
 from contract.packages import PluginError
+from contract.tasks import KINDS
 
 __all__ = [
     "CATALOGUE",
@@ -181,7 +184,32 @@ _ENTRIES = (
             ("mini", "encoder of BERT-mini's size: 4 layers, width 256, 4 heads"),
         )
     ),
-    Entry("custom", "classifier", CustomOptions, "your own module; needs an initial model", server_side=False),
+    Entry(
+        "unet-small",
+        "classifier",
+        UNetOptions,
+        "U-Net of three resolutions, for a class a pixel or voxel",
+        reads="volumes",
+        multiple=4,
+        tasks=("dense",),
+    ),
+    Entry(
+        "transformer-causal-tiny",
+        "classifier",
+        CausalOptions,
+        "transformer of 2 layers, width 128, that looks back only, for a class a token",
+        reads="tokens",
+        normalises=True,
+        tasks=("tokens",),
+    ),
+    Entry(
+        "custom",
+        "classifier",
+        CustomOptions,
+        "your own module; needs an initial model",
+        server_side=False,
+        tasks=KINDS,
+    ),
     Entry("disc-mlp", "discriminator", DiscMlpOptions, "multi-layer perceptron with one score", reads="floats"),
     Entry(
         "disc-cnn-digits",

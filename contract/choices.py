@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema
 from contract.bodies import Part
 from contract.notes import Remark, Setting
 from contract.packages import PluginError
+from contract.tasks import TaskKind
 from contract.updates import SEND
 
 Need = Literal["label_counts", "scores", "unlabeled", "generator", "features", "networks"]
@@ -102,6 +103,21 @@ class Partner:
 
 
 @dataclass(frozen=True)
+class Only:
+    """The kinds of task that a choice has a meaning for.
+
+    Attributes:
+        kinds: these.
+        why: why it has none for others.
+        instead: what to choose there.
+    """
+
+    kinds: frozenset[TaskKind]
+    why: str
+    instead: str
+
+
+@dataclass(frozen=True)
 class Declares:
     """What a choice says of itself beside its options.
 
@@ -114,6 +130,7 @@ class Declares:
         sends: what devices send for it of their data; a test asks it of all that read more than weights.
         worker: of another package's choice the module with what workers do for it, below `@implements`.
         device: the module with what devices do.
+        only: the kinds of task that it has a meaning for; None: all of them.
     """
 
     source: str = ""
@@ -124,6 +141,7 @@ class Declares:
     sends: tuple[Sent, ...] = ()
     worker: str = ""
     device: str = ""
+    only: Only | None = None
 
 
 class Options(Part):
@@ -189,6 +207,11 @@ class Choice(Options):
     def sends(self) -> tuple[Sent, ...]:
         """What devices send for it of their data, as its options are."""
         return self.declares.sends
+
+    @property
+    def only(self) -> Only | None:
+        """The kinds of task that it has a meaning for, as its options are; None: all of them."""
+        return self.declares.only
 
 
 _REGISTERED: dict[tuple[str, str], type[Choice]] = {}

@@ -1,37 +1,25 @@
 """Rows of the catalogue of architectures, and what can be asked of one."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from contract.architecture_inputs import Reads as Reads
+from contract.architecture_inputs import check_edges, check_form
 from contract.architecture_options import DiscriminatorOptions, Options, Output
+from contract.architecture_options import OptionsError as OptionsError
 from contract.bodies import stored
 from contract.faults import faults_of
 from contract.networks import shelf
 from contract.networks.document import Role as Role
 from contract.networks.facts import Facts
+from contract.tasks import KINDS, OF_VECTORS, TaskKind
 
-Reads = Literal["anything", "floats", "images", "tokens"]
-
-_READS: dict[str, tuple[str, int]] = {"floats": ("float32", 0), "images": ("float32", 3), "tokens": ("int64", 1)}
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BUILDER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-class OptionsError(ValueError):
-    """An option that does not fit its architecture.
-
-    Attributes:
-        option: which, with dots between the steps; empty for all of them.
-        detail: what is wrong with it.
-    """
-
-    def __init__(self, option: str, detail: str):
-        super().__init__(f"option {option!r}: {detail}" if option else detail)
-        self.option, self.detail = option, detail
 
 
 class Entry:
@@ -47,6 +35,7 @@ class Entry:
         private: whether a device can train it by DP-SGD where it has no BatchNorm.
         edge: the one height and width of image that it reads or makes; None where others do too.
         multiple: what height and width must be multiples of.
+        tasks: the kinds of task of a `classifier`: what it ends in.
 
     Raises:
         ValueError: a name, role or builder that is not of the form above.
@@ -67,6 +56,7 @@ class Entry:
         private: bool = True,
         edge: int | None = None,
         multiple: int = 1,
+        tasks: Iterable[TaskKind] = OF_VECTORS,
     ):
         if not _NAME.fullmatch(name):
             raise ValueError(f"architecture name {name!r}: use lower-case letters, digits and . _ - (at most 100)")
@@ -77,6 +67,7 @@ class Entry:
         self.name, self.role, self.options, self.summary, self.server_side = name, role, options, summary, server_side
         self.builder, self.reads, self.batch_norm, self.private = builder, reads, batch_norm, private
         self._edge, self._multiple = edge, multiple
+        self.tasks = frozenset(tasks)
         self._normalises = True if batch_norm else normalises
 
     def check_input(self, shape: list[int], dtype: str) -> None:
@@ -85,25 +76,20 @@ class Entry:
         Raises:
             ValueError: with the remedy.
         """
-        if self.reads == "anything":
-            return
-        wanted, ranks = _READS[self.reads]
-        if dtype != wanted or (ranks and len(shape) != ranks):
-            form = {"floats": "float32 values", "images": "float32 images [C, H, W]", "tokens": "int64 token ids [L]"}
-            raise ValueError(f"{self.name!r} reads {form[self.reads]}; the task's samples are {dtype} {shape}")
-        if self.reads == "images":
-            self._check_edges(shape)
+        form = check_form(self.name, self.reads, shape, dtype)
+        if form:
+            check_edges(self.name, self.role, shape, self._edge, self._multiple)
 
-    def _check_edges(self, shape: list[int]) -> None:
-        if self._edge is not None and set(shape[1:]) != {self._edge}:
-            form = f"of exactly {self._edge}x{self._edge}"
-        elif any(edge % self._multiple for edge in shape[1:]):
-            form = f"whose edges are multiples of {self._multiple}"
-        else:
-            return
-        small = {"discriminator": "disc-cnn-mlp, disc-resnet-8 or disc-mlp", "generator": "gen-mlp"}.get(self.role)
-        remedy = f"take {small}, or the recipe fedgo-small" if small else "take another network, or other images"
-        raise ValueError(f"{self.name!r} is for images {form}; the task's samples are {shape}: {remedy}")
+    def check_task(self, kind: TaskKind) -> None:
+        """Refuse a kind of task that the network does not end in.
+
+        Raises:
+            ValueError: says for which it is.
+        """
+        if kind not in self.tasks:
+            small = {"dense": ": take unet-small", "tokens": ": take transformer-causal-tiny"}.get(kind, "")
+            own = ", ".join(sorted(self.tasks))
+            raise ValueError(f"{self.name!r} is a network for {own}, not for a task of kind {kind!r}{small}")
 
     def read(self, options: Mapping[str, Any]) -> Options:
         """Return options that were checked when they came, or that a program has at hand.
@@ -188,7 +174,7 @@ class GraphEntry(Entry):
         self.summary = f"a network of its users' own, {self._facts.parameters:,} parameters"
         self.builder, self.reads, self.batch_norm = None, "anything", self._facts.batch_norm
         self.private, self._edge, self._multiple = False, None, 1
-        self._normalises = self._facts.normalises
+        self._normalises, self.tasks = self._facts.normalises, frozenset(KINDS)
 
     def check_input(self, shape: list[int], dtype: str) -> None:
         """Refuse a task with other samples than those that the network reads or, a generator, makes."""

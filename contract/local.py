@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from contract.bodies import WHOLE, stored
 from contract.bounds import VALUE
-from contract.choices import Carried, Choice, Declares, Options, Partner, Sent, kind_of
+from contract.choices import Carried, Choice, Declares, Only, Options, Partner, Sent, kind_of
 from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
@@ -16,7 +16,9 @@ from contract.optimizers import OptimizerChoice as OptimizerChoice
 from contract.optimizers import Sgd as Sgd
 from contract.passes import Passes
 from contract.plugins import OPEN
+from contract.precision import BinaryPrecision as BinaryPrecision
 from contract.rates import Variation, factor_of
+from contract.tasks import OF_CLASSES, OF_VECTORS
 from contract.tensors import Header
 from contract.updates import (
     CLASS_COUNTS,
@@ -70,7 +72,7 @@ class ClientObjective(Choice):
 
 
 class SgdObjective(ClientObjective):
-    """Cross-entropy on the device's own labels, nothing else."""
+    """The task's loss on the device's own labels, nothing else: cross-entropy, or of regressions squared errors."""
 
     declares = Declares(source="FedAvg")
 
@@ -78,7 +80,7 @@ class SgdObjective(ClientObjective):
 
 
 class FedProxObjective(ClientObjective):
-    """Cross-entropy plus mu/2 times the squared distance to the model as it was sent."""
+    """The task's loss plus mu/2 times the squared distance to the model as it was sent."""
 
     declares = Declares(source="FedProx; FedDF App. B")
 
@@ -122,14 +124,20 @@ class ScaffoldObjective(ClientObjective):
                 )
 
 
+_PLAIN = "'sgd', 'fedprox' or 'scaffold'"
 GLOBAL = Carried("global", follows="model", each_round=True)
 SENT_TEACHER = Carried(TEACHER, follows="model", sent=True)
 
 
 class FedGkdObjective(ClientObjective):
-    """Cross-entropy plus gamma/2 tau^2 KL to the mean of the last global models; off in the first round."""
+    """The task's loss plus gamma/2 tau^2 KL to the mean of the last global models; off in the first round."""
 
-    declares = Declares(source="FedGKD", carries=(GLOBAL, SENT_TEACHER), reads=(TEACHER,))
+    declares = Declares(
+        source="FedGKD",
+        carries=(GLOBAL, SENT_TEACHER),
+        reads=(TEACHER,),
+        only=Only(OF_CLASSES, "it compares probabilities of classes", _PLAIN),
+    )
 
     kind: Literal["fedgkd"] = "fedgkd"
     gamma: float = Field(0.001, ge=0, le=100, description="FedGO E.2")
@@ -142,9 +150,13 @@ class FedGkdObjective(ClientObjective):
 
 
 class MoonObjective(ClientObjective):
-    """Cross-entropy plus a contrast of features with the global and the previous local model."""
+    """The task's loss plus a contrast of features with the global and the previous local model."""
 
-    declares = Declares(source="MOON", needs=frozenset({"features"}))
+    declares = Declares(
+        source="MOON",
+        needs=frozenset({"features"}),
+        only=Only(OF_VECTORS, "it contrasts one vector of features a sample", _PLAIN),
+    )
 
     kind: Literal["moon"] = "moon"
     mu: float = Field(1.0, ge=0, le=100)
@@ -158,7 +170,11 @@ class MoonObjective(ClientObjective):
 class FedUvObjective(ClientObjective):
     """Cross-entropy plus a spread of outputs and of features."""
 
-    declares = Declares(source="FedUV", needs=frozenset({"features"}))
+    declares = Declares(
+        source="FedUV",
+        needs=frozenset({"features"}),
+        only=Only(frozenset({"classification"}), "it spreads one-hot outputs over the classes", _PLAIN),
+    )
 
     kind: Literal["feduv"] = "feduv"
     std_weight: float = Field(2.5, ge=0, le=100)
@@ -183,6 +199,7 @@ class FedTgpObjective(ClientObjective):
         carries=(TGP, SENT_PROTOTYPES),
         reads=(PROTOTYPES,),
         sends=(Sent("class means of features, and the samples of each class,", "take the objective sgd or fedprox"),),
+        only=Only(frozenset({"classification"}), "it draws features to prototypes of the classes", _PLAIN),
     )
 
     kind: Literal["fedtgp"] = "fedtgp"
@@ -224,6 +241,7 @@ class DsFlObjective(ClientObjective):
             "predictions", "the objective 'ds_fl' sends no weights but predictions; set fuse to 'predictions'"
         ),
         sends=(Sent("predictions on the public set", noised="a network that noise has reached makes them"),),
+        only=Only(frozenset({"classification"}), "it sends one distribution over the classes a sample", _PLAIN),
     )
 
     sends_weights = False
@@ -246,7 +264,7 @@ class DsFlObjective(ClientObjective):
 
 
 class FedMaObjective(ClientObjective):
-    """Cross-entropy, with the layers that were fused already as they were sent; one layer more each round.
+    """The task's loss, with the layers that were fused already as they were sent; one layer more each round.
 
     In round t of a network of L layers, layers 1 to (t - 1) mod L stay. In the first round every device trains a
     network of its own; devices that all start at one model keep their units in its order: there is nothing to match.
@@ -289,21 +307,6 @@ class FedMaObjective(ClientObjective):
 
 
 Objective = Annotated[ClientObjective, OPEN]
-
-
-class PrecisionChoice(Choice):
-    """In how many bits weights are trained and sent."""
-
-    slot = "local.precision"
-
-
-class BinaryPrecision(PrecisionChoice):
-    """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
-
-    kind: Literal["binary"] = "binary"
-    error_feedback: bool = Field(
-        False, description="gone: refused in new federations, and without effect in those that have it"
-    )
 
 
 class Privacy(Options):

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from contract.bodies import Part
+from contract.tasks import TaskKind
 
 Inputs = Literal["images", "tokens", "values"]
 
@@ -63,6 +64,7 @@ class Setting:
     """What else there is in the federation that a part is in.
 
     Attributes:
+        task: what networks decide.
         inputs: what samples are: images [C, H, W], token ids, or other values.
         sets: the server sets that are there, of `unlabeled`, `validation` and `test`.
         selection: how clients are drawn, as the recipe says.
@@ -75,6 +77,7 @@ class Setting:
         asked: dotted paths of the options that were asked for by name; all that lies below one was.
     """
 
+    task: TaskKind = "classification"
     inputs: Inputs = "values"
     sets: frozenset[str] = frozenset()
     selection: str = "uniform"

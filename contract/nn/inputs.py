@@ -9,7 +9,7 @@ def require_float_input(name: str, task: Task) -> None:
     Raises:
         ValueError: the task's input is not float32.
     """
-    if task.input.dtype != "float32":
+    if task.input.is_tokens:
         raise ValueError(
             f"architecture {name!r} reads float32 input, not {task.input.dtype} token ids; "
             "set task.input.dtype to 'float32' or choose a text network such as 'lstm'"
@@ -46,7 +46,7 @@ def token_length(name: str, task: Task) -> int:
     Raises:
         ValueError: the input is not int64 ids of shape [L].
     """
-    if task.input.dtype != "int64":
+    if not task.input.is_tokens:
         raise ValueError(
             f"architecture {name!r} reads int64 token ids, not {task.input.dtype}; set task.input.dtype to 'int64'"
         )

@@ -7,6 +7,7 @@ from contract.local import LocalPlan, check_exposed
 from contract.recipes import parts
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
+from contract.tasks import OF_VECTORS, TaskKind
 
 
 def runs_ahead(recipe: Recipe, local: LocalPlan) -> bool:
@@ -48,8 +49,35 @@ def check_with_local(recipe: Recipe, local: LocalPlan) -> None:
         raise RecipeError("fuse", str(error)) from None
 
 
+def check_with_task(recipe: Recipe, local: LocalPlan, kind: TaskKind) -> None:
+    """Refuse what has no meaning for a kind of task.
+
+    Raises:
+        RecipeError: names the part, why, and what to take instead.
+    """
+    for choice in walk([recipe, local]):
+        only = choice.only
+        if only is not None and kind not in only.kinds:
+            what = f"{choice.kind!r} has no meaning for a task of kind {kind!r}: {only.why}"
+            raise RecipeError(choice.slot, f"{what}; take {only.instead}")
+    if recipe.drop_worst is not None and kind != "classification":
+        raise RecipeError("drop_worst", f"it compares accuracies with chance, which {kind!r} has not; leave it out")
+    distil = recipe.distil
+    if distil is not None and kind == "dense" and distil.data.augment != parts.Augment():
+        raise RecipeError("distil.data.augment", "pixels' labels do not move with the mirrored image; leave it out")
+    if local.privacy is not None and kind not in OF_VECTORS:
+        what = f"a loss of kind {kind!r} is a mean over labelled positions, in which no sample's share is bounded"
+        raise RecipeError("local.privacy", f"{what}; leave it out")
+
+
 def check_with_data(
-    recipe: Recipe, *, has_validation: bool, has_unlabeled: bool, has_server_model: bool, is_image: bool = True
+    recipe: Recipe,
+    *,
+    has_validation: bool,
+    has_unlabeled: bool,
+    has_server_model: bool,
+    is_image: bool = True,
+    is_tokens: bool = False,
 ) -> None:
     """Refuse a recipe that the federation's data sets and networks cannot serve.
 
@@ -58,7 +86,8 @@ def check_with_data(
         has_validation: a labelled validation set is there.
         has_unlabeled: an unlabelled server set is there.
         has_server_model: the federation names a server_model.
-        is_image: inputs are [channels, height, width] in float32.
+        is_image: inputs are [channels, height, width], no token ids.
+        is_tokens: inputs are token ids.
 
     Raises:
         RecipeError: names the part and the remedy.
@@ -78,6 +107,8 @@ def check_with_data(
         raise RecipeError("distil.data.augment", "mirrors and crops images [C, H, W]; this task has other inputs")
     if not is_image:
         _check_flips(recipe)
+    if distil is not None and is_tokens and isinstance(distil.data, parts.DataNoise):
+        raise RecipeError("distil.data", "noise is of floats, and this task reads token ids; take 'unlabeled'")
 
 
 def _check_flips(recipe: Recipe) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from contract.bodies import Part
-from contract.bounds import CLIENTS, ROUNDS, STEPS
+from contract.bounds import CLIENTS, ROUNDS, STEPS, DataValue
 from contract.local import LocalChanges, LocalPlan
 from contract.recipes.parts import Schedule
 from contract.wire.common import Name, Request, Response
@@ -66,6 +66,7 @@ class RoundsChanges(Part):
     over_selection: float | None = Field(None, ge=1, le=10)
     max_distance: float | None = Field(None, gt=0, le=1e6)
     target_accuracy: float | None = Field(None, gt=0, le=1)
+    target_metric: DataValue | None = None
     job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")
 
 

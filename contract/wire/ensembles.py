@@ -95,6 +95,7 @@ class Ensemble(Response):
         "by sample, `combine` how outputs become one, both as in the recipe; `scorer` runs the members' discriminators"
     )
     accuracy: float | None = Field(None, description="on the federation's test set, where teachers were asked there")
+    measured: float | None = Field(None, description="the task's main metric there")
     size: int = Field(description="bytes of the members' weights")
     removed: list[Digest] = Field(description="named by the document, no longer stored")
     predicts: bool = Field(description="whether the service can predict with it")
@@ -135,6 +136,7 @@ class Prediction(Response):
     digest: Digest | None = Field(None, description="of the file, once it is made")
     size: int | None = None
     accuracy: float | None = Field(None, description="share of samples whose first largest logit is the label's")
+    measured: float | None = Field(None, description="the task's main metric, where the set has labels")
     metrics: dict[str, Any] = Field(default_factory=dict, description="of an ensemble `teacher_weights` and `ensemble`")
     progress: JobProgress | None = None
     error: str | None = None

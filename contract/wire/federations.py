@@ -6,16 +6,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
 from contract.bodies import Part
-from contract.bounds import CLIENTS, COUNT, ROUNDS, AtMost, FreeOptions, Id, Label, Reference, Text
+from contract.bounds import CLIENTS, COUNT, ROUNDS, FreeOptions, Id, Label, Reference, Text
 from contract.groups import SEPARATOR
-from contract.labels import MOST_CLASSES
 from contract.local import LocalChanges, LocalPlan
 from contract.notes import Note
 from contract.partition import Parts
 from contract.recipes.recipe import Recipe
+from contract.tasks import TaskKind
 from contract.wire.common import Digest, Name, Request, Response, Timestamp
 from contract.wire.plans import RoundsPlan
 from contract.wire.retention import Retention
+from contract.wire.tasks import InputSpec as InputSpec
+from contract.wire.tasks import Task as Task
 
 FederationState = Literal[
     "created",
@@ -30,44 +32,6 @@ FederationState = Literal[
     "failed",
 ]
 TERMINAL_STATES: frozenset[str] = frozenset({"finished", "cancelled", "failed"})
-
-
-class InputSpec(Part):
-    """Shape and type of one sample, without the batch dimension."""
-
-    shape: list[Annotated[int, Field(ge=1, le=10_000_000)]] = Field(min_length=1, max_length=4, examples=[[1, 8, 8]])
-    dtype: Literal["float32", "int64"] = "float32"
-
-    @model_validator(mode="after")
-    def _bounded(self) -> "InputSpec":
-        size = 1
-        for edge in self.shape:
-            size *= edge
-        if size > 10_000_000:
-            raise ValueError("one sample may have at most 10,000,000 values")
-        return self
-
-
-class Task(Part):
-    """What the networks decide."""
-
-    kind: Literal["classification"] = "classification"
-    num_classes: int = Field(ge=2, le=MOST_CLASSES, examples=[10])
-    input: InputSpec
-    classes: Annotated[list[Label], AtMost(MOST_CLASSES)] | None = Field(
-        None,
-        description="names of the classes in the order of their numbers; a device must then declare the same list",
-        examples=[["cat", "dog", "fox"]],
-    )
-
-    @model_validator(mode="after")
-    def _one_name_a_class(self) -> "Task":
-        if self.classes is not None:
-            if len(self.classes) != self.num_classes:
-                raise ValueError(f"classes: {len(self.classes)} names for {self.num_classes} classes")
-            if len(set(self.classes)) != len(self.classes):
-                raise ValueError("classes: a name is there twice")
-        return self
 
 
 def _no_separator(name: str) -> str:
@@ -198,7 +162,13 @@ class FederationSummary(Response):
     round: int = Field(description="index of the newest round; 0 before the first")
     rounds_total: int
     clients: int = Field(description="enrolled and not revoked")
-    accuracy: float | None = Field(None, description="test accuracy of the newest global model")
+    kind: TaskKind = Field("classification", description="of the task")
+    accuracy: float | None = Field(
+        None, description="test accuracy of the newest global model; null where the task is measured by something else"
+    )
+    metric: str = Field("accuracy", description="what the task is measured by", examples=["mean_iou"])
+    higher_is_better: bool = Field(True, description="of the metric")
+    measured: float | None = Field(None, description="its value on the test set, of the newest global model")
     created_at: Timestamp
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
@@ -230,6 +200,9 @@ class Federation(FederationSummary):
     discriminators: int = Field(0, description="clients whose discriminator is here")
     models: dict[str, ModelRef] = Field(default_factory=dict, description="prototype -> its current global model")
     accuracies: list[tuple[int, float]] = Field(default_factory=list, description="(round, test accuracy)")
+    measurements: list[tuple[int, float]] = Field(
+        default_factory=list, description="(round, the main metric on the test set), whatever it is"
+    )
 
 
 class FederationCreated(Federation):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from contract.bodies import Part
-from contract.bounds import CLIENTS, ROUNDS
+from contract.bounds import CLIENTS, ROUNDS, VALUE, DataValue
 from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
@@ -18,10 +18,18 @@ ClientsPerRound = Annotated[StrictInt, Field(gt=0, le=CLIENTS)] | Annotated[Stri
 class Gate(Part):
     """A new model is measured before it is published; one that is worse than the current one by too much is not."""
 
-    metric: Literal["validation_accuracy", "test_accuracy"] = Field(
-        "validation_accuracy", description="which labelled set it is measured on; the set must be there"
+    metric: Literal["validation_accuracy", "test_accuracy", "validation", "test"] = Field(
+        "validation_accuracy",
+        description="which labelled set it is measured on; the set must be there. `validation` and `test`: by the "
+        "task's main metric, which tasks without an accuracy take by default",
     )
-    max_drop: float = Field(0.0, ge=0, le=1, description="accuracy may fall by so much, as a fraction of all samples")
+    max_drop: float = Field(
+        0.0,
+        ge=0,
+        le=VALUE,
+        description="accuracy may fall by so much, as a fraction of all samples; another main metric may become worse "
+        "by so much",
+    )
     action: Literal["reject", "rollback", "pause"] = Field(
         "reject",
         description="reject: go on from the current model. rollback: go on from the best one that was measured so far. "
@@ -113,6 +121,11 @@ class RoundsPlan(Part):
     )
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")
+    target_metric: DataValue | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="finish early when the task's main metric is so good on the test set, or better",
+    )
     job_seconds: int | None = Field(
         None,
         ge=1,
@@ -128,6 +141,11 @@ class RoundsPlan(Part):
     secure: SecurePlan | None = Field(
         None, description="the service learns sums of updates, and no single one; null: it sees every update"
     )
+
+    @property
+    def target(self) -> float | None:
+        """The value of the task's main metric that ends the federation; None: none does."""
+        return self.target_accuracy if self.target_metric is None else self.target_metric
 
     @property
     def quorum(self) -> int:
@@ -157,6 +175,8 @@ class RoundsPlan(Part):
         asked = self.clients_per_round
         if isinstance(asked, float) and asked > 1 and not asked.is_integer():
             raise ValueError("clients_per_round: a count is a whole number; a fraction is at most 1")
+        if self.target_accuracy is not None and self.target_metric is not None:
+            raise ValueError("target_metric: target_accuracy is there already; give one of the two")
         if asked is not None and asked >= 1 and self.min_updates > asked * self.over_selection:
             raise ValueError("min_updates: more than clients_per_round can deliver")
         if self.secure is not None:

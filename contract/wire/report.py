@@ -112,6 +112,7 @@ class RoundCost(Cost):
     round: int
     state: RoundState
     accuracy: float | None = Field(None, description="of what it published, on the test set")
+    measured: float | None = Field(None, description="the task's main metric, where that is no accuracy")
     devices: int = Field(description="that fetched their assignment")
     answered: int = Field(description="updates that were accepted")
 

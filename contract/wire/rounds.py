@@ -106,6 +106,7 @@ class EnsembleRef(Response):
     weigh: str = Field(description="kind of what each counts")
     combine: str = Field(description="kind of how their outputs become one")
     accuracy: float | None = Field(None, description="on the federation's test set, where they were asked there")
+    measured: float | None = Field(None, description="the task's main metric there")
     complete: bool = Field(description="whether all of it is still stored")
     url: str = Field(examples=["/v1/rounds/rnd_01…/ensemble"])
 
@@ -172,7 +173,11 @@ class Dataset(Response):
     shape: list[int]
     dtype: str
     labeled: bool
-    num_classes: int | None = Field(None, description="largest label + 1")
+    num_classes: int | None = Field(
+        None, description="largest label + 1, where labels are whole numbers; 255 is not counted among those of images"
+    )
+    label_shape: list[int] | None = Field(None, description="of one sample's labels; [] is one number")
+    label_dtype: str | None = Field(None, description="of labels: float32, uint8 or int64")
     created_at: Timestamp
 
 

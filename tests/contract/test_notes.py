@@ -106,7 +106,8 @@ def test_networks_say_whether_they_normalise(name: str) -> None:
     if not entry.server_side:
         assert entry.normalises({}) is None
         return
-    inputs = {"tokens": ([8], "int64"), "images": ([3, 32, 32], "float32"), "floats": ([4], "float32")}[entry.reads]
+    shapes = {"tokens": [8], "images": [3, 32, 32], "volumes": [3, 8, 8], "floats": [4]}
+    inputs = shapes[entry.reads], "int64" if entry.reads == "tokens" else "float32"
     task = Task.model_validate({"num_classes": 2, "input": {"shape": inputs[0], "dtype": inputs[1]}})
     for norm in ({}, *({"norm": each} for each in ("none", "bn", "gn"))):
         try:

@@ -164,7 +164,9 @@ def test_a_page_of_a_newer_service_is_read() -> None:
     [
         {"shape": []},
         {"shape": [0]},
-        {"shape": [1] * 5},
+        {"shape": [1] * 6},
+        {"shape": [3, 8, 8], "scale": [1.0, 2.0]},
+        {"shape": [8], "dtype": "int64", "mean": [0.5]},
         {"shape": [10_000, 10_000]},
         {"shape": [2], "dtype": "float64"},
         {"shape": [2], "extra": 1},

@@ -1,4 +1,4 @@
-"""Networks over token ids int64 [B, L], 0 = padding: `lstm`, `transformer-tiny`, `transformer-mini`.
+"""Networks over token ids int64 [B, L], 0 = padding: `lstm`, `transformer-tiny`, `-mini`, `transformer-causal-tiny`.
 
 All are trained from scratch. The representation of a text is the mean over its words; padding takes part in nothing.
 The encoders have BERT-tiny's and BERT-mini's sizes (Turc et al. 2019) but no [CLS] token, segments, pooler or dropout,
@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from contract.architecture_options import LstmOptions, TransformerOptions
+from contract.architecture_options import CausalOptions, LstmOptions, TransformerOptions
 from contract.nn.classifier import Classifier
 from contract.nn.inputs import token_length
 from contract.nn.lora import LoraLinear
@@ -70,13 +70,14 @@ class Attention(nn.Module):
         self.outward = linear(width, width)
 
     def forward(self, x: Tensor, words: Tensor) -> Tensor:
-        """[B, L, d], [B, L] bool -> [B, L, d]."""
+        """[B, L, d], [B, L] bool -> [B, L, d]; with [B, L, L] each token has words of its own to look at."""
         batch, length, width = x.shape
+        seen = words[:, None, None, :] if words.ndim == 2 else words[:, None]
         shape = (batch, length, 3, self.heads, width // self.heads)
         query, key, value = self.inward(x).view(shape).permute(2, 0, 3, 1, 4)  # each [B, heads, L, d / heads]
         scores = query @ key.transpose(-1, -2) * (width // self.heads) ** -0.5
         # The smallest number and not -inf: a text of padding alone gives means and not NaN.
-        scores = scores.masked_fill(~words[:, None, None, :], torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
         mixed = scores.softmax(dim=-1) @ value
         return self.outward(mixed.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
 
@@ -92,7 +93,7 @@ class EncoderLayer(nn.Module):
         self.mlp = nn.Sequential(linear(width, 4 * width), nn.GELU(), linear(4 * width, width))
 
     def forward(self, x: Tensor, words: Tensor) -> Tensor:
-        """[B, L, d], [B, L] bool -> [B, L, d]."""
+        """[B, L, d], [B, L] or [B, L, L] bool -> [B, L, d]."""
         x = x + self.attention(self.attention_norm(x), words)
         return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
 
@@ -123,13 +124,39 @@ class TransformerEncoder(nn.Module):
             if isinstance(module, LoraLinear):
                 module.reset_adapter()
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return a vector [B, width] for texts of token ids [B, L], int64."""
-        words = _checked(ids, self.length, self.vocab_size)
+    def states(self, ids: Tensor, words: Tensor) -> Tensor:
+        """Return a vector of each token [B, L, width]; `words` as `Attention` takes them."""
         x = self.embedding(ids) + self.positions
         for layer in self.layers:
             x = layer(x, words)
-        return _mean_of_words(self.norm(x), words)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return a vector [B, width] for texts of token ids [B, L], int64."""
+        words = _checked(ids, self.length, self.vocab_size)
+        return _mean_of_words(self.states(ids, words), words)
+
+
+class CausalTransformer(nn.Module):
+    """A token sees itself and the words before it: int64 [B, L] -> logits [B, L, C]."""
+
+    def __init__(self, encoder: TransformerEncoder, width: int, classes: int):
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits [B, L, C] of texts of token ids [B, L]."""
+        words = _checked(ids, self.encoder.length, self.encoder.vocab_size)
+        before = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
+        return self.head(self.encoder.states(ids, words[:, None, :] & before))  # type: ignore[no-any-return]
+
+
+@architecture("transformer-causal-tiny")
+def build_transformer_causal_tiny(options: CausalOptions, task: Task) -> nn.Module:
+    """int64 [B, L] -> logits [B, L, C]."""
+    length = token_length("transformer-causal-tiny", task)
+    return CausalTransformer(TransformerEncoder(length, options.vocab_size, 128, 2, 2), 128, task.num_classes)
 
 
 @architecture("lstm")

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from contract.bodies import LISTED
 from contract.bounds import CLIENTS, ITEMS, VALUE
 from contract.chains import chain
-from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Options, Partner, Sent
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Only, Options, Partner, Sent
 from contract.local import LocalPlan
 from contract.notes import Remark, Setting
 from contract.plugins import OPEN
@@ -208,6 +208,7 @@ class FuseDisco(FuseChoice):
     """
 
     declares = Declares(
+        only=Only(frozenset({"classification"}), "it counts samples by class", "'weighted_mean'"),
         source="Ye et al. 2023",
         needs=frozenset({"label_counts"}),
         sends=(Sent(LABEL_COUNTS, "set fuse to 'weighted_mean'", when="enrolment"),),
@@ -315,9 +316,20 @@ class FuseMatchedMean(FuseChoice):
         return frozenset({"label_counts"} if self.by_class else ())
 
     @property
+    def only(self) -> Only | None:
+        """The same: samples are counted by class."""
+        by_class = Only(frozenset({"classification"}), "by_class counts samples by class", "by_class=false")
+        return by_class if self.by_class else None
+
+    @property
     def sends(self) -> tuple[Sent, ...]:
         """The same."""
         return (Sent(LABEL_COUNTS, "set fuse.by_class to false", when="enrolment"),) if self.by_class else ()
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """Samples are counted by class where they have one."""
+        if self.by_class and setting.task != "classification":
+            yield Remark("by_class", "false", "samples of this kind of task have no class to count", becomes=False)
 
     def check_local(self, local: LocalPlan) -> None:
         """Refuse weights that are sent as bits."""
@@ -337,7 +349,13 @@ class FusePredictions(FuseChoice):
     """
 
     declares = Declares(
-        source="DS-FL", partner=Partner("ds_fl", "'predictions' are sent by the objective 'ds_fl' alone; set local")
+        source="DS-FL",
+        partner=Partner("ds_fl", "'predictions' are sent by the objective 'ds_fl' alone; set local"),
+        only=Only(
+            frozenset({"classification"}),
+            "devices send one distribution over the classes a sample",
+            "'weighted_mean', with the recipe feddf for distillation",
+        ),
     )
 
     averages = False

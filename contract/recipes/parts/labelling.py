@@ -1,14 +1,17 @@
 """Choices of an ensemble: the teachers, what each counts, how they make one pseudo-label."""
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from contract.bodies import LISTED
 from contract.bounds import VALUE
-from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Sent
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Only, Sent
 from contract.local import Link
+from contract.notes import Remark, Setting
 from contract.plugins import OPEN
+from contract.tasks import OF_CLASSES
 
 
 # members: the teachers
@@ -99,6 +102,14 @@ class MembersPosterior(MembersChoice):
 Members = Annotated[MembersChoice, ONE_OF]
 
 
+CONFIDENT = Only(
+    OF_CLASSES,
+    "a regression's values say nothing of how sure a teacher is",
+    "'uniform', 'samples', or 'odds' of discriminators (fedgo)",
+)
+"""Of what reads how sure a teacher is of its classes."""
+
+
 # weigh: how much each teacher counts, per sample
 class WeighChoice(Choice):
     """How much each teacher counts, sample by sample."""
@@ -142,7 +153,7 @@ class WeighSamples(WeighFactor):
 class WeighVariance(WeighFactor):
     """Variance over the classes of a teacher's output, normalised over teachers."""
 
-    declares = Declares(source="Fed-ET eq. 3")
+    declares = Declares(source="Fed-ET eq. 3", only=CONFIDENT)
 
     kind: Literal["variance"] = "variance"
     space: Literal["probs", "logits"] = Field("probs", description="Fed-ET: probs; FedGO describes logits")
@@ -151,7 +162,7 @@ class WeighVariance(WeighFactor):
 class WeighEntropy(WeighFactor):
     """Softmax over teachers of -H(softmax f_k) / tau."""
 
-    declares = Declares(source="FedHKT, FedDS, as compared by FedGO")
+    declares = Declares(source="FedHKT, FedDS, as compared by FedGO", only=CONFIDENT)
 
     kind: Literal["entropy"] = "entropy"
     tau: float = Field(1.0, gt=0, le=VALUE)
@@ -201,6 +212,11 @@ class WeighProduct(WeighChoice):
         return frozenset(need for factor in self.factors for need in factor.needs)
 
     @property
+    def only(self) -> Only | None:
+        """What the first factor asks that asks anything."""
+        return next((factor.only for factor in self.factors if factor.only is not None), None)
+
+    @property
     def factors_of(self) -> tuple[WeighChoice, ...]:
         """The factors."""
         return self.factors
@@ -221,8 +237,11 @@ class CombineChoice(Choice):
     slot = "distil.combine"
 
 
+PROBABILITIES = Only(OF_CLASSES, "a regression's values are no probabilities", "'logits', the mean of the outputs")
+
+
 class CombineLogits(CombineChoice):
-    """Softmax of the weighted mean of logits."""
+    """Softmax of the weighted mean of logits; of regressions, the weighted mean of their values."""
 
     declares = Declares(source="FedDF AVGLOGITS, FedGO")
 
@@ -232,16 +251,22 @@ class CombineLogits(CombineChoice):
 class CombineProbs(CombineChoice):
     """Weighted mean of probabilities."""
 
-    declares = Declares(source="FedBE eq. 4")
+    declares = Declares(source="FedBE eq. 4", only=PROBABILITIES)
 
     kind: Literal["probs"] = "probs"
     sharpen: float | None = Field(None, gt=0, le=100, description="power p^s / sum p^s; FedBE takes 2")
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """Of a regression the values themselves are averaged, unless something else is asked for."""
+        if setting.task == "regression":
+            why = "a regression's values are no probabilities, and their mean is what they say together"
+            yield Remark("", "'logits': the mean of the outputs", why, becomes=CombineLogits())
 
 
 class CombineEra(CombineChoice):
     """Softmax of the mean probabilities at a low temperature: entropy reduction."""
 
-    declares = Declares(source="DS-FL")
+    declares = Declares(source="DS-FL", only=PROBABILITIES)
 
     kind: Literal["era"] = "era"
     temperature: float = Field(0.1, gt=0, le=100)
@@ -250,7 +275,14 @@ class CombineEra(CombineChoice):
 class CombineConsensus(CombineChoice):
     """The weighted consensus's hard label, and the weighted vote of those who disagree."""
 
-    declares = Declares(source="Fed-ET eq. 4 to 8")
+    declares = Declares(
+        source="Fed-ET eq. 4 to 8",
+        only=Only(
+            frozenset({"classification"}),
+            "a consensus is one class a sample",
+            "'logits' or 'probs' with the objective 'kl', and the recipe feddf",
+        ),
+    )
 
     kind: Literal["consensus"] = "consensus"
 

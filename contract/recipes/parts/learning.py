@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from contract.bounds import COUNT, ROUNDS, STEPS, VALUE, DataValue
-from contract.choices import ONE_OF, Choice, Declares, Options
+from contract.choices import ONE_OF, Choice, Declares, Only, Options
 from contract.local import Adam, Optimizer
 from contract.notes import Remark, Setting
+from contract.tasks import OF_CLASSES, OF_VECTORS
 
 
 # objective: what the student minimises
@@ -18,20 +19,33 @@ class ObjectiveChoice(Choice):
     slot = "distil.objective"
 
 
-class ObjectiveKl(ObjectiveChoice):
-    """T^2 KL(teacher_T || student_T), mean over the batch."""
+SOFT = Only(OF_CLASSES, "a regression's values are no classes", "'error'")
 
-    declares = Declares(source="FedDF; the T^2 of Hinton et al.")
+
+class ObjectiveSoft(ObjectiveChoice):
+    """An objective of classes that students of a regression do not have."""
+
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """A regression's students learn the values themselves, unless something else is asked for."""
+        if setting.task == "regression":
+            why = f"students of a regression learn values, and {self.kind!r} compares probabilities"
+            yield Remark("", "'error': squared differences", why, becomes=ObjectiveError())
+
+
+class ObjectiveKl(ObjectiveSoft):
+    """T^2 KL(teacher_T || student_T), mean over the batch; over labels, pixels and tokens where there are several."""
+
+    declares = Declares(source="FedDF; the T^2 of Hinton et al.", only=SOFT)
 
     kind: Literal["kl"] = "kl"
     temperature: float = Field(1.0, gt=0, le=100)
     scale_t2: bool = Field(True, description="multiply by T^2 so that gradients keep their size")
 
 
-class ObjectiveSoftCe(ObjectiveChoice):
+class ObjectiveSoftCe(ObjectiveSoft):
     """Cross-entropy to the soft target; the same gradient as KL at T = 1."""
 
-    declares = Declares(source="FedBE")
+    declares = Declares(source="FedBE", only=SOFT)
 
     kind: Literal["soft_ce"] = "soft_ce"
 
@@ -39,7 +53,10 @@ class ObjectiveSoftCe(ObjectiveChoice):
 class ObjectiveFedEt(ObjectiveChoice):
     """Cross-entropy to the consensus label + lambda times the divergence to the diversity target."""
 
-    declares = Declares(source="Fed-ET eq. 9")
+    declares = Declares(
+        source="Fed-ET eq. 9",
+        only=Only(frozenset({"classification"}), "it learns a consensus, one class a sample", "'kl'"),
+    )
 
     kind: Literal["fedet"] = "fedet"
     diversity: float = Field(
@@ -50,6 +67,18 @@ class ObjectiveFedEt(ObjectiveChoice):
         """The paper's lambda for text is another one."""
         if setting.inputs == "tokens" and self.diversity == ObjectiveFedEt().diversity:
             yield Remark("diversity", "0.5", "the task is text, where Fed-ET took it (Table 4)", becomes=0.5)
+
+
+class ObjectiveError(ObjectiveChoice):
+    """Mean squared difference from the teachers' mean; with `huber`, linear beyond it."""
+
+    declares = Declares(
+        source="Saputra et al. 2019; Huber 1964",
+        only=Only(frozenset({"regression"}), "logits of one softmax may lie anywhere", "'kl' or 'soft_ce'"),
+    )
+
+    kind: Literal["error"] = "error"
+    huber: float | None = Field(None, gt=0, le=VALUE, description="null: squared everywhere")
 
 
 DistilObjective = Annotated[ObjectiveChoice, ONE_OF]
@@ -147,6 +176,12 @@ class Augment(Options):
     flip: bool = Field(False, description="mirror left to right at random")
     pad: int = Field(0, ge=0, le=64, description="pad by so many pixels and crop at random")
 
+    def remarks(self, setting: Setting) -> Iterator[Remark]:
+        """Pixels' pseudo-labels stay where they are."""
+        if setting.task == "dense" and self != Augment():
+            why = "pixels' labels do not move with an image that is mirrored or cropped"
+            yield Remark("", "left out: students see plain samples", why, becomes=Augment())
+
 
 class DataChoice(Choice):
     """What the teachers label."""
@@ -181,7 +216,11 @@ class DataLabeled(DataChoice):
     What an ensemble's labels are worth is seen against it. Teachers are asked of the test set alone, to be measured.
     """
 
-    declares = Declares(source="FedBE's ablation of targets", needs=frozenset({"unlabeled"}))
+    declares = Declares(
+        source="FedBE's ablation of targets",
+        needs=frozenset({"unlabeled"}),
+        only=Only(OF_VECTORS, "students learn whole pseudo-labels, and labels may leave positions out", "'unlabeled'"),
+    )
 
     labelled = True
     kind: Literal["labeled"] = "labeled"

@@ -57,7 +57,8 @@ _KL4 = parts.ObjectiveKl(temperature=4.0)
 def _drops_worst(recipe: Recipe, setting: Setting) -> Iterator[Remark]:
     """FedDF leaves out models at chance where networks do not normalise: its VGG-9 collapses without (Table 3)."""
     bare = sorted(name for name, normalises in setting.normalises.items() if normalises is False)
-    if recipe.drop_worst is None and bare and "validation" in setting.sets:
+    judged = setting.task == "classification" and "validation" in setting.sets
+    if recipe.drop_worst is None and bare and judged:
         yield Remark(
             "drop_worst",
             "on: models that are no better than chance on datasets.validation are left out",

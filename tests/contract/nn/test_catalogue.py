@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from contract import architectures as catalogue
-from contract.architecture_options import TextOptions
 from contract.nn import codec, registry
 from contract.nn.architectures.critic import Halved
 from contract.wire.federations import Task
@@ -40,6 +39,8 @@ PARAMETERS = {
     "lstm": 1_181_962,
     "transformer-tiny": 1_450_762,
     "transformer-mini": 5_267_466,
+    "unet-small": 117_834,
+    "transformer-causal-tiny": 1_450_762,
     "disc-mlp": 200_897,
     "disc-cnn-digits": 7_137,
     "disc-cnn-4": 663_296,
@@ -51,19 +52,25 @@ PARAMETERS = {
     "gen-dcgan": 1_068_931,
 }
 RUNNABLE = [name for name, entry in catalogue.CATALOGUE.items() if entry.server_side]
-CLASSIFIERS = [name for name in RUNNABLE if catalogue.CATALOGUE[name].role == "classifier"]
+CLASSIFIERS = [
+    name
+    for name in RUNNABLE
+    if "classification" in catalogue.CATALOGUE[name].tasks and catalogue.CATALOGUE[name].role == "classifier"
+]
 NEEDS_32 = {"convnet", "vgg-11", "vgg-16", "vgg-19", "disc-cnn-4"}
 LENGTH = 8
 
 
 def is_text(name: str) -> bool:
-    return issubclass(catalogue.CATALOGUE[name].options, TextOptions)
+    return catalogue.CATALOGUE[name].reads == "tokens"
 
 
 def task_for(name: str, edge: int | None = None, length: int = LENGTH, classes: int = 5) -> Task:
     edge = edge or (32 if name in NEEDS_32 else 8)
     spec = {"shape": [length], "dtype": "int64"} if is_text(name) else {"shape": [3, edge, edge]}
-    return Task.model_validate({"num_classes": classes, "input": spec})
+    tasks = catalogue.CATALOGUE[name].tasks
+    kind = "classification" if "classification" in tasks else min(tasks)
+    return Task.model_validate({"kind": kind, "num_classes": classes, "input": spec})
 
 
 def sample(name: str, module: nn.Module, task: Task) -> torch.Tensor:
@@ -146,7 +153,7 @@ def test_outputs_have_the_role_s_shape(case: Case) -> None:
     assert (
         tuple(outputs.shape)
         == {
-            "classifier": (2, 5),
+            "classifier": (2, *case.task.output_shape),
             "discriminator": (2,),
             "generator": (2, *case.task.input.shape),
         }[role]

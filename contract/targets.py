@@ -1,0 +1,70 @@
+"""Labels of tasks with several labels a sample, or numbers: held against the task; those of classes are `labels`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.tasks import TASKS
+from contract.wire.tasks import Task
+
+
+def conform(labels: NDArray[Any], task: Task, rows: Sequence[int] | None = None) -> NDArray[Any]:
+    """Return labels as a task has them: [B, *task.label_shape], uint8 (multilabel, dense), float32 or int64.
+
+    A task of one label or one number a sample takes [B], too.
+
+    Args:
+        labels: [B, ...], any kind of number.
+        task: of any kind but classification, whose labels are `class_numbers`.
+        rows: which samples of the data set these are; by default the first ones.
+
+    Raises:
+        ValueError: names the first sample that does not fit, and the remedy.
+    """
+    shape = (len(labels), *task.label_shape)
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(f"labels are no numbers ({labels.dtype}); send {TASKS[task.kind].labels}")
+    if labels.shape != shape and labels.size == np.prod(shape) and task.label_shape == (1,):
+        labels = labels.reshape(shape)
+    if labels.shape != shape:
+        raise ValueError(
+            f"labels of one sample have shape {list(labels.shape[1:])}, wanted is {list(task.label_shape)}: a task of "
+            f"kind {task.kind!r} takes {TASKS[task.kind].labels}, C = {task.num_classes}"
+        )
+    if task.kind == "regression":
+        return _finite(labels, rows)
+    return _whole(labels, task, rows)
+
+
+def _finite(labels: NDArray[Any], rows: Sequence[int] | None) -> NDArray[np.float32]:
+    if labels.dtype.kind == "b":
+        raise ValueError("labels are truth values, wanted are numbers; for those take kind 'multilabel'")
+    with np.errstate(over="ignore"):
+        made = labels.astype(np.float32)
+    _refuse(~np.isfinite(made), labels, rows, "every value is to be a finite float32; leave the sample out")
+    return made
+
+
+def _whole(labels: NDArray[Any], task: Task, rows: Sequence[int] | None) -> NDArray[Any]:
+    if labels.dtype.kind == "f":
+        wrong = ~np.isfinite(labels) | (labels != np.floor(labels))
+        _refuse(wrong, labels, rows, "labels with fractions are scores; send whole numbers")
+    if task.kind == "multilabel":
+        _refuse((labels != 0) & (labels != 1), labels, rows, "a label is there, 1, or not, 0")
+        return labels.astype(np.uint8)
+    ignored = TASKS[task.kind].ignored
+    kept = labels != ignored
+    remedy = f"classes are 0 to {task.num_classes - 1}, and {ignored} is ignored; map yours to these numbers"
+    _refuse(kept & ((labels < 0) | (labels >= task.num_classes)), labels, rows, remedy)
+    return labels.astype(np.uint8 if task.kind == "dense" else np.int64)
+
+
+def _refuse(wrong: NDArray[np.bool_], labels: NDArray[Any], rows: Sequence[int] | None, remedy: str) -> None:
+    if not wrong.any():
+        return
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    sample = int(at[0]) if rows is None else rows[int(at[0])]
+    where = f" at {[int(index) for index in at[1:]]}" if len(at) > 1 else ""
+    raise ValueError(f"sample {sample} has label {labels[at]:g}{where}; {remedy}")
