@@ -19,6 +19,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from client_sdk import arrays, fitting, sources, workers
 from client_sdk.datafiles import read_file
 from client_sdk.errors import DatasetError
+from contract.nn.losses import normalised
 from contract.wire.federations import Task
 
 _READ_BATCH = 256
@@ -27,11 +28,12 @@ _FORMS = "pass a torch Dataset of (x, y), a pair of arrays (x, y), or a path to 
 
 @dataclass
 class Samples:
-    """N samples: `inputs` [N, *shape] and `labels` [N] in memory, or a `source` to read them from.
+    """N samples: `inputs` [N, *shape] and `labels` [N, ...] in memory, or a `source` to read them from.
 
-    `task` is None until `check` has passed; from then on batches have the task's dtypes. `classes` are the names of the
-    classes in the order of the labels, where they are known. `looked` is what was seen of a source; `labels` are there
-    too when that was all of it. `dtype` is that of batches of floating inputs, float32 where none is named.
+    `task` is None until `check` has passed; from then on samples have the task's dtypes, and batches those that
+    networks read (`contract.nn.losses.normalised`). `classes` are the names of the classes in the order of the labels,
+    where they are known. `looked` is what was seen of a source; `labels` are there too when that was all of it.
+    `dtype` is that of batches of floating inputs, float32 where none is named.
     """
 
     size: int
@@ -69,7 +71,7 @@ class Samples:
     def given_as(self, dtype: torch.dtype) -> "Samples":
         """Return the same samples with floating inputs of another dtype: a network's own."""
         inputs = self.inputs
-        if inputs is not None and inputs.is_floating_point():
+        if inputs is not None and inputs.is_floating_point() and not self._changes:
             inputs = inputs.to(dtype)
         return replace(self, inputs=inputs, dtype=dtype)
 
@@ -95,16 +97,25 @@ class Samples:
     def read(
         self, rows: list[Tensor], device: torch.device, seed: int = 0, *, trained: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield ``(inputs [B, *shape], labels [B])`` on `device` for each row of indices [B].
+        """Yield ``(inputs [B, *shape], labels [B, ...])`` on `device`, as networks read them, for each row of indices.
 
         Args:
             seed: of what a source draws at random, with the index of each sample.
             trained: they are trained on, and so augmented.
         """
         for inputs, labels in self._stored(rows, device, seed, self.how if trained else self.how.plain()):
+            if self._changes:
+                assert self.task is not None
+                inputs = normalised(inputs, self.task.input)
             if self.dtype is not None and inputs.is_floating_point():
                 inputs = inputs.to(self.dtype)
             yield inputs, labels
+
+    @property
+    def _changes(self) -> bool:
+        """Whether networks read something else than what is stored."""
+        spec = None if self.task is None else self.task.input
+        return spec is not None and (spec.normalisation is not None or spec.dtype != spec.read_as)
 
     def _stored(
         self, rows: list[Tensor], device: torch.device, seed: int, how: sources.Reading
@@ -272,11 +283,7 @@ def _paired(inputs: Tensor, labels: Tensor) -> Samples:
 
 
 def _check_pair(size: int, labels: Tensor) -> None:
-    if labels.ndim != 1:
-        raise DatasetError(
-            "labels",
-            f"have shape {list(labels.shape)}; one whole number per sample is needed, shape [{size}]"
-            + ("; one-hot labels become that by argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""),
-        )
+    if labels.ndim == 0:
+        raise DatasetError("labels", f"are one number for {size} inputs; pair them one to one")
     if size != len(labels):
         raise DatasetError("labels", f"there are {len(labels)} labels for {size} inputs; pair them one to one")

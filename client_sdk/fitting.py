@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from client_sdk.errors import DatasetError
+from contract import targets
 from contract.wire.federations import Task
 
 
@@ -13,7 +14,7 @@ def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | No
     """Return samples in the task's dtypes, or say what is wrong with them.
 
     Args:
-        inputs, labels: [B, *shape] and [B].
+        inputs, labels: [B, *shape] and [B, ...].
         task: the federation's.
         rows: which samples of the data set these are; by default the first ones.
 
@@ -26,14 +27,19 @@ def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | No
 def conform_inputs(inputs: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
     """Return inputs [B, *shape] in the task's dtype; arguments and errors as `conform`'s."""
     _check_shape(inputs, task)
-    if task.input.dtype == "float32":
+    wanted = task.input.dtype
+    if wanted == "uint8":
+        if inputs.dtype != torch.uint8:
+            raise DatasetError("inputs", f"are {_dtype(inputs)}, wanted are bytes from 0 to 255; use x.astype('uint8')")
+        return inputs
+    if wanted in ("float32", "float16"):
         if not inputs.is_floating_point():
             raise DatasetError(
                 "inputs",
-                f"are {_dtype(inputs)}, wanted is float32. They are not rescaled silently: convert them as all "
+                f"are {_dtype(inputs)}, wanted is {wanted}. They are not rescaled silently: convert them as all "
                 "devices of the federation do, for bytes of an image usually x.astype('float32') / 255",
             )
-        inputs = inputs.to(torch.float32)
+        inputs = inputs.to(torch.float32 if wanted == "float32" else torch.float16)
         if not torch.isfinite(inputs).all():
             found = int((~torch.isfinite(inputs)).flatten(1).any(1).nonzero()[0])
             raise not_finite(found if rows is None else rows[found])
@@ -49,7 +55,18 @@ def not_finite(row: int) -> DatasetError:
 
 
 def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
-    """Return labels [B] as int64; arguments and errors as `conform`'s."""
+    """Return labels [B, *task.label_shape], of classes int64; arguments and errors as `conform`'s."""
+    if task.kind != "classification":
+        try:
+            return torch.from_numpy(targets.conform(labels.numpy(), task, rows))
+        except ValueError as error:
+            raise DatasetError("labels", str(error).removeprefix("labels ")) from error
+    if labels.ndim != 1:
+        raise DatasetError(
+            "labels",
+            f"have shape {list(labels.shape)}; one whole number per sample is needed, shape [{len(labels)}]"
+            + ("; one-hot labels become that by argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""),
+        )
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise DatasetError("labels", f"are {_dtype(labels)}, wanted are whole numbers; use y.astype('int64')")
     labels = labels.to(torch.int64)

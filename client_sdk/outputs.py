@@ -1,6 +1,6 @@
 """What a network returned, as logits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from client_sdk.errors import ModelMismatch
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def logits_of(returned: Any, batch: int, classes: int, inputs: str = "samples") -> Tensor:
-    """Return the logits [batch, classes] in what a network returned; half precision as float32.
+def logits_of(returned: Any, batch: int, shape: Sequence[int], inputs: str = "samples") -> Tensor:
+    """Return the outputs [batch, *shape] in what a network returned; half precision as float32.
 
     A tensor is them, and what names them `logits` has them: an object, a named tuple, a dict. A single one in a tuple
     or list is meant, too; of several in a row none is said to be.
@@ -23,16 +23,16 @@ def logits_of(returned: Any, batch: int, classes: int, inputs: str = "samples") 
     Raises:
         ModelMismatch: there are none, or they have another shape; it says what was returned.
     """
-    found = _unwrapped(returned)
+    found, wanted = _unwrapped(returned), [batch, *shape]
     if found is None:
         raise ModelMismatch(
-            f"model: forward returned {_described(returned)}; one tensor of logits [{batch}, {classes}] is "
+            f"model: forward returned {_described(returned)}; one tensor of logits {wanted} is "
             "needed, or an object or dict that calls it 'logits'"
         )
-    if tuple(found.shape) != (batch, classes):
+    if list(found.shape) != wanted:
         raise ModelMismatch(
             f"model: returned shape {list(found.shape)} for {batch} {inputs}; logits of shape "
-            f"[{batch}, {classes}] are needed, one column per class"
+            f"{wanted} are needed, one column per class"
         )
     if not found.is_floating_point():
         raise ModelMismatch(

@@ -20,7 +20,8 @@ class RoundReport:
 
     Attributes:
         loss: mean training loss of the last local epoch.
-        accuracy: training accuracy of the last local epoch, in [0, 1]; None where a function of your own told none.
+        accuracy: training accuracy of the last local epoch, in [0, 1]; None of regressions, and where your own function
+            told none.
         steps: optimiser steps taken.
         seconds: local training, wall clock; 0 for an update that an earlier process had trained.
         uploaded: False when the service no longer wanted it; `reason` says why.

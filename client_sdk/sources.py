@@ -36,7 +36,7 @@ class Looked:
 
     Attributes:
         rows: which samples.
-        labels: theirs, as they are [rows].
+        labels: theirs, as they are [rows, ...].
         first: the first sample's input, [1, *shape].
         not_finite: the first sample with a NaN or an infinite value.
         whole: whether these are all samples.
@@ -125,9 +125,15 @@ def stacked(pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> tupl
     Raises:
         DatasetError: naming the first row that is not like the first one.
     """
-    first, at = pairs[0][0], rows[0]
-    for row, (inputs, _) in zip(rows, pairs, strict=True):
+    (first, first_label), at = pairs[0], rows[0]
+    for row, (inputs, label) in zip(rows, pairs, strict=True):
         _check_alike(inputs, row, first, at)
+        if label.shape != first_label.shape:
+            raise DatasetError(
+                "labels",
+                f"sample {row} has labels of shape {list(label.shape)}, sample {at} of {list(first_label.shape)}; "
+                "bring them to one shape, for classes to one whole number a sample",
+            )
     return torch.stack([inputs for inputs, _ in pairs]), torch.stack([label for _, label in pairs])
 
 
@@ -179,8 +185,8 @@ def look(source: Any, size: int, how: Reading = PLAIN) -> Looked:
     Raises:
         DatasetError: as `read`.
     """
-    first = read(source, [0], 0, how)[0]
-    whole = first.nbytes * size <= LOOK_BYTES
+    first, first_label = read(source, [0], 0, how)
+    whole = (first.nbytes + first_label.nbytes) * size <= LOOK_BYTES
     rows = list(range(size)) if whole else sorted({step * (size - 1) // (_LOOK_AT - 1) for step in range(_LOOK_AT)})
     ends, seen, found, not_finite = time.monotonic() + LOOK_SECONDS, list[int](), list[Tensor](), None
     for chunk in (rows[at : at + _READ_BATCH] for at in range(0, len(rows), _READ_BATCH)):
@@ -221,13 +227,7 @@ def item(raw: Any, row: int) -> tuple[Tensor, Tensor]:
     """
     inputs, label = _pair(raw, row)
     label = arrays.tensor(label, "labels", row)
-    if label.numel() != 1:
-        raise DatasetError(
-            "labels",
-            f"sample {row} has a label of several values, shape {list(label.shape)}; one whole number per sample is "
-            "needed, for one-hot labels their argmax",
-        )
-    return arrays.tensor(inputs, "inputs", row), label.reshape(())
+    return arrays.tensor(inputs, "inputs", row), label.reshape(()) if label.numel() == 1 else label
 
 
 def _pair(item: Any, row: int) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from contract import updates
 from contract.errors import RuleError
 from contract.layout import layout
 from contract.local import LocalPlan
-from contract.nn import codec, devices
+from contract.nn import codec, devices, losses
 from contract.nn.frozen import TiedNames, frozen_but
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
@@ -37,7 +37,8 @@ class LocalResult:
 
     Attributes:
         loss, accuracy: means over the last epoch, while it was training; the loss is that of the data, without
-            penalties of the weights.
+            penalties of the weights. The accuracy is the share of labelled positions that were right; None of
+            regressions.
         tensors: the update's tensors on the CPU, exactly those of `contract.layout.layout` and in its order.
         memory: what the method keeps on the device for its next round, if the update counts.
         control_reset: SCAFFOLD's control variate was lost and started at zeros again.
@@ -140,8 +141,8 @@ def train_local(
     Parts that rest (`client_sdk.modes`) stay in evaluation mode. Floating inputs come in the module's own dtype.
 
     Args:
-        module: maps [B, *input] to logits [B, C], with the weights as they were sent; on `device` afterwards, each part
-            in the mode that it had.
+        module: maps [B, *input] to outputs [B, *task.output_shape], with the weights as they were sent; on `device`
+            afterwards, each part in the mode that it had.
         samples: checked against the task.
         seed: of the order of samples and of torch's generators; not read where the plan is private.
         base: header of the model as it was sent; by default the module's own.
@@ -258,21 +259,23 @@ def _train(
     plan, samples, device = work.plan, work.samples, work.device
     optimizer = make_optimizer(plan.optimizer, list(work.parameters.values()))
     private = PrivateSteps(plan, work.module, optimizer, samples, device) if plan.privacy is not None else None
-    steps, loss, accuracy = 0, 0.0, 0.0
+    steps, loss, accuracy = 0, 0.0, None
+    zero = torch.zeros((), dtype=torch.int64, device=device)
     try:
         for epoch in range(1, plan.epochs + 1):
-            lost, right, seen = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device), 0
+            lost, right, judged, seen = torch.zeros((), device=device), zero, zero, 0
             batches = private.batches() if private else samples.batches(plan.batch_size, order, device)
             for inputs, labels in batches:
                 if private is not None and inputs.is_floating_point():
                     inputs.requires_grad_()  # else torch warns of Opacus's hooks, an error under `python -W error`
-                step_loss, hits = _step(work, method, optimizer, private, inputs, labels)
+                step_loss, (hits, positions) = _step(work, method, optimizer, private, inputs, labels)
                 steps, seen = steps + 1, seen + len(labels)
                 lost += step_loss * len(labels)
-                right += hits
+                right, judged = right + hits, judged + positions
                 if on_step is not None:
                     on_step(steps)
-            loss, accuracy = float(lost) / max(seen, 1), int(right) / max(seen, 1)
+            loss = float(lost) / max(seen, 1)
+            accuracy = int(right) / max(int(judged), 1) if work.task.kind != "regression" else None
             check_finite(work.module, loss, epoch)
             if on_epoch is not None:
                 on_epoch(epoch, loss)
@@ -291,11 +294,12 @@ def _step(
     private: PrivateSteps | None,
     inputs: Tensor,
     labels: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Take one step; return the loss and how many samples were right."""
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Take one step; return the loss, how many positions were right, and how many were labelled."""
     parameters = list(work.parameters.values())
     (private or optimizer).zero_grad()
-    loss = hits = torch.zeros((), device=work.device)
+    loss, none = torch.zeros((), device=work.device), torch.zeros((), dtype=torch.int64, device=work.device)
+    hits = none, none
     penalty = method.penalty()  # of the float weights, so before they are rounded
     if len(labels):
         loss, hits = _backward(work, method, inputs, labels)
@@ -306,15 +310,15 @@ def _step(
     if work.plan.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, work.plan.clip_norm)
     optimizer.step()
-    return loss, hits.to(torch.int64)
+    return loss, hits
 
 
-def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     with work.passes(len(labels)):
         logits, features = work.forward(inputs, method.needs_features)
         loss = method.loss(inputs, labels, logits, features)
         loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach(), (logits.detach().argmax(1) == labels).sum()
+    return loss.detach(), losses.hits(logits.detach(), labels, work.task)
 
 
 def _add_gradient(penalty: Tensor, parameters: list[nn.Parameter]) -> None:

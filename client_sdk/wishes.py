@@ -60,6 +60,9 @@ class Wishes:
             return None
         assert samples.task is not None
         task = samples.task
+        if task.kind != "classification":
+            what = f"a task of kind {task.kind!r} has no one class a sample to weigh"
+            raise UsageError(f"class_weights: {what}; pass loss=, or leave it out")
         weights = self._weights(samples, task)
         return lambda outputs, labels: weighted(outputs, labels, weights.to(outputs))
 

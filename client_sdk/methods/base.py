@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from client_sdk import modes
 from client_sdk.data import Samples
@@ -17,10 +16,10 @@ from client_sdk.outputs import logits_of
 from client_sdk.precision import Binary
 from contract.choices import Implementations
 from contract.local import LocalPlan, SgdObjective
-from contract.nn import codec
+from contract.nn import codec, losses
 from contract.partition import Partition
 from contract.tensors import Header, TensorError, TensorFile
-from contract.wire.federations import Prototype
+from contract.wire.federations import Prototype, Task
 
 
 @dataclass
@@ -28,7 +27,8 @@ class Work:
     """One round's local training.
 
     Attributes:
-        module: maps [B, *input] to logits [B, C]; has the weights as they were sent when a method is made.
+        module: maps [B, *input] to outputs [B, *task.output_shape]; has the weights as they were sent when a method is
+            made. Of classifications these are logits [B, C], and labels [B]; the hooks below write them so.
         parameters: what is trained, by name; a tied parameter once.
         base: header of the model as it was sent.
         extras: files that came with the assignment, by what they are.
@@ -111,12 +111,17 @@ class Work:
 
     def own_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch by its labels alone, a scalar: the task's, or what takes its place."""
-        return functional.cross_entropy(logits, labels) if self.criterion is None else self.criterion(logits, labels)
+        return losses.hard(logits, labels, self.task) if self.criterion is None else self.criterion(logits, labels)
+
+    @property
+    def task(self) -> Task:
+        """What the samples were checked against."""
+        assert self.samples.task is not None
+        return self.samples.task
 
     def logits(self, returned: Any, batch: int, inputs: str = "samples") -> Tensor:
-        """Return the logits [batch, C] in what a network returned (`client_sdk.outputs.logits_of`)."""
-        assert self.samples.task is not None
-        return logits_of(returned, batch, self.samples.task.num_classes, inputs)
+        """Return the outputs in what a network returned (`client_sdk.outputs.logits_of`)."""
+        return logits_of(returned, batch, self.task.output_shape, inputs)
 
     def extra(self, name: str) -> dict[str, Tensor] | None:
         """Return the tensors of a file that came with the assignment, on the device; None if it did not come.
@@ -150,7 +155,7 @@ class Outcome:
 
 
 class Method:
-    """Cross-entropy on the device's own labels; other methods override hooks.
+    """The task's loss on the device's own labels; other methods override hooks.
 
     Made once per round, before the first step: `work.module` still has the weights as they were sent.
     """

@@ -10,7 +10,7 @@ from client_sdk import models
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements, remembered
 from client_sdk.objectives import fedgkd, moon
 from contract.local import FedGkdObjective, MoonObjective
-from contract.nn import codec
+from contract.nn import codec, losses
 from contract.updates import TEACHER
 
 PREVIOUS = "previous."
@@ -34,13 +34,14 @@ class FedGkd(Method):
             (models.load if work.parts is None else models.load_part)(self._teacher, path)
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return cross-entropy + gamma/2 tau^2 KL(teacher || student)."""
+        """Return the task's loss + gamma/2 tau^2 KL(teacher || student), over positions where there are several."""
         own = super().loss(inputs, labels, logits, features)
         if self._teacher is None:
             return own
         with torch.no_grad():
             teacher = self.work.logits(self._teacher(inputs), len(inputs))
-        return own + fedgkd.distance(logits, teacher, self.options.gamma, self.options.tau)
+        mine, other = (losses.flat_rows(each, self.work.task.kind) for each in (logits, teacher))
+        return own + fedgkd.distance(mine, other, self.options.gamma, self.options.tau)
 
 
 @implements(MoonObjective)
@@ -66,7 +67,7 @@ class Moon(Method):
         return previous
 
     def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
-        """Return cross-entropy + mu times the contrast."""
+        """Return the task's loss + mu times the contrast."""
         assert features is not None
         with torch.no_grad():
             near = features_of(self._global, inputs)

@@ -114,6 +114,8 @@ REFUSED: dict[str, tuple[Any, Task, str, str]] = {
     "NaN": ((np.where(X == 9, np.nan, X), Y), IMAGES, "inputs", "sample 2 has a value that is NaN"),
     "floats for tokens": ((np.ones((7, 4)), Y), TEXT, "inputs", "float64, wanted are whole numbers"),
     "float labels": ((X, Y.astype("float32")), IMAGES, "labels", r"float32.*astype\('int64'\)"),
+    "one-hot": ((X, np.eye(3, dtype=int)[Y]), IMAGES, "labels", r"have shape \[7, 3\].*argmax\(1\)"),
+    "column": ((X, Y[:, None]), IMAGES, "labels", r"have shape \[7, 1\]; one whole number"),
     "label too large": ((X, Y + 1), IMAGES, "labels", "sample 2 has label 3; the federation's 3 classes are 0 to 2"),
     "label below 0": ((X, Y - 1), IMAGES, "labels", "sample 0 has label -1"),
 }
@@ -148,8 +150,6 @@ class Endless(Listed):
 
 
 MALFORMED: dict[str, tuple[Any, str]] = {
-    "one-hot": ((X, np.eye(3)[Y]), r"labels: have shape \[7, 3\].*argmax\(1\)"),
-    "column": ((X, Y[:, None]), r"labels: have shape \[7, 1\]; one whole number"),
     "unequal": ((X, Y[:6]), "there are 6 labels for 7 inputs"),
     "three arrays": ((X, Y, Y), "a tuple of 3 is no pair"),
     "text": ((X, ["cat"] * 7), "labels: hold words, such as 'cat'; number your classes"),
@@ -177,7 +177,7 @@ MALFORMED: dict[str, tuple[Any, str]] = {
         r"sample 1 has shape \[1, 1, 2\], sample 0 has \[1, 2, 2\]",
     ),
     "types differ": (Listed([(X[0], 0), (X[1].astype(float), 0)]), "sample 1 has type torch.float64, sample 0"),
-    "two labels": (Listed([(X[0], 0), (X[0], [0, 1])]), r"sample 1 has a label of several values, shape \[2\]"),
+    "two labels": (Listed([(X[0], 0), (X[0], [0, 1])]), r"sample 1 has labels of shape \[2\], sample 0 of \[\]"),
     "a word for a label": (Listed([(X[0], "cat")]), "labels: sample 0 holds words, such as 'cat'; number your classes"),
     "words for an input": (Listed([("a b", 0)]), "inputs: sample 0 holds words, such as 'a b'; turn them into numbers"),
     "labels of two types": (Listed([(X[0], 0)] * 64 + [(X[0], 1.0)]), "labels: are of several types: float"),

@@ -238,7 +238,7 @@ def test_data_that_are_held_out_are_measured_before_and_after_and_stay_here(
     x, y = blobs
     report = take_part((x[:30], y[:30]), evaluate_on=(x[30:], y[30:]))
     first, second = report.rounds
-    assert set(first.before) == {"accuracy", "loss"}
+    assert set(first.before) == {"accuracy", "macro_f1", "loss"}
     assert second.before == first.after, "this device alone makes the next model"
     assert first.before["loss"] > first.after["loss"] > second.after["loss"]
     assert json.loads(parse_header(service.updates[0], len(service.updates[0])).metadata["metrics"]).keys() == {
