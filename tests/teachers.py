@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.parts.combine import Combiner, Labels
+from worker.parts.combine import Combiner, Form, Labels
 from worker.parts.weigh import log_weights, normalise, softmax
 from worker.registry import implements
 
@@ -28,7 +28,7 @@ def combined(choice: Any, logits: Any, shares: Any = None, batch: int | None = N
         logs = np.zeros(outputs.shape[:2]) if shares is None else np.log(np.asarray(shares, np.float64))
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "outputs"
-        combiner: Combiner = implements.of(choice)(choice, *outputs.shape[1:], scratch, stack)
+        combiner: Combiner = implements.of(choice)(choice, Form(outputs.shape[1], outputs.shape[2:]), scratch, stack)
         size = batch or outputs.shape[1]
         for each, row in zip(outputs, logs, strict=True):
             for start in range(0, len(row), size):

@@ -257,7 +257,7 @@ def combined(choice: Any, logits: Any, rows: Sequence[Any]) -> Any:
     """Return the pseudo-labels' logits [B, C] that a combiner makes of logits [m, B, C] and log weights, m of [B]."""
     with ExitStack() as stack:
         scratch = stack.enter_context(folder()) / "outputs"
-        combiner = implements.of(choice)(choice, *logits.shape[1:], scratch, stack)
+        combiner = implements.of(choice)(choice, combine.Form(logits.shape[1], logits.shape[2:]), scratch, stack)
         for each, row in zip(logits, rows, strict=True):
             combiner.add(0, each, row)
         return combiner.result(weigh.normalise(rows)).logits

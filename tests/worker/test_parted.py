@@ -14,8 +14,8 @@ from contract.whole import part_files
 from contract.wire.federations import Task
 from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import DistillationTask, teach
-from worker.pipeline.labels import Targets
 from worker.pipeline.networks import build_network, moving, recalibrate
+from worker.pipeline.targets import Targets
 from worker.specs import JobFailure, NetworkRef
 
 TASK = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 8, 8]}})

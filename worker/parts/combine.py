@@ -1,7 +1,8 @@
-"""Combine: teachers' outputs and their weights -> one soft pseudo-label per sample. float64.
+"""Combine: teachers' outputs and their weights -> one soft pseudo-label per sample, or per position. float64.
 
-Shapes: m teachers, B samples of a batch, S of the whole set, C classes. Teachers come one after another; each combiner
-is made from its options, and gives logits [S, C] whose softmax is the pseudo-label.
+Shapes: m teachers, B samples of a batch, S of the whole set, C classes. Where samples are labelled at P positions,
+[., C] stands for [., P..., C] (`contract.nn.losses.class_rows`); of a regression C are its columns. Teachers come one
+after another; each combiner is made from its options, and gives logits [S, C] whose softmax is the pseudo-label.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,15 +15,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.recipes import parts
+from contract.tasks import OF_CLASSES, TaskKind
 from contract.tensors import Array
 from worker.parts import fedet
 from worker.parts.arrays import Float, probabilities
 from worker.parts.errors import PartError
+from worker.parts.space import is_held, space
 from worker.parts.weigh import softmax
 from worker.registry import implements
 
+_BLOCK = 16
+"""Samples of a large set that are finished at once."""
 _ROWS = 256
 """Samples of which all teachers' outputs are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What teachers say of one data set.
+
+    Attributes:
+        samples: S.
+        shape: of one sample: (C,), or (P..., C).
+        kind: of the task.
+    """
+
+    samples: int
+    shape: tuple[int, ...]
+    kind: TaskKind = "classification"
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """[S, C]."""
+        return (self.samples, *self.shape)
 
 
 @dataclass(frozen=True)
@@ -30,7 +55,7 @@ class Labels:
     """What the teachers say together.
 
     Attributes:
-        logits: [S, C]; their softmax is the pseudo-label.
+        logits: [S, C]; their softmax is the pseudo-label. Of a set that is not held in memory float32, in a file.
         labels: the consensus's hard label, int64 [S] (Fed-ET).
         diversity: what those say who disagree [S, C] (Fed-ET).
     """
@@ -56,8 +81,8 @@ class Combiner(Protocol):
         """Go on from what `state` gave."""
 
 
-MakeCombiner = Callable[[Any, int, int, Path, ExitStack], Combiner]
-"""(choice, S, C, file for what does not fit into memory, what ends with the combiner) -> the combiner."""
+MakeCombiner = Callable[[Any, Form, Path, ExitStack], Combiner]
+"""(choice, the set's form, file for what does not fit into memory, what ends with the combiner) -> the combiner."""
 
 
 def centred(logits: Float) -> Float:
@@ -79,19 +104,20 @@ class Mean:
     """The weighted mean of something of the teachers' logits, one teacher in memory at a time.
 
     Log weights may depend on the teacher's own outputs (variance, entropy), so the normaliser is known only after the
-    last teacher. A running maximum per sample keeps every exponential at most 1. Memory: [S, C] and two [S].
+    last teacher. A running maximum per sample keeps every exponential at most 1. Memory: [S, C] and two [S]; the former
+    lies in a file where it is large.
 
     Args:
-        samples: S.
-        classes: C.
+        form: of the set.
+        scratch: for that file.
         of: logits [B, C] -> what is averaged [B, C].
     """
 
-    def __init__(self, samples: int, classes: int, of: Callable[[Float], Float]):
-        self._of = of
-        self._sum = np.zeros((samples, classes))
-        self._weight = np.zeros(samples)
-        self._peak = np.full(samples, -np.inf)
+    def __init__(self, form: Form, scratch: Path, of: Callable[[Float], Float]):
+        self._of, self._scratch = of, scratch
+        self._sum = space(form.whole, np.float64, scratch)
+        self._weight = np.zeros(form.samples)
+        self._peak = np.full(form.samples, -np.inf)
 
     def add(self, start: int, logits: Float, log_weight: Float) -> None:
         """Take one teacher's logits [B, C] for the samples from `start` on, with its log weights [B] (-inf: weight 0).
@@ -104,16 +130,17 @@ class Mean:
         rows = slice(start, start + len(logits))
         if logits.shape != self._sum[rows].shape or log_weight.shape != logits.shape[:1]:
             raise PartError("schema_mismatch", f"logits {logits.shape} do not go with weights {log_weight.shape}")
-        sound = np.asarray(np.isfinite(logits).all(axis=1))
+        inner = tuple(range(1, logits.ndim))
+        sound = np.asarray(np.isfinite(logits).all(axis=inner))
         if np.isnan(log_weight).any() or np.isposinf(log_weight).any() or np.isfinite(log_weight[~sound]).any():
             raise PartError("non_finite", "logits or weights have NaN or infinity")
-        values = self._of(logits if sound.all() else np.where(sound[:, None], logits, 0.0))
+        values = self._of(logits if sound.all() else np.where(np.expand_dims(sound, inner), logits, 0.0))
         peak = np.maximum(self._peak[rows], log_weight)
         nobody = np.isneginf(peak)  # so far every weight is 0: count all alike, until one is positive
         with np.errstate(invalid="ignore"):  # -inf - -inf, replaced by what stands before it
             keep = np.where(nobody, 1.0, np.exp(self._peak[rows] - peak))
             share = np.where(nobody, sound, np.exp(log_weight - peak))
-        self._sum[rows] = self._sum[rows] * keep[:, None] + values * share[:, None]
+        self._sum[rows] = self._sum[rows] * np.expand_dims(keep, inner) + values * np.expand_dims(share, inner)
         self._weight[rows] = self._weight[rows] * keep + share
         self._peak[rows] = peak
 
@@ -126,54 +153,68 @@ class Mean:
         for name, held in self.state().items():
             held[...] = state[name]
 
-    def mean(self) -> Float:
-        """Return [S, C].
+    def mean(self, rows: slice = slice(None)) -> Float:
+        """Return [S, C], or some rows of it.
 
         Raises:
             PartError: no_participants when no teacher was added for some sample.
         """
-        if (self._weight <= 0).any():
+        if (self._weight[rows] <= 0).any():
             raise PartError("no_participants", "a sample was seen by no teacher")
-        return np.asarray(self._sum / self._weight[:, None])
+        inner = tuple(range(1, self._sum.ndim))
+        return np.asarray(self._sum[rows] / np.expand_dims(self._weight[rows], inner))
+
+    def finish(self, mean: Float) -> Float:
+        """Return the logits of a mean [B, C]; what subclasses change."""
+        return mean
+
+    def result(self, weights: Float) -> Labels:
+        """Return `finish` of the mean, block by block where it is not held in memory."""
+        if is_held(self._sum.shape, np.float64):
+            return Labels(self.finish(self.mean()))
+        made = space(self._sum.shape, np.float32, self._scratch)
+        for start in range(0, len(made), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            made[rows] = self.finish(self.mean(rows))
+        return Labels(made)
 
 
 # ------------------------------------------------------------------------------------------------------- the combiners
 @implements(parts.CombineLogits)
 class Logits(Mean):
-    """Softmax of the weighted mean of logits, sum_k w_k f_k (FedDF AVGLOGITS; FedGO Alg. 1 line 10)."""
+    """Softmax of the weighted mean of logits, sum_k w_k f_k (FedDF AVGLOGITS; FedGO Alg. 1 line 10), up to a constant.
 
-    def __init__(self, choice: parts.CombineLogits, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        super().__init__(samples, classes, centred)
+    Of a regression it is the weighted mean of the values themselves.
+    """
 
-    def result(self, weights: Float) -> Labels:
-        """Return the mean logits, up to a constant per sample."""
-        return Labels(self.mean())
+    def __init__(self, choice: parts.CombineLogits, form: Form, scratch: Path, stack: ExitStack):
+        super().__init__(form, scratch, centred if form.kind in OF_CLASSES else np.asarray)
 
 
 @implements(parts.CombineProbs)
 class Probs(Mean):
     """Weighted mean of probabilities p, sharpened by p^s / sum p^s (FedBE eq. 4, section 5.1)."""
 
-    def __init__(self, choice: parts.CombineProbs, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        super().__init__(samples, classes, softmax)
+    def __init__(self, choice: parts.CombineProbs, form: Form, scratch: Path, stack: ExitStack):
+        super().__init__(form, scratch, softmax)
         self._power = 1.0 if choice.sharpen is None else choice.sharpen
 
-    def result(self, weights: Float) -> Labels:
+    def finish(self, mean: Float) -> Float:
         """Return s times the logarithm of the mean."""
-        return Labels(self._power * log_probabilities(self.mean()))
+        return self._power * log_probabilities(mean)
 
 
 @implements(parts.CombineEra)
 class Era(Mean):
     """Softmax of mean probabilities at a low temperature, softmax(p / T) (DS-FL: Itahara et al. 2021, eq. 5 and 12)."""
 
-    def __init__(self, choice: parts.CombineEra, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        super().__init__(samples, classes, softmax)
+    def __init__(self, choice: parts.CombineEra, form: Form, scratch: Path, stack: ExitStack):
+        super().__init__(form, scratch, softmax)
         self._temperature = choice.temperature
 
-    def result(self, weights: Float) -> Labels:
+    def finish(self, mean: Float) -> Float:
         """Return the mean over T."""
-        return Labels(self.mean() / self._temperature)
+        return np.asarray(mean / self._temperature)
 
 
 @implements(parts.CombineConsensus)
@@ -184,8 +225,8 @@ class Consensus:
     memory a block of samples at a time.
     """
 
-    def __init__(self, choice: parts.CombineConsensus, samples: int, classes: int, scratch: Path, stack: ExitStack):
-        self._samples, self._classes = samples, classes
+    def __init__(self, choice: parts.CombineConsensus, form: Form, scratch: Path, stack: ExitStack):
+        self._samples, (self._classes,) = form.samples, form.shape
         stack.callback(scratch.unlink, missing_ok=True)
         self._file: BinaryIO = stack.enter_context(scratch.open("w+b"))
 

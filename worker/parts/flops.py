@@ -106,7 +106,7 @@ def _inputs(module: nn.Module, task: Task, device: str) -> Tensor:
     """Return two samples of what a network reads: noise for a generator, else the task's inputs."""
     latent = getattr(module, "latent", None)
     shape = task.input.shape if latent is None else [int(latent)]
-    tokens = latent is None and task.input.dtype == "int64"
+    tokens = latent is None and task.input.is_tokens
     return torch.ones(_BATCH, *shape, dtype=torch.int64 if tokens else torch.float32, device=device)
 
 

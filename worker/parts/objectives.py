@@ -1,4 +1,4 @@
-"""Objectives: what a student minimises. torch; B samples, C classes."""
+"""Objectives: what a student minimises. torch; B samples, or positions of all samples together, C classes."""
 
 import math
 

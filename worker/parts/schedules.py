@@ -85,13 +85,13 @@ def samples_of(steps: int, samples: int, batch_size: int) -> int:
 
 @dataclass(frozen=True)
 class Watch:
-    """What early stopping remembers: the best accuracy so far and the step it was seen at."""
+    """What early stopping remembers: the best figure so far, such as an accuracy, and the step it was seen at."""
 
     best: float = -math.inf
     best_step: int = 0
 
     def seen(self, step: int, accuracy: float) -> "Watch":
-        """Return the watch after an evaluation; only a strictly greater accuracy is an improvement (FedDF 4.1).
+        """Return the watch after an evaluation; only a strictly greater figure is an improvement (FedDF 4.1).
 
         Raises:
             PartError: non_finite.

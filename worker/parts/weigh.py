@@ -52,6 +52,26 @@ def normalise(rows: Sequence[Float]) -> Float:
     return np.asarray(weights / weights.sum(axis=0))
 
 
+def over_positions(values: Float, of_logs: bool) -> Float:
+    """Return [B], the mean over the positions of values [B] or [B, P...]; those that are NaN are none.
+
+    A sample without a position counts nothing by logarithms, else 0.
+
+    Args:
+        values: of each position.
+        of_logs: they are logarithms, and the result is that of the mean.
+    """
+    if values.ndim == 1:
+        return values
+    flat = values.reshape(len(values), -1)
+    kept = ~np.isnan(flat)
+    count = kept.sum(axis=1)
+    if of_logs:
+        total = np.logaddexp.reduce(np.where(kept, flat, -np.inf), axis=1)
+        return np.asarray(total - np.log(np.maximum(count, 1)))
+    return np.asarray(np.where(kept, flat, 0.0).sum(axis=1) / np.maximum(count, 1))
+
+
 # ------------------------------------------------------------------------------------- log weights of one teacher [B]
 def log_variance(logits: Float, space: str = "probs") -> Float:
     """Return ln Var over the classes of each sample (Fed-ET eq. 3), population variance; -inf where it is 0.
@@ -130,7 +150,7 @@ def log_weights(weigh: parts.Weigh, num_samples: float, logits: Float, scores: F
     Args:
         weigh: the recipe's choice.
         num_samples: n_k; a client with 0 is no teacher: its weight is 0, and nothing of it is looked at.
-        logits: the teacher's outputs [B, C].
+        logits: the teacher's outputs [B, C], or of several positions [B, P..., C], NaN at those that are none.
         scores: its client's discriminator scores a [B], for the weightings that read them.
 
     Raises:
@@ -202,12 +222,15 @@ def _samples(_: parts.WeighSamples, num_samples: float, logits: Float, scores: F
 
 @implements(parts.WeighVariance)
 def _variance(weigh: parts.WeighVariance, num_samples: float, logits: Float, scores: Float | None) -> Float:
-    return log_variance(logits, weigh.space)
+    return over_positions(log_variance(logits, weigh.space), of_logs=True)
 
 
 @implements(parts.WeighEntropy)
 def _entropy(weigh: parts.WeighEntropy, num_samples: float, logits: Float, scores: Float | None) -> Float:
-    return log_entropy_weight(logits, weigh.tau)
+    if logits.ndim == 2:
+        return log_entropy_weight(logits, weigh.tau)
+    with np.errstate(over="ignore"):
+        return np.asarray(-over_positions(entropy(logits), of_logs=False) / weigh.tau)
 
 
 @implements(parts.WeighDafkd)

@@ -50,7 +50,7 @@ def _generated(choice: parts.DataGenerated, task: Task, path: Path | None, seed:
 
 @implements(parts.DataNoise)
 def _noise(choice: parts.DataNoise, task: Task, path: Path | None, seed: int) -> Tensor:
-    if task.input.dtype == "int64":
+    if task.input.is_tokens:
         raise JobFailure("bad_option", "noise is float32; token ids (int64) need an unlabelled data set")
     draw = torch.Generator().manual_seed(derive_seed(seed, "noise"))
     unit = torch.rand(choice.count, *task.input.shape, generator=draw)
@@ -75,7 +75,7 @@ class Augmenter:
     def __init__(self, augment: parts.Augment, task: Task, seed: int):
         self._augment = augment
         self.draw = torch.Generator().manual_seed(seed)
-        if augment != parts.Augment() and (len(task.input.shape) != 3 or task.input.dtype == "int64"):
+        if augment != parts.Augment() and not task.input.is_image:
             raise JobFailure("bad_option", "data.augment is for images [C, H, W]; this task has other inputs")
 
     def __call__(self, images: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """One distillation job: a student learns the pseudo-labels of the server set."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contract.nn import frozen
-from contract.nn.codec import state_arrays
+from contract.nn import frozen, losses
 from contract.nn.optim import make_optimizer
 from contract.nn.seeding import global_seed
 from contract.recipes import parts
 from contract.recipes.recipe import Distillation
+from contract.tasks import ACCURACY, Metric, TaskKind
 from contract.tensors import Array
 from worker.checkpoints import Checkpoint, Saved
 from worker.parts import fedet, objectives
@@ -29,10 +29,10 @@ from worker.parts.resume import (
     restore_module,
     restore_optimizer,
 )
-from worker.parts.schedules import Watch, batches_of, learning_rate, steps_of, swa_collects, swa_lr
-from worker.parts.swa import RunningMean
-from worker.pipeline.labels import Targets
+from worker.parts.schedules import batches_of, learning_rate, steps_of, swa_lr
 from worker.pipeline.networks import recalibrate
+from worker.pipeline.selecting import Best, Mean, Selection
+from worker.pipeline.targets import Targets
 from worker.registry import implements
 from worker.specs import JobFailure
 
@@ -54,14 +54,16 @@ class DistillationTask:
 
     Attributes:
         inputs: [U, ...], on the device.
-        targets: pseudo-labels [U, C], on the device.
+        targets: pseudo-labels of the U samples.
         distil: objective, students and schedule of the recipe.
         seed: of mini-batches, augmentation and dropout.
         round_index: 1 for the first round.
         rounds_total: rounds of the federation.
         augment: what the student sees of a batch; `draw` is its source of randomness.
-        validate: accuracy of the student on the validation set, or None where there is no set.
+        validate: the student's main figure on the validation set, or None where there is no set.
         moving: names of the student's tensors that it may change; None for all.
+        kind: of the task.
+        metric: its main one.
     """
 
     inputs: Tensor
@@ -73,6 +75,8 @@ class DistillationTask:
     augment: Augment
     validate: Callable[[nn.Module], float] | None = None
     moving: Collection[str] | None = None
+    kind: TaskKind = "classification"
+    metric: Metric = ACCURACY
 
     @property
     def batch_norm(self) -> str:
@@ -109,6 +113,11 @@ def _fedet(objective: parts.ObjectiveFedEt, student_logits: Tensor, targets: Tar
     assert targets.labels is not None  # the recipe pairs this objective with 'consensus'
     assert targets.diversity is not None
     return fedet.loss(student_logits, targets.labels, targets.diversity, objective.diversity)
+
+
+@implements(parts.ObjectiveError)
+def _error(objective: parts.ObjectiveError, student_values: Tensor, targets: Targets) -> Tensor:
+    return losses.error(student_values, targets.logits, objective.huber)
 
 
 # ------------------------------------------------------------------------------------------------------------- training
@@ -175,10 +184,6 @@ class _Batches:
         self._begin(index)
 
 
-def _copy_state(student: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in student.state_dict().items()}
-
-
 def teach(
     student: nn.Module, task: DistillationTask, on_step: Callable[[int], None], checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
@@ -216,7 +221,7 @@ class DistillationState:
     optimizer: torch.optim.Optimizer
     batches: _Batches
     curve: _Curve
-    selection: "_Selection"
+    selection: Selection
 
     def save(self, checkpoint: Checkpoint, step: int) -> None:
         memory, rest = optimizer_arrays(self.optimizer)
@@ -276,94 +281,13 @@ def _train(
     return {"steps": step, "stop": selection.reason, "curve": curve.points} | selection.finish(student)
 
 
-class _Selection:
-    """Which of its states the student ends as: here the last one."""
-
-    reason = "length"
-
-    def ends(self, student: nn.Module, step: int) -> bool:
-        """Look at the student after a step, counted from 1; return whether to stop."""
-        return False
-
-    def finish(self, student: nn.Module) -> dict[str, Any]:
-        """Make the student what it is to be, and return figures."""
-        return {}
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what it remembers, as arrays and notes."""
-        return {}, {}
-
-    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
-        """Remember what `state` gave."""
-
-
-class _Best(_Selection):
-    """The best one on the validation set; the training ends when it has not changed for long (FedDF 4.1)."""
-
-    def __init__(self, stop: parts.EarlyStop, validate: Callable[[nn.Module], float], task: DistillationTask):
-        self._stop, self._validate, self._task = stop, validate, task
-        self._watch, self._best = Watch(), dict[str, Tensor]()
-
-    def ends(self, student: nn.Module, step: int) -> bool:
-        if step % self._stop.eval_every:
-            return False
-        seen = self._watch.seen(step, self._validate(student))
-        if seen is not self._watch:
-            self._watch, self._best = seen, _copy_state(student)
-        _train_mode(student, self._task)
-        if not self._watch.exhausted(step, self._stop.patience):
-            return False
-        self.reason = "no improvement"
-        return True
-
-    def finish(self, student: nn.Module) -> dict[str, Any]:
-        if not self._best:
-            return {}
-        student.load_state_dict(self._best)
-        return {"best_step": self._watch.best_step, "best_validation_accuracy": self._watch.best}
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        if not self._best:
-            return {}, {}
-        return state_arrays(self._best), {"best": self._watch.best, "best_step": self._watch.best_step}
-
-    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
-        if notes:
-            self._watch = Watch(notes["best"], notes["best_step"])
-            self._best = {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-class _Mean(_Selection):
-    """The mean of those at the ends of cycles (SWA); without a cycle that counts, the last one."""
-
-    def __init__(self, swa: parts.Swa):
-        self._swa, self._mean = swa, RunningMean()
-
-    def ends(self, student: nn.Module, step: int) -> bool:
-        if swa_collects(self._swa.cycle, self._swa.start, step):
-            self._mean.add(state_arrays(student.state_dict()))
-        return False
-
-    def finish(self, student: nn.Module) -> dict[str, Any]:
-        if self._mean.count:
-            mean = self._mean.result()
-            student.load_state_dict({name: torch.from_numpy(array) for name, array in mean.items()})
-        return {"snapshots": self._mean.count}
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._mean.state(), {"count": self._mean.count}
-
-    def restore(self, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
-        self._mean.restore(notes["count"], arrays)
-
-
-def _select(task: DistillationTask) -> _Selection:
+def _select(task: DistillationTask) -> Selection:
     schedule = task.distil.schedule
     if schedule.swa is not None:
-        return _Mean(schedule.swa)
+        return Mean(schedule.swa)
     if schedule.early_stop is not None and task.validate is not None:
-        return _Best(schedule.early_stop, task.validate, task)
-    return _Selection()
+        return Best(schedule.early_stop, task.validate, lambda student: _train_mode(student, task), task.metric)
+    return Selection()
 
 
 def _one_step(
@@ -373,8 +297,10 @@ def _one_step(
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
     objective = task.distil.objective
-    logits = student(task.augment(task.inputs[batch]))
-    loss: Tensor = implements.of(objective)(objective, logits, task.targets[batch])
+    logits, targets = student(task.augment(task.inputs[batch])), task.targets[batch]
+    if task.kind != "classification":
+        logits, targets = targets.beside(losses.flat_rows(logits, task.kind))
+    loss: Tensor = implements.of(objective)(objective, logits, targets)
     loss.backward()  # type: ignore[no-untyped-call]
     if task.distil.schedule.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(student.parameters(), task.distil.schedule.clip_norm)

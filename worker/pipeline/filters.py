@@ -3,7 +3,7 @@
 from worker.parts.filters import drop_worst
 from worker.pipeline.blame import blame
 from worker.pipeline.job import Round
-from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
+from worker.pipeline.networks import build_network, measure, read_inputs, read_labels
 from worker.specs import JobFailure
 
 
@@ -20,7 +20,7 @@ def leave_out_worst(job: Round) -> None:
         return
     if path is None:
         raise JobFailure("bad_option", "drop_worst needs a validation set: datasets.validation")
-    inputs, labels = read_inputs(path, job.spec.task, "validation"), read_labels(path, "validation")
+    inputs, labels = read_inputs(path, job.spec.task, "validation"), read_labels(path, "validation", job.spec.task)
     found: dict[str, float] = {}
     participants = job.participants
     with job.phases.phase("validate", of=len(participants)):
@@ -29,7 +29,8 @@ def leave_out_worst(job: Round) -> None:
             network = job.network(update.prototype, update.weights)
             with blame(update.client):
                 module = build_network(network, job.spec.task, job.device, owner=owner)
-                found[update.client] = accuracy(module, inputs, labels, job.device, owner=owner)
+                figures = measure(module, inputs, labels, job.spec.task, job.device, owner=owner)
+                found[update.client] = figures["accuracy"]
             job.phases.step(done)
     kept = drop_worst(list(found.values()), job.spec.task.num_classes, rule.factor)
     staying = {participants[index].client for index in kept.kept}

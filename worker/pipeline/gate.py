@@ -5,7 +5,7 @@ from pathlib import Path
 from contract.architectures import is_server_side
 from worker.pipeline.evaluation import network_of
 from worker.pipeline.job import SERVER, Round
-from worker.pipeline.networks import accuracy, build_network, read_inputs, read_labels
+from worker.pipeline.networks import build_network, main_measure, read_inputs, read_labels
 from worker.specs import JobFailure
 
 
@@ -23,15 +23,14 @@ def measure(job: Round) -> None:
     path: Path | None = getattr(job.spec.datasets, role)
     if path is None:
         raise JobFailure("bad_option", f"the gate needs a labelled set: datasets.{role}")
-    inputs, labels = read_inputs(path, job.spec.task, role), read_labels(path, role)
+    inputs, labels = read_inputs(path, job.spec.task, role), read_labels(path, role, job.spec.task)
 
     def measured(name: str, weights: Path) -> float:
         network, owner = network_of(job, name, weights), f"prototype {name!r}"
         if not is_server_side(network.architecture):
             raise JobFailure("bad_option", f"{owner}: the gate cannot run {network.architecture!r}")
-        return accuracy(
-            build_network(network, job.spec.task, job.device, owner=owner), inputs, labels, job.device, owner=owner
-        )
+        module = build_network(network, job.spec.task, job.device, owner=owner)
+        return main_measure(module, inputs, labels, job.spec.task, job.device, owner=owner)
 
     with job.phases.phase("gate", of=len(job.models)):
         found = {}

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from contract.measures import meter
+from contract.nn.losses import class_rows, from_class_rows
 from contract.recipes import parts
+from contract.tasks import OF_CLASSES, TaskKind
 from contract.tensors import Array, TensorFile
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
@@ -20,36 +23,11 @@ from worker.parts.arrays import Float
 from worker.parts.flops import forward_flops, plus
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.blame import blame
-from worker.pipeline.networks import BATCH, build_network, count_right, moving, outputs, read_labels, recalibrate
+from worker.pipeline.networks import BATCH, batch_of, build_network, check_shape, moving, outputs, recalibrate
+from worker.pipeline.targets import Targets, counted_in, rows_shape, targets_of
 from worker.pipeline.teachers import Members, Teacher, read_scores
 from worker.registry import implements
 from worker.specs import JobFailure
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What students learn from.
-
-    Attributes:
-        logits: float32 [S, C]; their softmax is the pseudo-label.
-        labels: the consensus's hard label, int64 [S] (Fed-ET).
-        diversity: what those say who disagree, float32 [S, C] (Fed-ET).
-    """
-
-    logits: Tensor
-    labels: Tensor | None = None
-    diversity: Tensor | None = None
-
-    def __getitem__(self, rows: Tensor) -> "Targets":
-        """Return those of some samples."""
-        return Targets(*(None if each is None else each[rows] for each in self._all()))  # type: ignore[arg-type]
-
-    def to(self, device: str) -> "Targets":
-        """Return them on a device."""
-        return Targets(*(None if each is None else each.to(device) for each in self._all()))  # type: ignore[arg-type]
-
-    def _all(self) -> tuple[Tensor | None, ...]:
-        return self.logits, self.labels, self.diversity
 
 
 @dataclass(frozen=True)
@@ -71,41 +49,6 @@ class Ensemble:
     flops: int | None = 0
 
 
-def _targets(made: combine.Labels) -> Targets:
-    """Return labels as students read them: float32."""
-    logits, diversity = (
-        None if each is None else torch.from_numpy(each.astype(np.float32)) for each in (made.logits, made.diversity)
-    )
-    assert logits is not None
-    return Targets(logits, None if made.labels is None else torch.from_numpy(made.labels), diversity)
-
-
-_NEVER = -1e9
-"""The logit of a class that a label is not: its probability is 0 at any temperature, and 0 times it is 0."""
-
-
-def own_targets(path: Path, num_classes: int, size: int) -> Targets:
-    """Return a server set's own labels as what students learn: all probability on the label (FedBE's ablation).
-
-    Args:
-        path: safetensors file with `labels` [S].
-        num_classes: C.
-        size: S, the number of its inputs.
-
-    Raises:
-        JobFailure: schema_mismatch: no labels, not one for each sample, or one outside [0, C).
-    """
-    labels = read_labels(path, "unlabeled")
-    if len(labels) != size:
-        raise JobFailure("schema_mismatch", f"the unlabeled data set has {len(labels)} labels for {size} samples")
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
-    if len(wrong):
-        said = f"the unlabeled data set has label {int(wrong[0])}; wanted are 0 to {num_classes - 1}"
-        raise JobFailure("schema_mismatch", said)
-    logits = torch.full((size, num_classes), _NEVER)
-    return Targets(logits.scatter_(1, labels.unsqueeze(1), 0.0))
-
-
 # ---------------------------------------------------------------------------------------------------------------- label
 @dataclass
 class _Tally:
@@ -113,6 +56,7 @@ class _Tally:
 
     inputs: Tensor
     combiner: combine.Combiner
+    counted: Tensor | None = None
     rows: list[Float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     forwards: int = 0
@@ -120,7 +64,8 @@ class _Tally:
 
     def ensemble(self) -> Ensemble:
         weights = normalise(self.rows)
-        return Ensemble(_targets(self.combiner.result(weights)), weights, self.names, self.forwards, self.flops)
+        targets = targets_of(self.combiner.result(weights), self.counted)
+        return Ensemble(targets, weights, self.names, self.forwards, self.flops)
 
     def state(self) -> dict[str, Array]:
         return {"rows": np.stack(self.rows)} | {f"sum.{name}": held for name, held in self.combiner.state().items()}
@@ -137,6 +82,13 @@ def _partial(tallies: Mapping[str, _Tally]) -> Contents:
     names = next(iter(tallies.values())).names
     counted = {what: {name: getattr(tally, what) for name, tally in tallies.items()} for what in ("forwards", "flops")}
     return arrays, {"names": names, **counted}
+
+
+def _without(logits: Float, counted: Tensor | None, rows: slice) -> Float:
+    """Return logits [b, P, C], NaN where positions do not count."""
+    if counted is None:
+        return logits
+    return np.where(counted[rows].numpy()[..., None], logits, np.nan)
 
 
 Weigher = Callable[[slice, Float], Float]
@@ -176,6 +128,8 @@ def _other_size(teacher: Teacher, name: str, found: Float, size: int) -> JobFail
     return JobFailure("schema_mismatch", detail)
 
 
+_BLOCK = 16
+"""Samples of many positions that are looked at at once."""
 Outputs = Callable[[Tensor], Iterator[tuple[int, Float]]]
 """Inputs [S, ...] -> (start, logits [b, C]) of one batch after another."""
 
@@ -240,8 +194,8 @@ class Labeller:
             tallies = {}
             for name, inputs in sets.items():
                 scratch = self.scratch / f"outputs-{name}"
-                combiner = make(self.combine, len(inputs), self.task.num_classes, scratch, stack)
-                tallies[name] = _Tally(inputs, combiner)
+                form = combine.Form(len(inputs), rows_shape(self.task), self.task.kind)
+                tallies[name] = _Tally(inputs, make(self.combine, form, scratch, stack), counted_in(inputs, self.task))
             before = 0
             if checkpoint.saved is not None:
                 before = checkpoint.saved.step
@@ -265,7 +219,14 @@ class Labeller:
         module = build_network(teacher.network, self.task, self.device, owner=owner)
         if teacher.recalibrate and self.calibration is not None:
             recalibrate(module, self.calibration, self.device, moving(teacher.network))
-        return lambda inputs: outputs(module, inputs, self.device, owner=owner)
+        if self.task.kind == "classification":
+            return lambda inputs: outputs(module, inputs, self.device, owner=owner)
+        return lambda inputs: self._rows(module, inputs, owner)
+
+    def _rows(self, module: nn.Module, inputs: Tensor, owner: str) -> Iterator[tuple[int, Float]]:
+        for start, values in outputs(module, inputs, self.device, owner=owner, batch=batch_of(self.task)):
+            check_shape(values, self.task, owner)
+            yield start, class_rows(torch.from_numpy(values), self.task.kind).numpy()
 
     def _visit(self, teacher: Teacher, sets: Mapping[str, _Tally]) -> None:
         with blame(teacher.client):
@@ -278,7 +239,7 @@ class Labeller:
             row = np.empty(len(tally.inputs))
             for start, logits in outputs_of(tally.inputs):
                 rows = slice(start, start + len(logits))
-                row[rows] = weigher(rows, logits)
+                row[rows] = weigher(rows, _without(logits, tally.counted, rows))
                 tally.combiner.add(start, logits, row[rows])
                 tally.forwards += len(logits) if teacher.predictions is None else 0
             if teacher.predictions is None:
@@ -294,7 +255,7 @@ def pack(ensembles: Mapping[str, Ensemble]) -> Contents:
     arrays: dict[str, Array] = {}
     for name, each in ensembles.items():
         arrays[f"{name}/weights"] = each.weights
-        for what in ("logits", "labels", "diversity"):
+        for what in ("logits", "labels", "diversity", "counted"):
             held = getattr(each.targets, what)
             if held is not None:
                 arrays[f"{name}/{what}"] = held.numpy()
@@ -315,14 +276,28 @@ def unpack(saved: Saved) -> dict[str, Ensemble]:
     return found
 
 
-def describe(ensemble: Ensemble) -> dict[str, Any]:
+def _mean_entropy(targets: Targets) -> float:
+    """Return the mean entropy of the labels, of those of positions that count."""
+    if targets.logits.ndim == 2:
+        return float(entropy(targets.logits.double().numpy()).mean())
+    total = count = 0.0
+    for start in range(0, len(targets.logits), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        values = entropy(targets.logits[rows].double().numpy())
+        kept = np.ones(values.shape, bool) if targets.counted is None else targets.counted[rows].cpu().numpy()
+        total, count = total + float(values[kept].sum()), count + int(kept.sum())
+    return total / max(count, 1)
+
+
+def describe(ensemble: Ensemble, kind: TaskKind = "classification") -> dict[str, Any]:
     """Return figures of an ensemble: mean entropy of its labels in nats, how many teachers it comes from in effect."""
-    effective = combine.effective_teachers(ensemble.weights)
+    effective, has_classes = combine.effective_teachers(ensemble.weights), kind in OF_CLASSES
     figures = {
         "teachers": len(ensemble.weights),
-        "entropy": float(entropy(ensemble.targets.logits.double().numpy()).mean()),
+        "entropy": _mean_entropy(ensemble.targets) if has_classes else None,
         "effective_teachers": {"mean": float(effective.mean()), "min": float(effective.min())},
     }
+    figures = {name: value for name, value in figures.items() if value is not None}
     if ensemble.targets.diversity is not None:
         figures["dissent"] = float(ensemble.targets.diversity.double().sum(dim=1).mean())
     return figures
@@ -336,10 +311,21 @@ def teacher_weights(ensemble: Ensemble) -> dict[str, float]:
     return found
 
 
-def ensemble_accuracy(ensemble: Ensemble, labels: Tensor) -> float:
-    """Return the share of samples whose pseudo-label has its maximum at the label."""
-    right = 0
-    for start in range(0, len(labels), BATCH):
-        rows = slice(start, start + BATCH)
-        right += count_right(ensemble.targets.logits[rows].double().numpy(), labels[rows].numpy())
-    return right / len(labels)
+def block_of(task: Task) -> int:
+    """Return how many samples of an ensemble's labels are looked at at once."""
+    return _BLOCK if task.positions else BATCH
+
+
+def said(ensemble: Ensemble, task: Task) -> Iterator[tuple[slice, Float]]:
+    """Yield what an ensemble says of one block of samples after another, as a network would: float64 outputs."""
+    for start in range(0, len(ensemble.targets.logits), block_of(task)):
+        rows = slice(start, start + block_of(task))
+        yield rows, from_class_rows(ensemble.targets.logits[rows].double(), task.kind).numpy()
+
+
+def ensemble_figures(ensemble: Ensemble, labels: Tensor, task: Task) -> dict[str, Any]:
+    """Return the figures of pseudo-labels beside the true ones, as of a network's outputs."""
+    found = meter(task)
+    for rows, outputs_of in said(ensemble, task):
+        found.add(outputs_of, labels[rows].numpy())
+    return found.figures()

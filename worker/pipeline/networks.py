@@ -1,15 +1,20 @@
 """Networks of a job: built by name, loaded, run over a data set in eval mode. B = 256 samples at a time."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contract import targets
+from contract.measures import main_figure, meter
 from contract.nn import frozen
 from contract.nn.codec import load_state, read_tensor
 from contract.nn.graphs.building import inspect_graph
+from contract.nn.losses import normalised
 from contract.nn.registry import build, initialise
 from contract.tensors import TensorError, TensorFile
 from contract.wire.federations import Task
@@ -18,6 +23,13 @@ from worker.parts.schedules import batches_of
 from worker.specs import JobFailure, NetworkRef
 
 BATCH = 256
+_AT_ONCE = 2**22
+"""Outputs of a batch at most, where a sample has many."""
+
+
+def batch_of(task: Task) -> int:
+    """Return how many samples go through a network at once: fewer where each is labelled at many positions."""
+    return max(1, min(BATCH, _AT_ONCE // math.prod(task.output_shape))) if task.positions else BATCH
 
 
 def build_network(network: NetworkRef, task: Task, device: str, *, seed: int = 0, owner: str) -> nn.Module:
@@ -57,7 +69,7 @@ def inspect(networks: Iterable[str]) -> None:
 
 
 def read_inputs(path: Path, task: Task, what: str) -> Tensor:
-    """Return a data set's inputs [N, *task.input.shape] in the task's dtype.
+    """Return a data set's inputs [N, *task.input.shape] as networks read them.
 
     Raises:
         JobFailure: schema_mismatch when there is no such tensor, it is empty, or its samples have another shape.
@@ -69,33 +81,41 @@ def read_inputs(path: Path, task: Task, what: str) -> Tensor:
     if list(inputs.shape[1:]) != task.input.shape or len(inputs) == 0:
         shape = list(inputs.shape)
         raise JobFailure("schema_mismatch", f"{what} inputs are {shape}; wanted are [N, *{task.input.shape}], N > 0")
-    return inputs.to(torch.int64 if task.input.dtype == "int64" else torch.float32)
+    return normalised(inputs, task.input)
 
 
-def read_labels(path: Path, what: str) -> Tensor:
-    """Return a data set's labels [N] as int64.
+def read_labels(path: Path, what: str, task: Task) -> Tensor:
+    """Return a data set's labels [N, *task.label_shape], of classifications int64.
 
     Raises:
-        JobFailure: schema_mismatch when it has none.
+        JobFailure: schema_mismatch when it has none, or some that are not the task's.
     """
     with TensorFile(path) as file:
         if "labels" not in file.header.tensors:
             raise JobFailure("schema_mismatch", f"the {what} data set has no labels; give one with a tensor 'labels'")
-        return read_tensor(file, "labels").to(torch.int64).flatten()
+        labels = read_tensor(file, "labels")
+    if task.kind == "classification":
+        return labels.to(torch.int64).flatten()
+    try:
+        return torch.from_numpy(targets.conform(labels.numpy(), task))
+    except ValueError as error:
+        raise JobFailure("schema_mismatch", f"the {what} data set: {error}") from error
 
 
-def outputs(module: nn.Module, inputs: Tensor, device: str, *, owner: str) -> Iterator[tuple[int, Float]]:
+def outputs(
+    module: nn.Module, inputs: Tensor, device: str, *, owner: str, batch: int = BATCH
+) -> Iterator[tuple[int, Float]]:
     """Yield (start, outputs) of the network in eval mode for each batch of inputs [N, ...], as float64 on the CPU.
 
     Raises:
         JobFailure: architecture_failed when the forward pass raises, non_finite when its values are not finite.
     """
     module.eval()
-    for start in range(0, len(inputs), BATCH):
-        batch = inputs[start : start + BATCH].to(device)
-        if batch.ndim == 4:
-            batch = batch.contiguous(memory_format=torch.channels_last)
-        values = forward(module, batch, owner)
+    for start in range(0, len(inputs), batch):
+        given = inputs[start : start + batch].to(device)
+        if given.ndim == 4:
+            given = given.contiguous(memory_format=torch.channels_last)
+        values = forward(module, given, owner)
         if not np.isfinite(values).all():
             raise JobFailure(
                 "non_finite",
@@ -152,14 +172,35 @@ def recalibrate(module: nn.Module, inputs: Tensor, device: str, moving: Collecti
         norm.eval()
 
 
-def accuracy(module: nn.Module, inputs: Tensor, labels: Tensor, device: str, *, owner: str) -> float:
-    """Return the share of samples whose largest logit is the label's; ties go to the lowest class."""
-    right = 0
-    for start, logits in outputs(module, inputs, device, owner=owner):
-        right += count_right(logits, labels[start : start + len(logits)].numpy())
-    return right / len(inputs)
+def measure(
+    module: nn.Module, inputs: Tensor, labels: Tensor, task: Task, device: str, *, owner: str
+) -> dict[str, Any]:
+    """Return a network's figures on labelled data (`contract.measures`).
+
+    Raises:
+        JobFailure: as `outputs`; schema_mismatch where nothing is labelled, or for outputs of another shape.
+    """
+    found = meter(task)
+    for start, values in outputs(module, inputs, device, owner=owner, batch=batch_of(task)):
+        check_shape(values, task, owner)
+        found.add(values, labels[start : start + len(values)].numpy())
+    try:
+        return found.figures()
+    except ValueError as error:
+        raise JobFailure("schema_mismatch", f"{owner}: {error}") from error
 
 
-def count_right(logits: Float, labels: np.ndarray) -> int:
-    """Return how many rows of logits [B, C] have their first maximum at the label."""
-    return int((logits.argmax(axis=1) == labels).sum())
+def main_measure(module: nn.Module, inputs: Tensor, labels: Tensor, task: Task, device: str, *, owner: str) -> float:
+    """Return a network's main figure on labelled data; of classifications by default the accuracy."""
+    return main_figure(task, measure(module, inputs, labels, task, device, owner=owner))
+
+
+def check_shape(values: Float, task: Task, owner: str) -> None:
+    """Refuse outputs of another shape than the task's.
+
+    Raises:
+        JobFailure: schema_mismatch.
+    """
+    if values.shape[1:] != task.output_shape:
+        wanted = f"a task of kind {task.kind!r} wants {list(task.output_shape)}"
+        raise JobFailure("schema_mismatch", f"{owner}: gives {list(values.shape[1:])} of a sample; {wanted}")

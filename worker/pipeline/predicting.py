@@ -1,19 +1,24 @@
 """Predictions of a data set, by one model or by an ensemble with the recipe's own weights and combination."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from contract.measures import main_figure, meter
 from contract.nn.scaling import to_signed_unit
-from contract.tensors import TensorFile, check_file, write_file
+from contract.tasks import TaskKind
+from contract.tensors import Array, TensorFile, check_file, write_file
+from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Checkpoints
 from worker.parts.arrays import Float
 from worker.parts.schedules import batches_of
+from worker.parts.space import space
 from worker.pipeline import labels
-from worker.pipeline.networks import BATCH, build_network, count_right, outputs, read_inputs, read_labels
+from worker.pipeline.evaluation import headline
+from worker.pipeline.networks import batch_of, build_network, check_shape, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
 from worker.pipeline.stages import scores_of
 from worker.pipeline.teachers import Members, Teacher
@@ -28,27 +33,66 @@ def predict(
 ) -> JobResult:
     """Write `logits` F32 [N, C], whose softmax is the probabilities, and `predicted` I64 [N], the first largest's.
 
-    Figures: `accuracy`, where the set has labels; of an ensemble `ensemble` and `teacher_weights` as in a round.
+    Of other tasks likewise, in their outputs' and labels' shapes; of multilabel tasks and images `predicted` is U8. Of
+    regressions there is `predicted` F32 alone.
+
+    Figures: `accuracy`, or `measured` with `metric`, and all `measures`, where the set has labels; of an ensemble
+    `ensemble` and `teacher_weights` as in a round.
 
     Raises:
         JobFailure: schema_mismatch, bad_option, non_finite, architecture_failed, out_of_range.
     """
-    phases = Phases(report)
-    inputs = read_inputs(spec.dataset, spec.task, _SET)
+    phases, task = Phases(report), spec.task
+    inputs = read_inputs(spec.dataset, task, _SET)
     metrics: dict[str, Any] = {"samples": len(inputs)}
     if spec.ensemble is not None:
         seen = _together(spec, spec.ensemble, inputs, phases, device, checkpoints or Checkpoints(None))
-        metrics |= {"ensemble": labels.describe(seen), "teacher_weights": labels.teacher_weights(seen)}
-        logits = seen.targets.logits.double().numpy()
+        metrics |= {"ensemble": labels.describe(seen, task.kind), "teacher_weights": labels.teacher_weights(seen)}
+        blocks = labels.said(seen, task)
     else:
         assert spec.network is not None
-        logits = _alone(spec, spec.network, inputs, phases, device)
-    if _is_labelled(spec.dataset):
-        metrics["accuracy"] = count_right(logits, read_labels(spec.dataset, _SET).numpy()) / len(logits)
+        blocks = _alone(spec, spec.network, inputs, phases, device)
+    wanted = read_labels(spec.dataset, _SET, task) if _is_labelled(spec.dataset) else None
+    arrays = _collected(blocks, len(inputs), spec, wanted, metrics)
     target = spec.output_dir / "predictions.safetensors"
-    write_file(target, {"logits": logits.astype(np.float32), "predicted": logits.argmax(axis=1).astype(np.int64)})
+    write_file(target, arrays)
     check_file(target)
     return JobResult(models={"predictions": target}, metrics=metrics | {"seconds": phases.seconds}, device=device)
+
+
+def _collected(
+    blocks: Iterator[tuple[slice, Float]], size: int, spec: PredictSpec, wanted: Tensor | None, metrics: dict[str, Any]
+) -> dict[str, Array]:
+    """Return the arrays of a prediction, and put what the labels say of it among the figures."""
+    task, found = spec.task, meter(spec.task)
+    outputs_of = space((size, *task.output_shape), np.float32, spec.output_dir / "logits")
+    predicted = np.empty((size, *task.label_shape), _PREDICTED[task.kind])
+    for rows, values in blocks:
+        outputs_of[rows], predicted[rows] = values, predicted_of(values, task)
+        if wanted is not None:
+            found.add(values, wanted[rows].numpy())
+    if wanted is not None:
+        figures = found.figures()
+        metrics |= headline(task, main_figure(task, figures)) | {"measures": figures}
+    return {"predicted": predicted} if task.kind == "regression" else {"logits": outputs_of, "predicted": predicted}
+
+
+_PREDICTED: Mapping[TaskKind, type[np.generic]] = {
+    "classification": np.int64,
+    "multilabel": np.uint8,
+    "regression": np.float32,
+    "dense": np.uint8,
+    "tokens": np.int64,
+}
+
+
+def predicted_of(outputs_of: Float, task: Task) -> Array:
+    """Return labels [b, *task.label_shape] that outputs mean: the first largest logit's, those above 0, or values."""
+    if task.kind == "regression":
+        return outputs_of
+    if task.kind == "multilabel":
+        return outputs_of > 0
+    return np.asarray(outputs_of.argmax(axis=-1 if task.kind == "tokens" else 1))
 
 
 def _is_labelled(path: Path) -> bool:
@@ -56,15 +100,17 @@ def _is_labelled(path: Path) -> bool:
         return "labels" in file.header.tensors
 
 
-def _alone(spec: PredictSpec, network: NetworkRef, inputs: Tensor, phases: Phases, device: str) -> Float:
-    """Return one model's logits [N, C]."""
-    module = build_network(network, spec.task, device, owner="model")
-    found = np.empty((len(inputs), spec.task.num_classes))
-    with phases.phase("predict", of=batches_of(len(inputs), BATCH)):
-        for number, (start, logits) in enumerate(outputs(module, inputs, device, owner="model"), start=1):
-            found[start : start + len(logits)] = logits
+def _alone(
+    spec: PredictSpec, network: NetworkRef, inputs: Tensor, phases: Phases, device: str
+) -> Iterator[tuple[slice, Float]]:
+    """Yield one model's outputs, batch by batch."""
+    module, batch = build_network(network, spec.task, device, owner="model"), batch_of(spec.task)
+    with phases.phase("predict", of=batches_of(len(inputs), batch)):
+        given = outputs(module, inputs, device, owner="model", batch=batch)
+        for number, (start, values) in enumerate(given, start=1):
+            check_shape(values, spec.task, "model")
+            yield slice(start, start + len(values)), values
             phases.step(number)
-    return found
 
 
 def _together(

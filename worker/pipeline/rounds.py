@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.groups import is_main
+from contract.measures import main_figure
 from contract.recipes import parts
 from worker.checkpoints import Checkpoint, Checkpoints
 from worker.pipeline.extras import prepare_extras, send_targets
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from worker.pipeline import labels
-    from worker.pipeline.labels import Ensemble, Targets
+    from worker.pipeline.labels import Ensemble
+    from worker.pipeline.targets import Targets
     from worker.pipeline.teachers import Members
 
 
@@ -33,7 +35,7 @@ def fuse_round(
 
     A prototype that nobody trained and that is no student is not among the models: it stays byte for byte.
 
-    Figures: `accuracy` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with their accuracies,
+    Figures: `accuracy` or `measured` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with theirs,
     `distances`, `outliers` and `excluded` (see `worker.pipeline.outliers`), `weights` and `teacher_weights` per client,
     `distil` per student, `teacher_forwards` and `flops` of labelling what
     is learnt and of distillation, `gate` (see `worker.pipeline.gate`), `seconds`.
@@ -133,7 +135,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
     Teachers are asked of the test set as well, to be measured.
     """
     from worker.pipeline.drawing import round_set
-    from worker.pipeline.labels import own_targets
+    from worker.pipeline.targets import own_targets
 
     spec, distil = job.spec, job.spec.recipe.distil
     assert distil is not None
@@ -144,7 +146,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
     if not distil.data.labelled:
         return inputs, _ask_teachers(job, inputs)
     assert spec.datasets.unlabeled is not None
-    targets = own_targets(spec.datasets.unlabeled, spec.task.num_classes, len(inputs))
+    targets = own_targets(spec.datasets.unlabeled, spec.task, len(inputs))
     _ask_teachers(job, None)
     return inputs, targets
 
@@ -168,13 +170,14 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     with job.phases.phase("label", of=teachers.count):
         ensembles = _labelled(job, labeller, teachers, sets)
     main = ensembles["test" if learnt is None else "unlabeled"]
-    job.metrics["ensemble"] = labels.describe(main)
+    job.metrics["ensemble"] = labels.describe(main, spec.task.kind)
     job.metrics["teacher_forwards"] = 0 if learnt is None else main.forwards
     job.metrics["flops"]["labelling"] = 0 if learnt is None else main.flops
     job.metrics["teacher_weights"] = labels.teacher_weights(main)
     if "test" in ensembles and spec.datasets.test is not None:
-        test_labels = read_labels(spec.datasets.test, "test")
-        job.metrics["ensemble"]["accuracy"] = labels.ensemble_accuracy(ensembles["test"], test_labels)
+        test_labels = read_labels(spec.datasets.test, "test", spec.task)
+        figures = labels.ensemble_figures(ensembles["test"], test_labels, spec.task)
+        job.metrics["ensemble"] |= {spec.task.main_metric.key: main_figure(spec.task, figures), "measures": figures}
     return None if learnt is None else main.targets
 
 

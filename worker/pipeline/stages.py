@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from contract.architectures import is_server_side, output_of
-from contract.groups import is_main
 from contract.local import SENT_PUBLIC
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
@@ -25,9 +24,10 @@ from worker.checkpoints import Checkpoint, Checkpoints, Contents
 from worker.parts.flops import effort_of
 from worker.pipeline import first_parts, generators
 from worker.pipeline.data import server_set
+from worker.pipeline.evaluation import headline, of_prototypes
 from worker.pipeline.job import SERVER
 from worker.pipeline.needed import check_packages
-from worker.pipeline.networks import accuracy, build_network, inspect, outputs, read_inputs, read_labels
+from worker.pipeline.networks import build_network, inspect, measure, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
 from worker.registry import implements
 from worker.specs import (
@@ -53,8 +53,8 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
 
     Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `SENT_PUBLIC`.
 
-    Figures: `accuracy` and `model` as in a round, where there is a test set; `networks` with what each costs
-    (`worker.parts.flops.Effort`).
+    Figures: `accuracy` or `measured`, and `model`, as in a round, where there is a test set; `networks` with what each
+    costs (`worker.parts.flops.Effort`).
 
     Raises:
         JobFailure: bad_option, schema_mismatch or non_finite, naming the prototype.
@@ -140,7 +140,7 @@ def _features(module: nn.Module, task: Task) -> dict[str, str]:
     features = getattr(module, "features", None)
     if not callable(features):
         return {}
-    dtype = torch.int64 if task.input.dtype == "int64" else torch.float32
+    dtype = torch.int64 if task.input.is_tokens else torch.float32
     module.eval()
     with torch.no_grad():
         found = features(torch.zeros(1, *task.input.shape, dtype=dtype))
@@ -153,18 +153,20 @@ def _first_accuracy(
     runnable = [name for name in wanted if is_server_side(wanted[name].architecture)]
     if spec.datasets.test is None or not runnable:
         return {}
-    inputs, labels = read_inputs(spec.datasets.test, spec.task, "test"), read_labels(spec.datasets.test, "test")
-    found: dict[str, float] = {}
+    inputs = read_inputs(spec.datasets.test, spec.task, "test")
+    labels = read_labels(spec.datasets.test, "test", spec.task)
+    found: dict[str, dict[str, Any]] = {}
     with phases.phase("evaluate", of=len(runnable)):
         for done, name in enumerate(runnable, start=1):
             owner = f"prototype {name!r}"
             network = wanted[name].model_copy(update={"weights": models[name]})
             module = build_network(network, spec.task, device, owner=owner)
-            found[name] = accuracy(module, inputs, labels, device, owner=owner)
+            found[name] = measure(module, inputs, labels, spec.task, device, owner=owner)
             phases.step(done)
-    main = [value for name, value in found.items() if is_main(name) and name != SERVER] or list(found.values())
-    mean = found.get(SERVER, sum(main) / len(main)) if spec.server_model is not None else sum(main) / len(main)
-    return {"accuracy": mean, "model": {"accuracy": sum(main) / len(main), "prototypes": found}}
+    model = of_prototypes(found, spec.task)
+    mean = model[spec.task.main_metric.key]
+    value = model["prototypes"].get(SERVER, mean) if spec.server_model is not None else mean
+    return headline(spec.task, value) | {"model": model}
 
 
 # ----------------------------------------------------------------------------------------------------------- generator

@@ -20,8 +20,8 @@ from worker.pipeline import head
 from worker.pipeline.data import Augmenter
 from worker.pipeline.distil import DistillationTask, require_finite, teach
 from worker.pipeline.job import SERVER, Round
-from worker.pipeline.labels import Targets
-from worker.pipeline.networks import BATCH, accuracy, build_network, moving, outputs, read_inputs, read_labels
+from worker.pipeline.networks import batch_of, build_network, main_measure, moving, outputs, read_inputs, read_labels
+from worker.pipeline.targets import Targets
 from worker.registry import implements
 from worker.specs import NetworkRef
 
@@ -96,13 +96,13 @@ def students_of(job: Round) -> list[Student]:
 
 # ------------------------------------------------------------------------------------------------------------- learning
 def validator(path: Path | None, task: Task, device: str) -> Callable[[nn.Module], float] | None:
-    """Return a function that gives a student's accuracy on the validation set, or None where there is no set."""
+    """Return a function that gives a student's main figure on the validation set, or None where there is no set."""
     if path is None:
         return None
-    inputs, labels = read_inputs(path, task, "validation"), read_labels(path, "validation")
+    inputs, labels = read_inputs(path, task, "validation"), read_labels(path, "validation", task)
 
     def validate(student: nn.Module) -> float:
-        return accuracy(student, inputs, labels, device, owner="student")
+        return main_measure(student, inputs, labels, task, device, owner="student")
 
     return validate
 
@@ -121,9 +121,18 @@ def teach_all(job: Round, students: list[Student], inputs: Any, targets: Targets
     for student in students:
         seed = derive_seed(spec.seed, "round", spec.round_index, "distil", student.name)
         augment = Augmenter(distil.data.augment, spec.task, derive_seed(seed, "augment"))
-        moves = moving(student.network)
         task = DistillationTask(
-            inputs, targets, distil, seed, spec.round_index, spec.rounds_total, augment, validate, moves
+            inputs,
+            targets,
+            distil,
+            seed,
+            spec.round_index,
+            spec.rounds_total,
+            augment,
+            validate,
+            moving(student.network),
+            spec.task.kind,
+            spec.task.main_metric,
         )
         _teach(job, student, task)
 
@@ -143,7 +152,7 @@ def _teach(job: Round, student: Student, task: DistillationTask) -> None:
             module = build_network(student.network, job.spec.task, job.device, owner=student.owner)
             figures = teach(module, task, job.phases.step, checkpoint)
             require_finite(module, student.owner)
-            for _ in outputs(module, task.inputs[:BATCH], job.device, owner=student.owner):
+            for _ in outputs(module, task.inputs[: batch_of(job.spec.task)], job.device, owner=student.owner):
                 pass  # finite weights may give none of a finite output; devices would be the first to see it
             write_like(state_arrays(module.state_dict()), base, target)
     job.metrics["distil"][student.name] = figures

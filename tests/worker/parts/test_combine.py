@@ -15,6 +15,7 @@ from tests.teachers import combined, target
 from worker.parts import combine, weigh
 from worker.parts.errors import PartError
 
+NOWHERE = Path("never-made")
 LOGITS, PROBS, CONSENSUS = parts.CombineLogits(), parts.CombineProbs(), parts.CombineConsensus()
 SHARPENED, ERA = parts.CombineProbs(sharpen=2.0), parts.CombineEra(temperature=0.1)
 SLOW: list[tuple[Any, Any]] = [
@@ -116,11 +117,11 @@ def test_where_nobody_has_weight_all_who_can_be_read_count_alike() -> None:
 
 def test_a_stream_goes_on_from_its_state() -> None:
     logits = np.random.default_rng(1).normal(size=(3, 4, 2))
-    whole, begun = (combine.Mean(4, 2, combine.centred) for _ in range(2))
+    whole, begun = (combine.Mean(combine.Form(4, (2,)), NOWHERE, combine.centred) for _ in range(2))
     for each in logits:
         whole.add(0, each, np.zeros(4))
     begun.add(0, logits[0], np.zeros(4))
-    going_on = combine.Mean(4, 2, combine.centred)
+    going_on = combine.Mean(combine.Form(4, (2,)), NOWHERE, combine.centred)
     going_on.restore({name: array.copy() for name, array in begun.state().items()})
     for each in logits[1:]:
         going_on.add(0, each, np.zeros(4))
@@ -144,7 +145,7 @@ def test_effective_teachers() -> None:
 
 
 def added(logits: Any, log_weight: Any) -> combine.Mean:
-    stream = combine.Mean(1, 2, combine.centred)
+    stream = combine.Mean(combine.Form(1, (2,)), NOWHERE, combine.centred)
     stream.add(0, np.asarray(logits), np.asarray(log_weight))
     return stream
 
@@ -158,7 +159,7 @@ def added(logits: Any, log_weight: Any) -> combine.Mean:
         (lambda: added([[1.0, 0.0, 0.0]], [0.0]), "schema_mismatch"),
         (lambda: added([[1.0, 0.0]], [0.0, 0.0]), "schema_mismatch"),
         (lambda: added([[np.nan, 0.0]], [-np.inf]).mean(), "no_participants"),
-        (lambda: combine.Mean(1, 2, combine.centred).mean(), "no_participants"),
+        (lambda: combine.Mean(combine.Form(1, (2,)), NOWHERE, combine.centred).mean(), "no_participants"),
         (lambda: combine.log_probabilities(np.array([np.nan])), "non_finite"),
         (lambda: combine.log_probabilities(np.array([-0.1])), "out_of_range"),
         (lambda: combine.log_probabilities(np.array([1.5])), "out_of_range"),
