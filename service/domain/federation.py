@@ -8,12 +8,21 @@ from contract import architectures
 from contract.faults import faults_of
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
-from contract.notes import Inputs, Setting
+from contract.notes import Inputs, Note, Setting
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
 from contract.settling import settle
-from contract.wire.federations import TERMINAL_STATES, DatasetRefs, FederationCreate, InputSpec, Prototype, RecipeChoice
+from contract.wire.federations import (
+    TERMINAL_STATES,
+    DatasetRefs,
+    FederationCreate,
+    InputSpec,
+    Prototype,
+    RecipeChoice,
+    Task,
+)
+from contract.wire.plans import RoundsPlan
 from service.domain.errors import DomainError, invalid_field
 
 
@@ -41,22 +50,33 @@ def resolve(request: FederationCreate, datasets: DatasetRefs, sets: Set[str]) ->
     except ValidationError as error:
         field, said = faults_of(error)[0]
         raise invalid_field(f"recipe.{field}".rstrip("."), said) from None
+    rounds, more_notes = _measured(request.rounds, request.task)
     return FederationConfig(
         task=request.task,
         prototypes=request.prototypes,
         server_model=request.server_model,
         recipe=recipe,
         local=local,
-        rounds=request.rounds,
+        rounds=rounds,
         datasets=datasets,
         queue=request.queue,
-        notes=[*notes, *others],
+        notes=[*notes, *others, *more_notes],
     )
+
+
+def _measured(rounds: RoundsPlan, task: Task) -> tuple[RoundsPlan, list[Note]]:
+    """Return the plan with a gate that measures what the task is measured by, where nobody said by what."""
+    gate, metric = rounds.gate, task.main_metric.name
+    if gate is None or metric == "accuracy" or "metric" in gate.model_fields_set:
+        return rounds, []
+    note = Note(path="rounds.gate.metric", note="'validation'", why=f"the task is measured by {metric}")
+    return rounds.model_copy(update={"gate": gate.model_copy(update={"metric": "validation"})}), [note]
 
 
 def setting_of(request: FederationCreate, recipe: Recipe, local: LocalPlan, sets: Set[str]) -> Setting:
     """Return what recipe and plan are put among."""
     return Setting(
+        task=request.task.kind,
         inputs=_inputs(request.task.input),
         sets=frozenset(sets),
         selection=recipe.selection,
@@ -79,9 +99,9 @@ def _asked(request: FederationCreate) -> frozenset[str]:
 
 
 def _inputs(read: InputSpec) -> Inputs:
-    if read.dtype == "int64":
+    if read.is_tokens:
         return "tokens"
-    return "images" if len(read.shape) == 3 else "values"
+    return "images" if read.is_image else "values"
 
 
 def _normalises(prototype: Prototype) -> bool | None:

@@ -1,8 +1,9 @@
-"""Whether a new model is published: its accuracy beside that of the one that it would replace."""
+"""Whether a new model is published: its accuracy, or other main metric, beside that of the one it would replace."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from contract.tasks import ACCURACY, Metric
 from contract.wire.plans import Gate
 
 CODE = "gate_rejected"
@@ -10,18 +11,22 @@ _ROUNDING = 1e-9
 _Key = TypeVar("_Key", int, str)
 
 
-def rejected(gate: Gate, figures: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+def rejected(gate: Gate, figures: Mapping[str, Mapping[str, float]], metric: Metric = ACCURACY) -> dict[str, str]:
     """Return the models that are not published, each judged alone, with the reason.
 
     Args:
-        figures: name -> `before`, the current model's accuracy, and `after`, the new one's.
+        gate: the plan's.
+        figures: name -> `before`, the current model's main metric, and `after`, the new one's.
+        metric: the task's main one.
     """
     found = {}
     for name, figure in sorted(figures.items()):
         before, after = figure["before"], figure["after"]
-        if after < before - gate.max_drop - _ROUNDING:
+        if metric.loss_of(before, after) > gate.max_drop + _ROUNDING:
             what = gate.metric.replace("_", " ")
-            found[name] = f"{what} of {name!r} fell from {before:.4f} to {after:.4f}, by more than {gate.max_drop:g}"
+            what = what if what.endswith(metric.name) else f"{what} {metric.name}"
+            went = "fell" if metric.higher_is_better else "rose"
+            found[name] = f"{what} of {name!r} {went} from {before:.4f} to {after:.4f}, by more than {gate.max_drop:g}"
     return found
 
 
@@ -36,15 +41,19 @@ def reason(rejected: Mapping[str, str]) -> str:
     return f"{CODE}: {'; '.join(rejected.values())}"
 
 
-def best(measured: Mapping[_Key, float], current: _Key) -> _Key | None:
+def best(measured: Mapping[_Key, float], current: _Key, metric: Metric = ACCURACY) -> _Key | None:
     """Return the model that comes back in the place of `current`: the best that was ever measured, if it is better.
 
     Of several that are equally good the newest.
 
     Args:
-        measured: accuracy of all that were; keys rise in the order in which the models were made.
+        measured: main metric of all that were; keys rise in the order in which the models were made.
+        current: the one that is there.
+        metric: the task's main one.
     """
-    found = max(measured, key=lambda key: (measured[key], key), default=None)
-    if found is None or found == current or measured[found] <= measured.get(current, -1.0):
+    found = max(measured, key=lambda key: (metric.goodness(measured[key]), key), default=None)
+    if found is None or found == current:
+        return None
+    if current in measured and not metric.better(measured[found], measured[current]):
         return None
     return found

@@ -15,6 +15,7 @@ from contract.recipes.checks import (
     check_with_networks,
     check_with_rounds,
     check_with_secure,
+    check_with_task,
 )
 from contract.recipes.errors import RecipeError
 from contract.recipes.parts import GeneratorFederated, GeneratorTrained, GroupsRandom
@@ -41,6 +42,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_groups(recipe, rounds)
     _check_server_model(config.server_model, config.prototypes, task)
     _check_gate(rounds, sets)
+    _check_metric(rounds, task)
     _check_secure(config)
     _check_ensemble(config)
     _check_distance(config)
@@ -91,13 +93,15 @@ def _check_recipe(config: FederationConfig, sets: Set[str]) -> None:
     recipe, read = config.recipe, config.task.input
     networks = [*config.prototypes, *([config.server_model] if config.server_model else [])]
     try:
+        check_with_task(recipe, config.local, config.task.kind)
         check_with_local(recipe, config.local)
         check_with_data(
             recipe,
             has_validation="validation" in sets,
             has_unlabeled="unlabeled" in sets,
             has_server_model=config.server_model is not None,
-            is_image=len(read.shape) == 3 and read.dtype == "float32",
+            is_image=read.is_image,
+            is_tokens=read.is_tokens,
         )
         check_with_networks(recipe, {network.name: _shares_head(network) for network in networks})
         check_with_rounds(recipe, config.rounds.min_updates)
@@ -168,6 +172,19 @@ def _check_gate(rounds: RoundsPlan, sets: Set[str]) -> None:
         raise invalid_field("rounds.gate", f"{rounds.gate.metric} needs a labelled set: datasets.{role}")
 
 
+def _check_metric(rounds: RoundsPlan, task: Task) -> None:
+    """Refuse bounds of an accuracy where the task has another main metric."""
+    metric = task.main_metric
+    if metric.name != "accuracy":
+        if rounds.target_accuracy is not None:
+            raise invalid_field("rounds.target_accuracy", f"the task is measured by {metric.name}; set target_metric")
+        if rounds.gate is not None and rounds.gate.metric.endswith("_accuracy"):
+            said = f"the task is measured by {metric.name}; take 'validation' or 'test', which mean that"
+            raise invalid_field("rounds.gate.metric", said)
+    if metric.is_share and rounds.gate is not None and rounds.gate.max_drop > 1:
+        raise invalid_field("rounds.gate.max_drop", f"{metric.name} lies in [0, 1]; give a fraction")
+
+
 def check_architectures(prototypes: list[Prototype], recipe: Recipe, task: Task, evaluates: bool) -> None:
     """Refuse architectures that are unknown, have impossible options, or cannot do what the recipe needs of them."""
     if len({prototype.name for prototype in prototypes}) != len(prototypes):
@@ -223,7 +240,7 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     assert recipe.discriminators is not None
     generator, plan = recipe.discriminators.generator, recipe.discriminators.plan
     field = "recipe.discriminators"
-    if task.input.dtype != "float32":
+    if task.input.is_tokens:
         raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
     _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
     if isinstance(generator, GeneratorTrained):
@@ -278,8 +295,10 @@ def _check_options(
     try:
         entry = architectures.find(architecture, role)
         entry.check_options(options)
-        entry.check_input(task.input.shape, task.input.dtype)
-        entry.check_output([] if role == "discriminator" else [task.num_classes])
+        entry.check_input(task.input.shape, task.input.read_as)
+        if role == "classifier":
+            entry.check_task(task.kind)
+        entry.check_output([] if role == "discriminator" else list(task.output_shape))
     except architectures.OptionsError as error:
         place = f"{field.removesuffix('architecture')}options.{error.option}".rstrip(".")
         raise invalid_field(place, error.detail) from None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from contract.tasks import ACCURACY, Metric
 from contract.wire.devices import Heartbeat
 from contract.wire.plans import OnDeadline, RoundsPlan
 from service.domain import gate
@@ -109,9 +110,21 @@ def stuck_after(beat: Heartbeat) -> timedelta | None:
     return timedelta(seconds=max(STUCK_SECONDS, STUCK_PASSES * (beat.pass_seconds or 0.0)))
 
 
-def is_over(round_index: int, rounds_total: int, accuracy: float | None, target: float | None) -> bool:
-    """Say whether the federation ends after this round: the last one, or its target accuracy is reached."""
-    return round_index >= rounds_total or (target is not None and accuracy is not None and accuracy >= target)
+def is_over(
+    round_index: int, rounds_total: int, measured: float | None, target: float | None, metric: Metric = ACCURACY
+) -> bool:
+    """Say whether the federation ends after this round: the last one, or its target is reached.
+
+    Args:
+        round_index: of the round.
+        rounds_total: of the plan.
+        measured: value of the task's main metric, if it was measured.
+        target: that ends the federation, if any does.
+        metric: the main one.
+    """
+    if round_index >= rounds_total:
+        return True
+    return target is not None and measured is not None and not metric.better(target, measured)
 
 
 @dataclass(frozen=True)
@@ -120,13 +133,13 @@ class Standing:
 
     Attributes:
         index: the newest round's; 0 before the first.
-        accuracy: of the models that devices get, where a test set is there.
+        measured: the task's main metric, such as the accuracy, of the models that devices get; None without a test set.
         skipped: rounds in a row that published nothing.
         reason: why the newest one published nothing, or not all.
     """
 
     index: int
-    accuracy: float | None = None
+    measured: float | None = None
     skipped: int = 0
     reason: str | None = None
 
@@ -139,9 +152,9 @@ class Onward:
     detail: str = ""
 
 
-def onward(standing: Standing, plan: RoundsPlan) -> Onward:
-    """Say whether another round may open."""
-    if standing.index and is_over(standing.index, plan.total, standing.accuracy, plan.target_accuracy):
+def onward(standing: Standing, plan: RoundsPlan, metric: Metric = ACCURACY) -> Onward:
+    """Say whether another round may open; `metric` is the task's main one."""
+    if standing.index and is_over(standing.index, plan.total, standing.measured, plan.target, metric):
         return Onward("end")
     why = too_many_skipped(standing, plan)
     return Onward("open") if why is None else Onward("halt", why)

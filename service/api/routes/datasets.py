@@ -44,6 +44,8 @@ async def add_dataset(
 ) -> Dataset:
     """Register server data: a safetensors body with `inputs` [N, ...] and, for validation and test, `labels` [N] (I64).
 
+    Tasks of several labels or values a sample have `labels` [N, ...], I64, U8 or F32.
+
     The same name with the same bytes again gets the same answer.
     """
     async with receive(source, lambda: None, datasets.check_header) as upload:

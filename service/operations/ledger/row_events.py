@@ -270,7 +270,7 @@ def _of_round(session: Session, row: RoundRow) -> Data:
         min_updates=row.min_updates,
         deadline_at=row.deadline_at.isoformat(),
         reason=row.reason,
-        accuracy=row.metrics.get("accuracy"),
+        **_measured(row.metrics),
     )
 
 
@@ -296,7 +296,7 @@ def _of_model(session: Session, row: ModelRow) -> Data:
         round=row.round_index,
         digest=row.digest,
         size=row.size,
-        accuracy=row.metrics.get("accuracy"),
+        **_measured(row.metrics),
     )
 
 
@@ -317,8 +317,13 @@ def _of_network(session: Session, row: NetworkRow) -> Data:
 
 
 def _of_prediction(session: Session, row: PredictionRow) -> Data:
-    accuracy = row.metrics.get("accuracy")
-    return _some(prediction_id=row.id, job_id=row.job_id, dataset=row.dataset, size=row.size, accuracy=accuracy)
+    measured = _measured(row.metrics)
+    return _some(prediction_id=row.id, job_id=row.job_id, dataset=row.dataset, size=row.size, **measured)
+
+
+def _measured(figures: Data) -> Data:
+    """Return the main figure: `accuracy`, or `measured` and the name of its metric."""
+    return {name: figures.get(name) for name in ("accuracy", "measured", "metric")}
 
 
 def _of_member(session: Session, row: EnsembleMemberRow) -> Data:

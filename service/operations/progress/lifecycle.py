@@ -173,8 +173,9 @@ def _caught_up(session: Session, federation: FederationRow, round_: RoundRow) ->
     before = session.get_one(RoundRow, round_.waits_for)
     if before.state == "aggregating" or _held(session, federation, before):
         return False
-    plan = config_of(federation).rounds
-    over = rules.is_over(before.index, plan.total, federation.accuracy, plan.target_accuracy)
+    config = config_of(federation)
+    plan, metric = config.rounds, config.task.main_metric
+    over = rules.is_over(before.index, plan.total, federation.accuracy, plan.target, metric)
     if before.state == "published" and over:
         round_.state = advance(ROUND, round_.state, "skip", "round")
         round_.closed_at, round_.waits_for = now(), None

@@ -108,14 +108,6 @@ def _resolve_datasets(session: Session, request: FederationCreate) -> DatasetRef
 
 
 def _check_dataset(field: str, row: DatasetRow, request: FederationCreate, labeled: bool) -> None:
-    spec = request.task.input
-    if row.shape != spec.shape or row.dtype != spec.dtype:
-        raise invalid_field(
-            field, f"{row.name!r} has samples {row.dtype} {row.shape}, the task wants {spec.dtype} {spec.shape}"
-        )
-    if labeled and not row.labeled:
-        raise invalid_field(field, f"{row.name!r} has no labels; upload it with a tensor 'labels'")
-    if labeled and (row.num_classes or 0) > request.task.num_classes:
-        raise invalid_field(
-            field, f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {request.task.num_classes} classes"
-        )
+    why = datasets.why_not(row, request.task, labeled)
+    if why is not None:
+        raise invalid_field(field, why)

@@ -2,6 +2,7 @@
 
 from sqlalchemy.orm import Session
 
+from contract.tasks import measured_of
 from service.operations.progress import jobs, lifecycle, reading
 from service.operations.steer import new_models
 from service.operations.store.outcome import Outcome
@@ -23,7 +24,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
             provenance_id=outcome.provenance_id,
         )
     new_models.carry(session, federation, None, outcome)
-    federation.accuracy = outcome.metrics.get("accuracy")
+    federation.accuracy = measured_of(outcome.metrics)
     if config.recipe.discriminators is None:
         lifecycle.move(session, federation, "run")
     else:

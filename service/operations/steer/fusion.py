@@ -6,6 +6,7 @@ from dataclasses import replace
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.tasks import measured_of
 from service.domain import carried
 from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
@@ -41,8 +42,9 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
         round_.state = advance(ROUND, round_.state, "publish", "round")
         round_.published_at = now()
         round_.reason, federation.detail, federation.skipped_rounds = None, None, 0
-        if not rejected:  # or it would be the accuracy of models that nobody gets
-            federation.accuracy = outcome.metrics.get("accuracy", federation.accuracy)
+        measured = measured_of(outcome.metrics)
+        if not rejected and measured is not None:  # or it would be the accuracy of models that nobody gets
+            federation.accuracy = measured
     if published and not rejected:
         ensembles.keep(session, federation, round_, outcome)
     if rejected:

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.tasks import without_measured
 from service.domain import carried
 from service.domain import gate as rule
 from service.domain.states import ROUND, advance
@@ -19,14 +20,15 @@ _GLOBAL = ("initial", "global", "imported")
 
 def judge(session: Session, federation: FederationRow, round_: RoundRow, metrics: dict[str, Any]) -> dict[str, str]:
     """Return the models that are not to be published, with the reason; note in the figures who passed."""
-    gate = reading.config_of(federation).rounds.gate
+    config = reading.config_of(federation)
+    gate = config.rounds.gate
     figures = metrics.get("gate", {}).get("models", {})
     if gate is None or not figures:
         return {}
     for name, figure in figures.items():
         base = session.get_one(ModelRow, round_.base_models[name])
         base.metrics = base.metrics | {gate.metric: figure["before"]}
-    rejected = rule.rejected(gate, figures)
+    rejected = rule.rejected(gate, figures, config.task.main_metric)
     metrics["gate"] = rule.judged(gate, metrics["gate"], rejected)
     return rejected
 
@@ -41,7 +43,7 @@ def turn_away(
     gate = reading.config_of(federation).rounds.gate
     assert gate is not None
     reason = rule.reason(rejected)[:2000]
-    round_.metrics = {name: value for name, value in round_.metrics.items() if name != "accuracy"}
+    round_.metrics = without_measured(round_.metrics)
     if published:
         round_.reason = reason
         federation.detail = f"round {round_.index}: {reason}"
@@ -68,7 +70,8 @@ def _turn_back(session: Session, federation: FederationRow, name: str, metric: s
     rows = session.scalars(mine.where(ModelRow.role.in_(_GLOBAL), ModelRow.removed_at.is_(None)))
     known = {row.id: row for row in rows if row.metrics.get(metric) is not None}
     current = reading.current_models(session, federation.id)[reading.prototype_key(name)]
-    id_ = rule.best({id_: row.metrics[metric] for id_, row in known.items()}, current)
+    main = reading.config_of(federation).task.main_metric
+    id_ = rule.best({id_: row.metrics[metric] for id_, row in known.items()}, current, main)
     if id_ is None:
         return None
     rollback.make_current(session, federation, {name: id_})

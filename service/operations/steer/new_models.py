@@ -51,12 +51,14 @@ def add_prototype_model(
 
 
 def figures_of(outcome: Outcome, prototype: str) -> dict[str, Any]:
-    """Return what was measured of a prototype's new model: its accuracy, the gate's metric, what its network costs."""
-    accuracy = outcome.metrics.get("model", {}).get("prototypes", {}).get(prototype)
+    """Return what was measured of a prototype's new model: its main figure, all, the gate's, what its network costs."""
+    model = outcome.metrics.get("model", {})
+    measured, key = model.get("prototypes", {}).get(prototype), "measured" if "measured" in model else "accuracy"
+    measures = model.get("measures", {}).get(prototype)
     gate = outcome.metrics.get("gate", {})
-    measured = gate.get("models", {}).get(prototype, {}).get("after")
+    after = gate.get("models", {}).get(prototype, {}).get("after")
     network = outcome.metrics.get("networks", {}).get(prototype)
-    found = {"accuracy": accuracy, gate.get("metric", ""): measured, "network": network}
+    found = {key: measured, "measures": measures, gate.get("metric", ""): after, "network": network}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -1,5 +1,7 @@
 """Predictions are asked for, made by a job beside the federation's course, and kept for a while."""
 
+import math
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -22,7 +24,7 @@ from service.persistence.tables import DatasetRow, EnsembleRow, FederationRow, J
 MAX_WAITING = 8
 """Predictions of a federation that are not made yet."""
 MAX_VALUES = 100_000_000
-"""Samples times classes of one prediction: 400 MB of logits."""
+"""Samples times a network's outputs of one: 400 MB of logits."""
 
 
 def ask(session: Session, federation_id: str, wish: PredictionRequest) -> PredictionRow:
@@ -78,14 +80,11 @@ def _dataset(session: Session, config: FederationConfig, named: str) -> DatasetR
     row, task = datasets.find(session, named) or datasets.of_digest(session, named), config.task
     if row is None:
         raise invalid_field("dataset", f"there is no data set {named!r}; register it first")
-    if row.shape != task.input.shape or row.dtype != task.input.dtype:
-        wanted = f"the task wants {task.input.dtype} {task.input.shape}"
-        raise invalid_field("dataset", f"{row.name!r} has samples {row.dtype} {row.shape}, {wanted}")
-    if (row.num_classes or 0) > task.num_classes:
-        detail = f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {task.num_classes} classes"
-        raise invalid_field("dataset", detail)
-    if row.num_samples * task.num_classes > MAX_VALUES:
-        most = MAX_VALUES // task.num_classes
+    why = datasets.why_not(row, task, row.labeled)
+    if why is not None:
+        raise invalid_field("dataset", why)
+    if row.num_samples * math.prod(task.output_shape) > MAX_VALUES:
+        most = MAX_VALUES // math.prod(task.output_shape)
         raise invalid_field("dataset", f"{row.name!r} has {row.num_samples} samples, {most} is the limit; cut it up")
     return row
 

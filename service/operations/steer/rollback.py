@@ -6,6 +6,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
+from contract.tasks import measured_of
 from contract.tensors import Header, TensorError, compare
 from contract.updates import BASE_KEY, FEATURES_KEY
 from contract.wire.federations import Rollback
@@ -47,9 +48,9 @@ def promote(session: Session, model_id: str, request: Promotion, header_of: Call
     dropped = carried.of_another_path(reading.carried_state(session, federation.id).keys(), name)
     _switch(session, federation, {name: model.id}, dropped, f"model {model.id} was promoted")
     audit.record(session, "model.promote", model.id, federation=federation.id, prototype=name, instead_of=current.id)
-    accuracy = model.metrics.get("accuracy")
-    if accuracy is not None and len(reading.config_of(federation).published) == 1:
-        federation.accuracy = accuracy
+    measured = measured_of(model.metrics)
+    if measured is not None and len(reading.config_of(federation).published) == 1:
+        federation.accuracy = measured
     return model
 
 
@@ -132,7 +133,7 @@ def rollback(session: Session, federation_id: str, request: Rollback) -> Federat
     if changed:
         made = made_in(session, federation)
         _switch(session, federation, changed, carried.too_new(made, index), f"rolled back to round {index}")
-        federation.accuracy = _accuracy(session, federation, index, targets)
+        federation.accuracy = _measured(session, federation, index, targets)
         audit.record(session, "federation.rollback", federation.id, federation=federation.id, round=index)
     return federation
 
@@ -185,13 +186,14 @@ def made_in(session: Session, federation: FederationRow) -> dict[str, int]:
     return {name: session.get_one(ModelRow, id_).round_index or 0 for name, id_ in state.items()}
 
 
-def _accuracy(session: Session, federation: FederationRow, index: int, targets: Targets) -> float | None:
-    """Return the accuracy that goes with the models after a round: the round's own, else the mean of theirs."""
+def _measured(session: Session, federation: FederationRow, index: int, targets: Targets) -> float | None:
+    """Return the main figure that goes with the models after a round: the round's own, else the mean of theirs."""
     round_ = _rounds(session, federation).get(index)
-    if round_ is not None and round_.metrics.get("accuracy") is not None:
-        return float(round_.metrics["accuracy"])
-    found = [session.get_one(ModelRow, id_).metrics.get("accuracy") for id_ in targets.values()]
-    known = [float(value) for value in found if value is not None]
+    of_round = None if round_ is None else measured_of(round_.metrics)
+    if of_round is not None:
+        return of_round
+    found = [measured_of(session.get_one(ModelRow, id_).metrics) for id_ in targets.values()]
+    known = [value for value in found if value is not None]
     return sum(known) / len(known) if known else None
 
 

@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.labels import class_numbers
-from contract.tensors import Header, TensorError, TensorFile
+from contract.labels import MOST_CLASSES, class_numbers
+from contract.tasks import TASKS
+from contract.tensors import Header, TensorError, TensorFile, TensorInfo
 from contract.wire import rounds as wire
+from contract.wire.federations import Task
 from service.domain.errors import DomainError, not_found
 from service.domain.states import LIVE
 from service.operations.ledger import after_commit, audit, locks
@@ -18,7 +22,11 @@ from service.operations.ledger.paging import page
 from service.persistence.tables import DatasetRow, FederationRow
 
 MAX_DATASETS = 1000
-_DTYPES = {"F32": "float32", "I64": "int64"}
+_DTYPES = {"F32": "float32", "I64": "int64", "F16": "float16", "U8": "uint8"}
+_LABELS = {"I64": "int64", "U8": "uint8", "F32": "float32"}
+_BLOCK = 1 << 20
+"""Labels that are in memory at once, where a sample has several."""
+IGNORED_TOKEN = TASKS["tokens"].ignored
 
 
 def check_header(header: Header) -> None:
@@ -35,31 +43,66 @@ def check_header(header: Header) -> None:
         )
     inputs, labels = header.tensors["inputs"], header.tensors.get("labels")
     if inputs.dtype not in _DTYPES:
-        wanted = "F32 (images, features) or I64 (token ids)"
+        wanted = "F32 (images, features), I64 (token ids), or U8 and F16 (images, which the task scales)"
         raise TensorError("tensors", f"inputs is {inputs.dtype}; send {wanted}", tensor="inputs", actual=inputs.dtype)
     if len(inputs.shape) < 2 or inputs.shape[0] < 1:
         raise TensorError("tensors", f"inputs has shape {list(inputs.shape)}; send [N, ...], N > 0", tensor="inputs")
-    if labels is not None and (labels.dtype != "I64" or labels.shape != inputs.shape[:1]):
-        raise TensorError(
-            "tensors",
-            f"labels is {labels.dtype} {list(labels.shape)}; send I64 [{inputs.shape[0]}], one label a sample",
-            tensor="labels",
-        )
+    if labels is not None:
+        _check_labels(labels, inputs.shape[0])
+
+
+def _check_labels(labels: TensorInfo, samples: int) -> None:
+    found = f"labels is {labels.dtype} {list(labels.shape)}"
+    several = len(labels.shape) > 1
+    if labels.shape[:1] != (samples,) or not (labels.dtype == "I64" or (several and labels.dtype in _LABELS)):
+        wanted = f"I64 [{samples}], one label a sample"
+        others = "I64 or U8 of several labels, F32 of values"
+        raise TensorError("tensors", f"{found}; send {wanted}, or [{samples}, ...]: {others}", tensor="labels")
+    if several and not labels.numel:
+        raise TensorError("tensors", f"{found}; a sample has no label", tensor="labels")
 
 
 def num_classes(file: TensorFile) -> int | None:
-    """Return the largest label + 1, or None without labels.
+    """Return the largest label + 1, or None without labels and where they are values.
 
     Raises:
-        TensorError: code 'values', for a label that is no class number.
+        TensorError: code 'values', for a label that is no class number, or a value that is not finite.
     """
-    if "labels" not in file.header.tensors:
+    info = file.header.tensors.get("labels")
+    if info is None:
         return None
     try:
+        if len(info.shape) > 1:
+            return _largest(file, info)
         labels = class_numbers(file.read("labels"), file.info("inputs").shape[0])
     except ValueError as error:
         raise TensorError("values", str(error), tensor="labels") from None
     return int(labels.max()) + 1
+
+
+def _largest(file: TensorFile, info: TensorInfo) -> int | None:
+    """Return the largest of several labels a sample + 1; of images', [N, H, W] or [N, D, H, W], without 255.
+
+    Raises:
+        ValueError: naming the sample.
+    """
+    largest, a_sample = -1, info.numel // info.shape[0]
+    for start in range(0, info.numel, _BLOCK):
+        block = file.read_block("labels", start, min(_BLOCK, info.numel - start))
+        if info.dtype == "F32":
+            _refuse(~np.isfinite(block), "a value that is NaN or infinite", a_sample, start)
+            continue
+        known = block[block != 255] if len(info.shape) > 2 else block
+        wrong = (block < 0) & (block != IGNORED_TOKEN) | (block >= MOST_CLASSES)
+        _refuse(wrong, "a label that is no class, nor -100, which is ignored", a_sample, start)
+        largest = max(largest, int(known.max()) if len(known) else -1)
+    return None if info.dtype == "F32" else largest + 1
+
+
+def _refuse(wrong: NDArray[np.bool_], what: str, a_sample: int, start: int) -> None:
+    if wrong.any():
+        sample = (start + int(np.argmax(wrong))) // a_sample
+        raise ValueError(f"sample {sample} has {what}; repair it or leave the sample out")
 
 
 def register(session: Session, name: str, digest: str, size: int, header: Header, classes: int | None) -> DatasetRow:
@@ -75,7 +118,7 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
             return existing
         raise DomainError("name-taken", f"a data set {name!r} with other content exists", field="name")
     check_room(session, select(DatasetRow.id), MAX_DATASETS, "data sets", "delete one")
-    inputs = header.tensors["inputs"]
+    inputs, labels = header.tensors["inputs"], header.tensors.get("labels")
     row = DatasetRow(
         id=new_id("dataset"),
         name=name,
@@ -84,8 +127,10 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
         num_samples=inputs.shape[0],
         shape=list(inputs.shape[1:]),
         dtype=_DTYPES[inputs.dtype],
-        labeled="labels" in header.tensors,
+        labeled=labels is not None,
         num_classes=classes,
+        label_shape=None if labels is None else list(labels.shape[1:]),
+        label_dtype=None if labels is None else _LABELS[labels.dtype],
         created_at=now(),
     )
     session.add(row)
@@ -117,6 +162,33 @@ def get(session: Session, dataset_id: str) -> DatasetRow:
     if row is None:
         raise not_found("data set", dataset_id)
     return row
+
+
+def why_not(row: DatasetRow, task: Task, labeled: bool) -> str | None:
+    """Return why a data set is none of a task; None where it is one, as far as was seen when it came.
+
+    Args:
+        row: the data set.
+        task: the federation's.
+        labeled: its labels are read.
+    """
+    spec = task.input
+    if row.shape != spec.shape or row.dtype != spec.dtype:
+        return f"{row.name!r} has samples {row.dtype} {row.shape}, the task wants {spec.dtype} {spec.shape}"
+    if not labeled:
+        return None
+    if not row.labeled:
+        return f"{row.name!r} has no labels; upload it with a tensor 'labels'"
+    shape, wanted = row.label_shape or [], list(task.label_shape)
+    if shape != wanted:
+        what = f"a task of kind {task.kind!r} wants {wanted} ({TASKS[task.kind].labels})"
+        return f"{row.name!r} has labels of shape {shape} a sample, {what}"
+    if row.label_dtype == "float32" and task.kind != "regression":
+        return f"{row.name!r} has labels that are float32 values; a task of kind {task.kind!r} wants whole numbers"
+    classes = {"multilabel": 2, "regression": None}.get(task.kind, task.num_classes)
+    if classes is not None and (row.num_classes or 0) > classes:
+        return f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {classes} classes"
+    return None
 
 
 def _uses(config: dict[str, Any], dataset_id: str) -> bool:

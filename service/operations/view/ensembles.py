@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from contract.ensembles import bundle_texts, why_mute
+from contract.tasks import measured_of
 from contract.wire import ensembles as wire
 from contract.wire.rounds import EnsembleRef
 from service.domain.errors import DomainError
@@ -33,6 +34,7 @@ def describe(session: Session, round_: RoundRow) -> wire.Ensemble:
         round=round_.index,
         document=document,
         accuracy=round_.metrics.get("ensemble", {}).get("accuracy"),
+        measured=measured_of(round_.metrics.get("ensemble", {})),
         size=sum(member.size for member in document.members),
         removed=sorted(gone),
         predicts=why is None,
@@ -54,6 +56,7 @@ def reference(session: Session, round_: RoundRow) -> EnsembleRef | None:
         weigh=document.weigh.kind,
         combine=document.combine.kind,
         accuracy=round_.metrics.get("ensemble", {}).get("accuracy"),
+        measured=measured_of(round_.metrics.get("ensemble", {})),
         complete=not ensembles.gone(session, document),
         url=f"/v1/rounds/{round_.id}/ensemble",
     )

@@ -5,7 +5,10 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from contract.bodies import stored
+from contract.tasks import measured_of
 from contract.wire import federations as wire
+from contract.wire.federations import Task
 from service.domain import rounds as opening
 from service.operations.access import joining
 from service.operations.ledger.paging import page
@@ -29,7 +32,9 @@ def _counts(session: Session, ids: list[str]) -> dict[str, int]:
 
 
 def _summary(row: FederationRow, clients: int) -> dict[str, Any]:
-    return {
+    task = stored(Task, row.config["task"])
+    metric = task.main_metric
+    shown = {
         "id": row.id,
         "name": row.name,
         "state": row.state,
@@ -37,13 +42,18 @@ def _summary(row: FederationRow, clients: int) -> dict[str, Any]:
         "round": row.round_index,
         "rounds_total": row.config["rounds"]["total"],
         "clients": clients,
-        "accuracy": row.accuracy,
+        "accuracy": row.accuracy if metric.key == "accuracy" else None,
+        "metric": metric.name,
+        "higher_is_better": metric.higher_is_better,
+        "measured": row.accuracy,
         "created_at": row.created_at,
         "started_at": row.started_at,
         "finished_at": row.finished_at,
         "error": row.error,
         "detail": row.detail,
     }
+    shown["kind"] = task.kind
+    return shown
 
 
 def listing(session: Session, limit: int, after: str | None) -> tuple[list[wire.FederationSummary], str | None]:
@@ -58,11 +68,12 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
     config = reading.config_of(row)
     newest = reading.newest_round(session, row)
     current = reading.current_models(session, row.id)
-    accuracies = session.execute(
+    rounds = session.execute(
         select(RoundRow.index, RoundRow.metrics)
         .where(RoundRow.federation_id == row.id, RoundRow.state == "published")
         .order_by(RoundRow.index)
     )
+    figures = [(index, metrics) for index, metrics in rounds]
     refs = {}
     for prototype in config.published:
         id_ = current.get(reading.prototype_key(prototype.name))
@@ -88,7 +99,8 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "gan_round": row.gan_round,
             "discriminators": reading.discriminator_count(session, row.id),
             "models": refs,
-            "accuracies": [(i, m["accuracy"]) for i, m in accuracies if m.get("accuracy") is not None],
+            "accuracies": [(i, m["accuracy"]) for i, m in figures if m.get("accuracy") is not None],
+            "measurements": [(i, value) for i, m in figures if (value := measured_of(m)) is not None],
         }
     )
 

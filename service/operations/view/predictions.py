@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.tasks import measured_of
 from contract.wire import ensembles as wire
 from service.operations.ledger.paging import page
 from service.operations.progress import jobs
@@ -34,6 +35,7 @@ def describe(session: Session, row: PredictionRow) -> wire.Prediction:
         digest=row.digest,
         size=row.size,
         accuracy=row.metrics.get("accuracy"),
+        measured=measured_of(row.metrics),
         metrics=row.metrics,
         progress=job.progress,
         error=job.error,

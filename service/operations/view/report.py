@@ -153,6 +153,7 @@ def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[Rou
                 round=row.index,
                 state=row.state,
                 accuracy=row.metrics.get("accuracy") if row.state == "published" else None,
+                measured=row.metrics.get("measured") if row.state == "published" else None,
                 devices=sum(each.devices for each in mine),
                 answered=sum(each.answered for each in mine),
                 files=files,

@@ -31,6 +31,7 @@ class FederationRow(Base):
     round_index: Mapped[int] = mapped_column(default=0)
     skipped_rounds: Mapped[int] = mapped_column(default=0, server_default="0")
     accuracy: Mapped[float | None]
+    """The task's main metric of the models that devices get, whatever it is; an accuracy once was the only one."""
     gan_round: Mapped[int] = mapped_column(default=0)
     collect_deadline_at: Mapped[datetime | None]
     retention: Mapped[dict[str, Any] | None]

@@ -137,3 +137,6 @@ class DatasetRow(Base):
     labeled: Mapped[bool]
     num_classes: Mapped[int | None]
     created_at: Mapped[datetime]
+    label_shape: Mapped[list[Any] | None]
+    """Of one sample; null where there are none, and of sets from before tasks had others than one number a sample."""
+    label_dtype: Mapped[str | None]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.wire.plans import RoundsPlan
+from contract.tasks import TASKS
+from contract.wire.plans import Gate, RoundsPlan
+from service.domain import gate
 from service.domain.rounds import RoundView, closes_at, decide, is_over
 from service.domain.selection import choose, needed
 
@@ -155,6 +157,15 @@ def test_a_round_that_waits_for_a_model_is_left_open(policy: str, answered: int,
 )
 def test_is_over(index: int, total: int, accuracy: float | None, target: float | None, over: bool) -> None:
     assert is_over(index, total, accuracy, target) is over
+
+
+def test_an_error_that_is_low_enough_ends_a_federation_and_one_that_rises_is_turned_away() -> None:
+    rmse = TASKS["regression"].metric("rmse")
+    assert [is_over(1, 9, measured, 0.5, rmse) for measured in (0.6, 0.5, 0.4)] == [False, True, True]
+    terms = Gate(metric="test", max_drop=0.1)
+    figures = {"a": {"before": 1.0, "after": 1.05}, "b": {"before": 1.0, "after": 1.2}}
+    assert gate.rejected(terms, figures, rmse) == {"b": "test rmse of 'b' rose from 1.0000 to 1.2000, by more than 0.1"}
+    assert gate.best({1: 0.5, 2: 0.4, 3: 0.6}, 3, rmse) == 2 and gate.best({1: 0.5, 2: 0.4}, 2, rmse) is None
 
 
 @pytest.mark.parametrize(

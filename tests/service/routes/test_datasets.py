@@ -22,6 +22,58 @@ def test_a_data_set_is_described(world: World) -> None:
     assert [d["id"] for d in world.ok("GET", "/v1/datasets")["items"]] == [made["id"], tokens["id"]]
 
 
+PIXELS = np.array([[[0, 255], [1, 2]]] * 2, np.uint8)
+SEVERAL: dict[str, tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]] = {
+    "pixels": (
+        np.zeros((2, 1, 2, 2), np.uint8),
+        PIXELS,
+        {"dtype": "uint8", "num_classes": 3, "label_shape": [2, 2], "label_dtype": "uint8"},
+        {"kind": "dense", "num_classes": 3, "input": {"shape": [1, 2, 2], "dtype": "uint8"}},
+    ),
+    "tokens": (
+        np.ones((2, 3), np.int64),
+        np.array([[4, -100, 0]] * 2),
+        {"num_classes": 5, "label_shape": [3], "label_dtype": "int64"},
+        {"kind": "tokens", "num_classes": 5, "input": {"shape": [3], "dtype": "int64"}},
+    ),
+    "labels": (
+        np.zeros((2, 3), np.float16),
+        np.array([[0, 1]] * 2, np.uint8),
+        {"dtype": "float16", "num_classes": 2, "label_shape": [2], "label_dtype": "uint8"},
+        {"kind": "multilabel", "num_classes": 2, "input": {"shape": [3], "dtype": "float16"}},
+    ),
+    "values": (
+        np.zeros((2, 3), F32),
+        np.array([[0.5, 1]] * 2, F32),
+        {"num_classes": None, "label_shape": [2], "label_dtype": "float32"},
+        {"kind": "regression", "num_classes": 2, "input": {"shape": [3]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_labels_of_several_values_are_described_and_held_against_the_task(world: World, case: str) -> None:
+    inputs, labels, described, task = SEVERAL[case]
+    made = world.dataset(inputs=inputs, labels=labels)
+    assert made.items() >= ({"labeled": True, "num_samples": 2} | described).items()
+    architecture = {"pixels": "unet-small", "tokens": "transformer-causal-tiny"}.get(case, "mlp")
+    more = {"prototypes": [{"architecture": architecture}], "datasets": {"test": made["name"]}}
+    if case == "pixels":  # four pixels an edge at least
+        inputs, labels = (np.kron(each, np.ones((2, 2))).astype(each.dtype) for each in (inputs, labels))
+        more["datasets"] = {"test": world.dataset(inputs=inputs, labels=labels)["name"]}
+        task = task | {"input": {"shape": [1, 4, 4], "dtype": "uint8"}}
+    assert world.create(task=task, **more)
+    fewer = task | {"num_classes": 3 if case == "labels" else task["num_classes"] - 1 or 1}
+    if case != "values":
+        response = world.op("POST", "/v1/federations", json=world.body(name="other", task=fewer, **more))
+        assert refused(response) == (422, "invalid-field") and response.json()["field"] == "datasets.test"
+    classes = {"num_classes": 5, "input": task["input"]}
+    plain = more | {"prototypes": [{"architecture": "lstm" if case == "tokens" else "mlp"}]}
+    response = world.op("POST", "/v1/federations", json=world.body(name="other", task=classes, **plain))
+    assert refused(response) == (422, "invalid-field")
+    assert "has labels of shape" in response.json()["detail"], response.text
+
+
 def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: World) -> None:
     one = world.forge.pack({"inputs": np.zeros((2, 2), F32)})
     two = world.forge.pack({"inputs": np.ones((2, 2), F32)})
@@ -40,7 +92,10 @@ BAD: list[tuple[dict[str, np.ndarray], str, str]] = [
     ({"inputs": np.zeros(3, F32)}, "invalid-tensors", "inputs"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(2, np.int64)}, "invalid-tensors", "labels"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(3, F32)}, "invalid-tensors", "labels"),
-    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((3, 1), np.int64)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((3, 0), np.int64)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((2, 2), np.int64)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.full((3, 2), np.nan, F32)}, "invalid-values", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.array([[0, 1], [0, -2], [0, 0]])}, "invalid-values", "labels"),
     ({"inputs": np.full((3, 2), np.nan, F32)}, "invalid-values", "inputs"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.array([0, -1, 2])}, "invalid-values", "labels"),
 ]

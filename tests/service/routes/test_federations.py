@@ -164,7 +164,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"recipe": {"name": "feddf"}}, "recipe.distil.data", "name datasets.unlabeled"),
     ({"datasets": {"test": "nope"}}, "datasets.test", "register it first"),
     ({"datasets": {"unlabeled": "a\x00b"}}, "datasets.unlabeled", "control characters"),
-    ({"task": {"num_classes": 1, "input": {"shape": [2]}}}, "task.num_classes", "greater"),
+    ({"task": {"num_classes": 1, "input": {"shape": [2]}}}, "task.num_classes", "two at least"),
     ({"task": {"num_classes": 3, "input": {"shape": [0]}}}, "task.input.shape.0", "or equal to 1"),
     ({"task": {"num_classes": 3, "input": {"shape": [10**4] * 2}}}, "task.input", "10,000,000"),
     ({"rounds": {"total": 0}}, "rounds.total", "greater"),
