@@ -15,7 +15,8 @@ from contract.choices import NEEDS, Carried, Choice, Need, described, kind_of, s
 from contract.local import LocalPlan
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
-from tools import limits
+from contract.tasks import KINDS, TASKS, Metric, TaskKind
+from tools import limits, tasks
 
 ROOT = Path(__file__).parents[1]
 _PLACE = re.compile(r"(<!-- made: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -104,9 +105,36 @@ def choices() -> str:
     return "\n".join(found)
 
 
+def _mark(kind: TaskKind, recipe: str) -> str:
+    return "yes" if tasks.refusal(kind, recipe) is None else "–"
+
+
+def pairs() -> str:
+    """Return which recipe has a meaning for which kind of task, with what a refusal says below the table."""
+    rows = ([f"`{name}`", *(_mark(kind, name) for kind in KINDS)] for name in PRESETS)
+    why = [f"- `{name}`, {kind}: {said}\n" for name in PRESETS for kind in KINDS if (said := tasks.refusal(kind, name))]
+    return table(("recipe", *(f"`{kind}`" for kind in KINDS)), rows) + "\n" + "".join(why)
+
+
+def _way(metric: Metric) -> str:
+    return "" if metric.higher_is_better else " (lower is better)"
+
+
+def kinds() -> str:
+    """Return the kinds of task."""
+    rows = []
+    for name, row in TASKS.items():
+        first, *others = row.metrics
+        shown = [f"**`{first.name}`**{_way(first)}", *(f"`{each.name}`{_way(each)}" for each in others)]
+        rows.append([f"`{name}`", row.what, row.labels, row.outputs, ", ".join(shown)])
+    return table(("kind", "what a network decides", "labels", "its outputs", "figures"), rows)
+
+
 MADE: dict[str, Callable[[], str]] = {
     "presets": presets,
     "choices": choices,
+    "pairs": pairs,
+    "kinds": kinds,
     "settings": lambda: table(("setting", "what it is", "default", "bounds", "beyond it"), limits.settings()),
     "fixed-limits": lambda: table(("what", "limit", "beyond it"), limits.fixed()),
 }

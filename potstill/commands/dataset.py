@@ -27,8 +27,6 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
     """
     import numpy as np
 
-    from contract.labels import class_numbers
-
     try:
         with np.load(file, allow_pickle=False) as data:
             found = {
@@ -42,13 +40,31 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
             f"{file} has the arrays {there}; name the samples 'inputs' (or x) and the labels 'labels' (or y)"
         )
     inputs = found["inputs"]
-    arrays = {"inputs": inputs.astype(np.float32 if inputs.dtype.kind == "f" else inputs.dtype)}
+    halves = inputs.dtype == np.float16
+    arrays = {"inputs": inputs.astype(np.float32 if inputs.dtype.kind == "f" and not halves else inputs.dtype)}
     if "labels" in found:
         try:
-            arrays["labels"] = class_numbers(found["labels"], len(inputs) if inputs.ndim else 0)
+            arrays["labels"] = _labels(found["labels"], len(inputs) if inputs.ndim else 0)
         except ValueError as error:
             raise CliError(f"{file}: {error}") from None
     return arrays
+
+
+def _labels(labels: "ndarray", samples: int) -> "ndarray":
+    """Return labels as the service takes them: class numbers [N] as int64, of several a sample whole or float32.
+
+    Raises:
+        ValueError: a label that is no class number.
+    """
+    import numpy as np
+
+    from contract.labels import class_numbers
+
+    if labels.ndim < 2:
+        return class_numbers(labels, samples)
+    if labels.dtype.kind == "f":
+        return labels.astype(np.float32)
+    return labels.astype(np.uint8 if labels.dtype.kind == "b" or labels.dtype == np.uint8 else np.int64)
 
 
 def as_safetensors(file: Path, folder: Path) -> Path:

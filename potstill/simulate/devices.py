@@ -142,7 +142,7 @@ class Device:
     @property
     def label_counts(self) -> list[int] | None:
         """Samples per class [C], where all labels were seen."""
-        if self.samples.labels is None:
+        if self.samples.labels is None or self._config.task.kind != "classification":
             return None
         return [int(n) for n in self.samples.labels.bincount(minlength=self._config.task.num_classes)]
 

@@ -350,7 +350,7 @@ def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     if wanted and not labelled:
         raise SimulationError(f"server: {role} needs labels; give a pair (x, y)")
     inputs = given[0] if labelled else given
-    labels = given[1] if labelled else [0] * len(inputs)
+    labels = given[1] if labelled else np.zeros((len(inputs), *config.task.label_shape), np.int64)
     samples = data.load((inputs, labels))
     samples.check(config.task)
     assert samples.inputs is not None and samples.labels is not None

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from contract.federation import FederationConfig
 from contract.notes import Note
+from contract.tasks import measured_of
 from contract.wire.report import Cost
 
 
@@ -60,6 +61,16 @@ class RoundRecord(BaseModel):
     metrics: dict[str, Any] = {}
     seconds: float = 0.0
     cost: Cost | None = None
+
+    @property
+    def measured(self) -> float | None:
+        """The task's main metric on the test set, such as the accuracy; None where that is not there."""
+        return measured_of(self.metrics)
+
+    @property
+    def ensemble_measured(self) -> float | None:
+        """The same of the teachers' ensemble, where the recipe has one."""
+        return measured_of(self.metrics.get("ensemble") or {})
 
     @property
     def ensemble_accuracy(self) -> float | None:
@@ -133,6 +144,11 @@ class History:
     def models(self) -> dict[str, Path]:
         """The newest global models by prototype."""
         return (self.rounds[-1] if self.rounds else self.initial).models
+
+    @property
+    def measurements(self) -> list[float]:
+        """The task's main metric after each round; rounds without one are left out."""
+        return [value for record in self.rounds if (value := record.measured) is not None]
 
     @property
     def accuracies(self) -> list[float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contract.federation import FederationConfig
+from contract.tasks import measured_of, without_measured
 from contract.wire.report import Cost
 from potstill.simulate.history import Ending, Participation, RoundRecord
 from service.domain import carried, gate, selection
@@ -54,8 +55,8 @@ class Lifecycle:
 
     def __init__(self, config: FederationConfig, initial: RoundRecord, digests: Mapping[str, str]):
         self.record = initial
-        self._config, self._plan = config, config.rounds
-        self._accuracy, self._skipped, self._ever = initial.accuracy, 0, False
+        self._config, self._plan, self._metric = config, config.rounds, config.task.main_metric
+        self._measured_last, self._skipped, self._ever = initial.measured, 0, False
         self._halted: Ending | None = None
         self._digests = dict(digests)
         self._made = dict.fromkeys(initial.state, 0)
@@ -74,8 +75,8 @@ class Lifecycle:
         if self._halted is not None:
             return self._halted
         record = self.record
-        standing = rules.Standing(record.index, self._accuracy, self._skipped, record.reason)
-        onward = rules.onward(standing, self._plan)
+        standing = rules.Standing(record.index, self._measured_last, self._skipped, record.reason)
+        onward = rules.onward(standing, self._plan, self._metric)
         if onward.action == "open":
             return None
         if onward.action == "halt":
@@ -109,7 +110,7 @@ class Lifecycle:
             if keep_models:
                 found |= set(made.values())
             elif known:
-                found.add(made[max(known, key=lambda index: (known[index], index))])
+                found.add(made[max(known, key=lambda index: (self._metric.goodness(known[index]), index))])
         return found
 
     # -------------------------------------------------------------------------------------------------- after a round
@@ -145,10 +146,11 @@ class Lifecycle:
         else:
             self._skipped += 1
         if rejected:
-            metrics.pop("accuracy", None)  # it would be the accuracy of models that nobody gets
+            metrics = without_measured(metrics)  # it would be that of models that nobody gets
             self._turn_away(index, rejected, metrics, state)
         elif published:
-            self._accuracy = metrics.get("accuracy", self._accuracy)
+            measured = measured_of(metrics)
+            self._measured_last = self._measured_last if measured is None else measured
         return self._record(done, "published" if published else "skipped", reason, files, metrics, state)
 
     def _judge(self, metrics: dict[str, Any]) -> dict[str, str]:
@@ -158,7 +160,7 @@ class Lifecycle:
             return {}
         for name, figure in figures.items():
             self._measured[name][self._current[name]] = figure["before"]
-        rejected = gate.rejected(plan, figures)
+        rejected = gate.rejected(plan, figures, self._metric)
         metrics["gate"] = gate.judged(plan, metrics["gate"], rejected)
         return rejected
 
@@ -201,7 +203,7 @@ class Lifecycle:
 
     def _turn_back(self, name: str, state: dict[str, Path]) -> int | None:
         """Make the best of a prototype's models that were measured current; return its round, None if it is already."""
-        best = gate.best(self._measured[name], self._current[name])
+        best = gate.best(self._measured[name], self._current[name], self._metric)
         if best is None:
             return None
         self._current[name] = best
