@@ -12,7 +12,13 @@ from contract.faults import faults_of
 from contract.notes import Note
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
-from contract.wire.federations import TERMINAL_STATES, DatasetRefs, Federation, FederationCreate, FederationCreated
+from contract.wire.federations import (
+    TERMINAL_STATES,
+    DatasetRefs,
+    Federation,
+    FederationCreate,
+    FederationCreated,
+)
 from contract.wire.rounds import Job
 from potstill import exits
 from potstill.commands.token import seconds
@@ -32,6 +38,7 @@ from potstill.console import (
     show_list,
     show_one,
 )
+from potstill.figures import in_words, main_figure, measured, measured_in
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient
@@ -76,7 +83,9 @@ def resolve(client: "OperatorClient", ref: str) -> str:
     return names[ref]
 
 
-def _shape(text: str) -> list[int]:
+def _shape(text: str | None) -> list[int] | None:
+    if not text:
+        return None
     try:
         return [int(edge) for edge in text.split(",")]
     except ValueError:
@@ -154,8 +163,9 @@ def create(
     prototype_option: PrototypeOptions = None,
     initial_model: Annotated[str | None, typer.Option(help="Id of an imported model to start from.")] = None,
     input_shape: Annotated[str | None, typer.Option(help="Shape of one sample, such as 1,8,8.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, or int64 for token ids.")] = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16, uint8, or int64 for token ids.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification, multilabel, regression, dense or tokens.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes, labels or values.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     clients_per_round: ClientsPerRound = None,
     min_updates: Annotated[int | None, typer.Option(help="Fewer at the deadline: the round is skipped.")] = None,
@@ -177,10 +187,7 @@ def create(
     given = {
         "name": name,
         "seed": seed,
-        "task": {
-            "num_classes": classes,
-            "input": {"shape": _shape(input_shape) if input_shape else None, "dtype": dtype},
-        },
+        "task": {"kind": task, "num_classes": classes, "input": {"shape": _shape(input_shape), "dtype": dtype}},
         "recipe": {"name": recipe, "options": parse_options(option or [])},
         "local": _local(recipe, local or []),
         "rounds": {
@@ -242,8 +249,8 @@ def list_(url: Url = None, token: Token = None, as_json: Json = False) -> None:
     show_list(
         items,
         as_json,
-        ["name", "id", "recipe", "state", "round", "clients", "accuracy"],
-        lambda f: [f.name, f.id, f.recipe, f.state, f"{f.round}/{f.rounds_total}", f.clients, percent(f.accuracy)],
+        ["name", "id", "recipe", "state", "round", "clients", "measured"],
+        lambda f: [f.name, f.id, f.recipe, f.state, f"{f.round}/{f.rounds_total}", f.clients, measured_in(f)],
     )
 
 
@@ -257,7 +264,7 @@ def _show(federation: Federation) -> None:
         ["id", federation.id],
         ["state", federation.state + (f" ({why})" if (why := _why(federation)) else "")],
         ["recipe", federation.recipe],
-        ["task", f"{federation.task.num_classes} classes, input {federation.task.input.shape}"],
+        ["task", in_words(federation.task)],
         ["prototypes", ", ".join(f"{p.name}: {p.architecture}" for p in federation.prototypes)],
         ["round", f"{federation.round} of {federation.rounds_total}"],
         ["clients", federation.clients],
@@ -270,6 +277,10 @@ def _show(federation: Federation) -> None:
         print()
         rows = [[index, percent(accuracy), "█" * round(accuracy * 40)] for index, accuracy in federation.accuracies]
         print_table(["round", "test accuracy", ""], rows)
+    elif federation.measurements:
+        print()
+        metric = federation.metric
+        print_table(["round", f"test {metric}"], [[i, measured(value, metric)] for i, value in federation.measurements])
 
 
 def how_far(job: Job) -> str | None:
@@ -381,5 +392,7 @@ def _say(data: dict[str, Any]) -> str:
         said.append(f"{data['answered']} of {data.get('asked')} answered")
     if data.get("accuracy") is not None:
         said.append(f"accuracy {percent(data['accuracy'])}")
+    if data.get("measured") is not None:
+        said.append(f"{data.get('metric')} {main_figure(data)}")
     why = data.get("reason") or data.get("detail")
     return ", ".join(said) + (f": {why}" if why else "")

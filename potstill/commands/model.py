@@ -10,7 +10,8 @@ from contract.wire.rounds import Model
 from potstill import exits
 from potstill.commands.federation import resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Group, Json, out, percent, show_list, show_one, size
+from potstill.console import CliError, Group, Json, out, show_list, show_one, size
+from potstill.figures import main_figure
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient
@@ -33,8 +34,8 @@ def list_(
     show_list(
         items,
         as_json,
-        ["id", "role", "prototype", "round", "accuracy", "current"],
-        lambda m: [m.id, m.role, m.prototype, m.round, percent(m.metrics.get("accuracy")), m.current],
+        ["id", "role", "prototype", "round", "measured", "current"],
+        lambda m: [m.id, m.role, m.prototype, m.round, main_figure(m.metrics), m.current],
     )
 
 

@@ -8,7 +8,8 @@ from contract.wire.rounds import Participant, RoundDetail
 from potstill import exits
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Group, Json, out, percent, print_table, show_list, show_one
+from potstill.console import CliError, Group, Json, out, print_table, show_list, show_one
+from potstill.figures import main_figure
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient
@@ -99,9 +100,9 @@ def list_(federation: Ref, url: Url = None, token: Token = None, as_json: Json =
     show_list(
         items,
         as_json,
-        ["round", "id", "state", "answered", "lost", "accuracy", "reason"],
+        ["round", "id", "state", "answered", "lost", "measured", "reason"],
         lambda r: [
-            r.index, r.id, r.state, f"{r.answered}/{r.asked}", r.lost, percent(r.metrics.get("accuracy")), r.reason
+            r.index, r.id, r.state, f"{r.answered}/{r.asked}", r.lost, main_figure(r.metrics), r.reason
         ],
     )  # fmt: skip
 

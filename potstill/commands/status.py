@@ -9,7 +9,8 @@ from contract.wire.rounds import Job, Worker
 from contract.wire.status import Status
 from potstill.commands.federation import how_far
 from potstill.connection import Token, Url, operator
-from potstill.console import Json, out, percent, print_table, show_one
+from potstill.console import Json, out, print_table, show_one
+from potstill.figures import measured_in
 
 
 class Screen(BaseModel):
@@ -45,9 +46,9 @@ def _tell(screen: Screen) -> None:
     work = {job.id: ": ".join(filter(None, [_of(job, names), how_far(job)])) for job in screen.running}
     console.print()
     print_table(
-        ["federation", "state", "round", "clients", "accuracy", "detail"],
+        ["federation", "state", "round", "clients", "measured", "detail"],
         [
-            [f.name, f.state, f"{f.round}/{f.rounds_total}", f.clients, percent(f.accuracy), f.detail]
+            [f.name, f.state, f"{f.round}/{f.rounds_total}", f.clients, measured_in(f), f.detail]
             for f in screen.federations
         ],
     )

@@ -58,7 +58,14 @@ def figures_of(outcome: Outcome, prototype: str) -> dict[str, Any]:
     gate = outcome.metrics.get("gate", {})
     after = gate.get("models", {}).get(prototype, {}).get("after")
     network = outcome.metrics.get("networks", {}).get(prototype)
-    found = {key: measured, "measures": measures, gate.get("metric", ""): after, "network": network}
+    metric = outcome.metrics.get("metric")
+    found = {
+        key: measured,
+        "metric": metric if key == "measured" else None,
+        "measures": measures,
+        gate.get("metric", ""): after,
+        "network": network,
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 

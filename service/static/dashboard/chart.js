@@ -1,7 +1,7 @@
 // Charts in SVG: lines over rounds, and shares of clients over rounds.
 
 import { el, svg } from "./dom.js";
-import { percent } from "./format.js";
+import { measured, percent } from "./format.js";
 
 const WIDTH = 720, HEIGHT = 260, LEFT = 52, RIGHT = 14, TOP = 14, BOTTOM = 40;
 
@@ -14,18 +14,22 @@ function steps(low, high, most) {
   return found;
 }
 
-function range(series) {
+function range(series, shares) {
   const values = series.flatMap((line) => line.points.map(([, y]) => y)).filter(Number.isFinite);
   if (!values.length) return [0, 1];
   let low = Math.min(...values), high = Math.max(...values);
+  if (!shares) {
+    const room = (high - low || Math.abs(high) || 1) * 0.08;
+    return [low - room, high + room];
+  }
   const room = Math.max(0.02, (high - low) * 0.08);
   [low, high] = [Math.max(0, low - room), Math.min(1, high + room)];
   return high - low > 0.5 ? [0, 1] : [low, high];
 }
 
 // series: [{name, points: [[round, share or null]], dashed}]. A point that is no number leaves a gap and a cross below.
-export function lines(series, { label, rounds }) {
-  const [low, high] = range(series);
+export function lines(series, { label, rounds, metric = "accuracy", shares = true }) {
+  const [low, high] = range(series, shares);
   const first = Math.min(1, ...series.flatMap((line) => line.points.map(([x]) => x)));
   const last = Math.max(first + 1, rounds, ...series.flatMap((line) => line.points.map(([x]) => x)));
   const x = (round) => LEFT + ((round - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
@@ -34,7 +38,7 @@ export function lines(series, { label, rounds }) {
   for (const value of steps(low, high, 5)) {
     root.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
     const digits = high - low < 0.1 ? 1 : 0;
-    root.append(svg("text", { class: "tick", x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value, digits)));
+    root.append(svg("text", { class: "tick", x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, shares ? percent(value, digits) : measured(value, metric)));
   }
   for (const round of steps(first, last, Math.min(10, last - first)).filter(Number.isInteger)) {
     root.append(svg("text", { class: "tick", x: x(round), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, round));
@@ -42,7 +46,7 @@ export function lines(series, { label, rounds }) {
   root.append(svg("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
   root.append(svg("text", { class: "tick", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "round"));
   const tip = el("p", { class: "tip", "aria-live": "polite" }, "\u00a0");
-  const say = (line, round, value) => () => (tip.textContent = `${line.name}, round ${round}: ${percent(value)}`);
+  const say = (line, round, value) => () => (tip.textContent = `${line.name}, round ${round}: ${measured(value, metric)}`);
   series.forEach((line, index) => {
     const pen = `s${index % 8}${line.dashed ? " dashed" : ""}`;
     for (const run of runs(line.points)) {
@@ -63,7 +67,7 @@ export function lines(series, { label, rounds }) {
     const newest = line.points.at(-1);
     const key = svg("svg", { viewBox: "0 0 22 8", class: "key", "aria-hidden": "true" },
       svg("line", { class: `line s${index % 8}${line.dashed ? " dashed" : ""}`, x1: 1, x2: 21, y1: 4, y2: 4 }));
-    return el("li", {}, key, `${line.name} `, el("b", {}, newest ? percent(newest[1]) : ""));
+    return el("li", {}, key, `${line.name} `, el("b", {}, newest ? measured(newest[1], metric) : ""));
   }));
   return [legend, el("div", { class: "scroll" }, root), tip];
 }

@@ -1,7 +1,7 @@
 // The feed: events as sentences.
 
 import { el } from "./dom.js";
-import { clock, percent, seconds, words } from "./format.js";
+import { clock, measured, percent, seconds, words } from "./format.js";
 
 const MOST = 200;
 
@@ -23,6 +23,7 @@ function sentence({ kind, data }) {
     kind.startsWith("round.") && kind !== "round.opened" ? answered : "",
     kind === "round.opened" ? `${data.asked} asked` : "",
     data.accuracy === undefined || kind.startsWith("model.") ? "" : `accuracy ${percent(data.accuracy)}`,
+    data.measured === undefined || kind.startsWith("model.") ? "" : `${words(data.metric)} ${measured(data.measured, data.metric)}`,
     data.problem ?? data.error ?? "",
   ];
   return { text: more.filter(Boolean).join(", "), why };

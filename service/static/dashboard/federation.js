@@ -5,7 +5,7 @@ import { costs, TARGETS } from "./costs.js";
 import { attempt, confirm, secret } from "./dialogs.js";
 import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
-import { percent, words } from "./format.js";
+import { measured, words } from "./format.js";
 import { clients, jobs, models } from "./lists.js";
 import { accuracy, participants, shares, timeline } from "./rounds.js";
 
@@ -133,7 +133,7 @@ export class FederationPage {
     const networks = f.prototypes.map((p) => (f.prototypes.length > 1 ? `${p.name}: ${p.architecture}` : p.architecture)).join(", ");
     const facts = [
       ["recipe", f.recipe], ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
-      ["accuracy", percent(f.accuracy)],
+      [words(f.metric ?? "accuracy"), measured(f.measured ?? f.accuracy, f.metric)],
       ...(f.discriminators || f.state === "collecting_discriminators" ? [["discriminators", f.discriminators]] : []),
     ];
     return [

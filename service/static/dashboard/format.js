@@ -7,6 +7,17 @@ export function percent(value, digits = 1) {
   return Number.isFinite(value) ? `${(100 * value).toFixed(digits)} %` : "not a number";
 }
 
+// A metric of which people are shown per cent; an accuracy where nothing is said.
+const SHARES = ["accuracy", "macro_f1", "micro_f1", "mean_average_precision", "mean_iou", "dice", "pixel_accuracy"];
+
+export function measured(value, metric = "accuracy") {
+  if (value === null || value === undefined || SHARES.includes(metric)) return percent(value);
+  return Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "not a number";
+}
+
+// The main figure among those of a round, a model or an event: an accuracy, or `measured` by `metric`.
+export const figure = (figures) => figures?.measured ?? figures?.accuracy;
+
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;
   const units = ["B", "kB", "MB", "GB", "TB"];

@@ -4,7 +4,7 @@ import { download, get, post, remove } from "./api.js";
 import { attempt, choose, confirm, tell } from "./dialogs.js";
 import { badge, button, el, panel, table } from "./dom.js";
 import { progress } from "./events.js";
-import { ago, bytes, clock, NONE, percent, seconds, short, sofar, words } from "./format.js";
+import { ago, bytes, clock, figure, measured, NONE, seconds, short, sofar, words } from "./format.js";
 
 export function clients(page, federation) {
   if (!page.clients.length) return [];
@@ -125,7 +125,7 @@ export function models(page, federation) {
     ["model", (m) => `${m.prototype ?? m.role}${m.role === "initial" ? ", initial" : ""}`, "name"],
     ["round", (m) => m.round ?? NONE, "number"],
     ["", (m) => m.current && el("span", { class: "badge good" }, "current")],
-    ["accuracy", (m) => (m.metrics && "accuracy" in m.metrics ? percent(m.metrics.accuracy ?? NaN) : NONE), "number"],
+    ["measured", (m) => (m.metrics && ("accuracy" in m.metrics || "measured" in m.metrics) ? measured(figure(m.metrics) ?? NaN, "accuracy" in m.metrics ? "accuracy" : federation.metric) : NONE), "number"],
     ["made from", (m) => lineage(m, digests), "why"],
     ["digest", (m) => el("code", { title: m.digest }, short(m.digest))],
     ["made", (m) => clock(m.created_at)],

@@ -3,7 +3,7 @@
 import { address, all, get } from "./api.js";
 import { badge, bar, command, el, panel, show, table } from "./dom.js";
 import { Feed, progress } from "./events.js";
-import { ago, bytes, clock, NONE, past, percent, seconds, words } from "./format.js";
+import { ago, bytes, clock, measured, NONE, past, seconds, words } from "./format.js";
 
 const CHECKS = { database: "Database", worker: "Worker heartbeat", queue: "Oldest queued job", blobs: "Weights", disk: "Free disk" };
 
@@ -54,7 +54,7 @@ function list(federations) {
     ["recipe", (f) => f.recipe],
     ["round", (f) => [bar(f.round, f.rounds_total, `rounds of ${f.name}`), ` ${f.round} of ${f.rounds_total}`], "progress"],
     ["clients", (f) => f.clients, "number"],
-    ["accuracy", (f) => percent(f.accuracy), "number"],
+    ["measured", (f) => (f.metric && f.metric !== "accuracy" ? `${words(f.metric)} ` : "") + measured(f.measured ?? f.accuracy, f.metric), "number"],
     ["created", (f) => clock(f.created_at)],
     ["", (f) => f.detail || f.waiting_for || "", "why"],
   ], federations, { caption: "federations" });

@@ -4,7 +4,7 @@ import { download } from "./api.js";
 import { heat, lines } from "./chart.js";
 import { attempt } from "./dialogs.js";
 import { badge, button, el, panel, table } from "./dom.js";
-import { ago, bytes, clock, NONE, percent, seconds, words } from "./format.js";
+import { ago, bytes, clock, figure, measured, NONE, percent, seconds, words } from "./format.js";
 
 const MOST_LINES = 8;
 
@@ -22,8 +22,8 @@ function series(federation, rounds) {
     if (state !== "published" || !measured) continue;
     const models = Object.entries(metrics.model?.prototypes ?? {});
     if (models.length > 1 || (models.length && models[0][0] !== "main")) models.forEach(([name, value]) => add(name, index, value));
-    else add("global model", index, metrics.accuracy ?? (models[0]?.[1] ?? null));
-    if (metrics.ensemble) add("ensemble", index, metrics.ensemble.accuracy, true);
+    else add("global model", index, figure(metrics) ?? (models[0]?.[1] ?? null));
+    if (metrics.ensemble) add("ensemble", index, figure(metrics.ensemble), true);
     const average = Object.values(metrics.average?.prototypes ?? {});
     if (average.length === 1 && averaged) add("average", index, average[0], true);
   }
@@ -39,9 +39,10 @@ export function accuracy(federation, rounds) {
   if (!all.some((line) => line.points.length)) return [];
   const shown = all.slice(0, MOST_LINES);
   const newest = shown[0].points.at(-1);
-  const label = `test accuracy over rounds; ${shown[0].name} in round ${newest[0]}: ${percent(newest[1])}`;
+  const metric = federation.metric ?? "accuracy", named = words(metric);
+  const label = `test ${named} over rounds; ${shown[0].name} in round ${newest[0]}: ${measured(newest[1], metric)}`;
   const more = all.length > shown.length ? el("p", { class: "quiet" }, `the first ${shown.length} of ${all.length} models are shown`) : null;
-  return panel("Test accuracy", lines(shown, { label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) }), more);
+  return panel(`Test ${named}`, lines(shown, { label, metric, shares: measured(0.5, metric).endsWith("%"), rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) }), more);
 }
 
 export function shares(rounds) {
@@ -69,7 +70,8 @@ function phases(round) {
 
 function result(round) {
   if (round.state !== "published") return "";
-  return round.metrics.accuracy === undefined ? NONE : percent(round.metrics.accuracy ?? NaN);
+  const { metrics } = round;
+  return metrics.accuracy === undefined && metrics.measured === undefined ? NONE : measured(figure(metrics) ?? NaN, metrics.metric);
 }
 
 function outliers(round) {
@@ -84,7 +86,7 @@ export function timeline(rounds, shown, choose) {
     ["round", (r) => button(r.index, () => choose(r.id), { kind: r.id === shown ? "small chosen" : "small", key: r.id, title: "show who took part" })],
     ["state", (r) => badge(r.state)],
     ["answered", (r) => `${r.answered} of ${r.asked}${r.lost ? `, ${r.lost} lost` : ""}`],
-    ["accuracy", result, "number"],
+    ["measured", result, "number"],
     ["opened", (r) => clock(r.opened_at)],
     ["took", phases, "why"],
     ["", (r) => [r.reason ?? "", outliers(r)].filter(Boolean).join("; "), "why"],

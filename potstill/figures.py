@@ -1,0 +1,40 @@
+"""Figures of tasks of every kind as people read them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract.tasks import TASKS, measured_of
+from contract.wire.federations import FederationSummary, Task
+from potstill.console import percent
+
+
+def measured(value: float | None, metric: str) -> str:
+    """Return the value of a metric as people read it: shares as '90.1 %', others with four digits."""
+    shares = {each.name: each.is_share for kind in TASKS.values() for each in kind.metrics}
+    if value is None or shares.get(metric, False):
+        return percent(value)
+    return f"{value:.4g}"
+
+
+def main_figure(figures: Mapping[str, Any]) -> str:
+    """Return the main figure of a round or a model: the accuracy, or what the task is measured by."""
+    return measured(measured_of(figures), str(figures.get("metric", "accuracy" if "accuracy" in figures else "")))
+
+
+def measured_in(federation: FederationSummary) -> str:
+    """Return the main figure, with its metric where that is no accuracy."""
+    if federation.measured is None or federation.metric == "accuracy":
+        return percent(federation.accuracy)
+    return f"{federation.metric} {measured(federation.measured, federation.metric)}"
+
+
+def in_words(task: Task) -> str:
+    """Return what a federation's networks decide, in a few words."""
+    what = {
+        "classification": "classes",
+        "multilabel": "labels of which any may hold",
+        "regression": "values",
+        "dense": "classes of each position",
+        "tokens": "classes of each token",
+    }[task.kind]
+    return f"{task.num_classes} {what}, input {task.input.shape}"
