@@ -60,6 +60,6 @@ def still_norms(module: nn.Module, moving: Collection[str] | None) -> list[nn.Mo
     norms = [
         (name, part)
         for name, part in unwrap(module).named_modules()
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is not None
+        if isinstance(part, nn.modules.batchnorm._NormBase) and getattr(part, "running_mean", None) is not None
     ]
     return [part for name, part in norms if f"{name}.running_mean".lstrip(".") not in moving]

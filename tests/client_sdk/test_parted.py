@@ -17,6 +17,8 @@ from client_sdk.reports import RunReport
 from client_sdk.training import train_local
 from contract.local import LocalPlan
 from contract.nn import codec
+from contract.nn.graphs.exporting import export
+from contract.nn.graphs.module import GraphNetwork
 from contract.nn.registry import initialise
 from contract.tensors import TensorFile, parse_header
 from contract.updates import BASE_KEY
@@ -260,6 +262,23 @@ def test_frozen_statistics_do_not_move(trains: list[str], move: set[str]) -> Non
     changed = {name for name, value in module.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == set(result.tensors)
     assert {name.partition(".")[0] for name in changed if "running" in name} == move
+
+
+@pytest.mark.parametrize("trains", [["7.*"], ["4.*", "7.*"]])
+def test_a_network_that_is_a_document_trains_the_same_part(trains: list[str]) -> None:
+    task = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 8, 8]}})
+    module = initialise("cnn-digits", {}, task, 0)
+    graph = GraphNetwork(export(module, [1, 8, 8]))
+    graph.load_state_dict(module.state_dict())
+    samples = data.load((torch.randn(12, 1, 8, 8) + 2, torch.arange(12) % 3))
+    samples.check(task)
+    found = []
+    for network in (module, graph):
+        parts = partition_of(network, Prototype(architecture="cnn-digits", trains=trains))
+        train_local(network, samples, LocalPlan(epochs=2), seed=0, device=torch.device("cpu"), parts=parts)
+        found.append(network.state_dict())
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
 def test_a_weight_that_two_layers_share_is_trained_by_both_names_or_none() -> None:
