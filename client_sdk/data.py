@@ -75,6 +75,14 @@ class Samples:
             inputs = inputs.to(dtype)
         return replace(self, inputs=inputs, dtype=dtype)
 
+    def part(self, rows: Tensor) -> "Samples":
+        """Return the samples of some rows [M], in that order; those of a source are still read when they are needed."""
+        if self.source is not None:
+            labels = None if self.labels is None else self.labels[rows]
+            return replace(self, size=len(rows), source=Subset(self.source, rows.tolist()), labels=labels, looked=None)
+        assert self.inputs is not None and self.labels is not None
+        return replace(self, size=len(rows), inputs=self.inputs[rows], labels=self.labels[rows])
+
     def some(self, count: int) -> "Samples":
         """Return at most `count` of the samples, spread over them, in memory; they were checked."""
         rows = torch.arange(self.size)[:: max(1, self.size // count)][:count]

@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from client_sdk import methods, models, parted, privacy
+from client_sdk import evaluation, methods, models, parted, privacy
+from client_sdk.data import Samples
 from client_sdk.measuring import measure
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from client_sdk.training import Hooks, LocalResult, train_local
+from contract.evaluation import Evaluation
 from contract.nn import codec
 from contract.seeds import derive_seed
 from contract.tensors import BUFFERS_KEY, DIGESTS_KEY, TensorFile, write_file
@@ -76,10 +78,11 @@ def train_round(
             base = file.header
     if parts is not None:
         parted.load_kept(module, memory, parts.kept)
-    before = _measured(module, assignment, resources, hooks)
+    samples, held_out = evaluation.parts_of(assignment, resources)
+    before = _measured(module, held_out, assignment, resources, hooks)
     result = train_local(
         module,
-        resources.samples,
+        samples,
         assignment.local,
         seed=derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train"),
         device=resources.device,
@@ -96,16 +99,19 @@ def train_round(
         loop=None if resources.own is None else resources.own.loop(folder.path, hooks),
         wishes=resources.wishes,
     )
-    measured = {"before": before, "after": _measured(module, assignment, resources, hooks)}
-    return _submit(assignment, folder, module, result, mask, measured)
+    after = _measured(module, held_out, assignment, resources, hooks)
+    figures = None if held_out is None else evaluation.figures(assignment, before, len(held_out))
+    return _submit(assignment, folder, module, result, mask, {"before": before, "after": after}, figures)
 
 
-def _measured(module: nn.Module, assignment: TrainAssignment, resources: Resources, hooks: Hooks) -> dict[str, Any]:
+def _measured(
+    module: nn.Module, held_out: Samples | None, assignment: TrainAssignment, resources: Resources, hooks: Hooks
+) -> dict[str, Any]:
     """Return what the network is worth on the samples that are held out; empty where there are none."""
-    if resources.held_out is None:
+    if held_out is None:
         return {}
     size = assignment.local.batch_size
-    return measure(module, resources.held_out, resources.device, batch_size=size, on_pass=hooks.on_pass)
+    return measure(module, held_out, resources.device, batch_size=size, on_pass=hooks.on_pass)
 
 
 def _submit(
@@ -115,6 +121,7 @@ def _submit(
     result: LocalResult,
     mask: Mask | None,
     measured: dict[str, dict[str, Any]],
+    figures: Evaluation | None,
 ) -> Pending:
     epsilon, plan = None, assignment.local
     if plan.privacy is not None and result.spent is not None:
@@ -134,7 +141,7 @@ def _submit(
     )
     arrays = codec.state_arrays(result.tensors)
     if mask is None:
-        write_file(folder.draft, arrays, _metadata(pending, result, module))
+        write_file(folder.draft, arrays, _metadata(pending, result, module, figures))
     else:
         write_file(folder.plain, arrays)
         mask(assignment, pending.num_samples, lambda clipped: _masked_metadata(pending, clipped))
@@ -150,12 +157,17 @@ def _masked_metadata(pending: Pending, clipped: int) -> dict[str, str]:
     return {"num_samples": str(pending.num_samples), "base_model": pending.base, "metrics": json.dumps(metrics)}
 
 
-def _metadata(pending: Pending, result: LocalResult, module: nn.Module) -> dict[str, str]:
+def _metadata(
+    pending: Pending, result: LocalResult, module: nn.Module, figures: Evaluation | None
+) -> dict[str, str]:
+    metrics: dict[str, Any]
     if pending.epsilon is None:
         metrics = {"loss": pending.loss, "accuracy": pending.accuracy, "steps": pending.steps}
         metrics = {name: value for name, value in metrics.items() if value is not None}
     else:  # loss and accuracy were measured on the data without noise: they stay here
         metrics = {"steps": pending.steps, "epsilon": pending.epsilon}
+    if figures is not None:
+        metrics["evaluation"] = figures.model_dump(mode="json")
     metadata = {
         "num_samples": str(pending.num_samples),
         "base_model": pending.base,

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from contract.bodies import LISTED
 from contract.bounds import NAME, AtMost, Id, Label, Reference
 from contract.choices import ONE_OF
+from contract.evaluation import Evaluate, Evaluation
 from contract.json_text import RepeatedKey, read_json
 from contract.labels import MOST_CLASSES
 from contract.local import DiscriminatorPlan, Link, LocalPlan, Privacy
@@ -250,6 +251,11 @@ class TrainAssignment(_Assignment):
         "the model has the others alone",
     )
     local: LocalPlan
+    evaluate: Evaluate | None = Field(
+        None,
+        description="hold samples back from training, measure the model on them before, in the rounds that it names, "
+        "and tell the figures: `evaluation` in the file's `metrics`",
+    )
     upload_url: str
     secure: SecureRound | None = None
     members: list[str] = Field(default_factory=list, description="of a secure round: whose masks are in the sum")
@@ -322,6 +328,9 @@ class UpdateMetrics(Request):
     seconds: float | None = Field(None, ge=0)
     clipped: int | None = Field(None, ge=0, description="values of a masked update that were beyond the plan's clip")
     epsilon: float | None = Field(None, ge=0, description="differential privacy spent so far, at the plan's delta")
+    evaluation: Evaluation | None = Field(
+        None, description="of the model that was sent, on samples that were held back from training"
+    )
 
 
 def _from_text(value: Any) -> Any:

@@ -7,6 +7,7 @@ from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from contract.bodies import Part
 from contract.bounds import CLIENTS, ROUNDS, VALUE, DataValue
+from contract.evaluation import Evaluate
 from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
@@ -138,6 +139,9 @@ class RoundsPlan(Part):
         description="keep each round's teachers, or its clients' models where nothing is distilled, as an ensemble "
         "that predicts and can be downloaded; `retention.ensembles` says of how many rounds",
     )
+    evaluate: Evaluate | None = Field(
+        None, description="devices measure each model on data that they hold back; null: they train on all of it"
+    )
     secure: SecurePlan | None = Field(
         None, description="the service learns sums of updates, and no single one; null: it sees every update"
     )
@@ -193,6 +197,8 @@ class RoundsPlan(Part):
             raise ValueError("on_bad_teacher: nobody's update can be taken out of a sum; take 'fail'")
         if self.max_distance is not None:
             raise ValueError("max_distance: nobody's distance is seen in a sum; leave it out, secure.clip bounds it")
+        if self.evaluate is not None:
+            raise ValueError("evaluate: figures of single devices are what secure rounds hide; leave it out")
         most = self.most_asked or secure.max_clients
         if most < self.least:
             raise ValueError(

@@ -162,6 +162,7 @@ class Device:
                 model=reference(round_.models[copy]),
                 extras={what: reference(path) for what, path in beside.items()},
                 local=self._config.work_of(self._seed, round_.index, self.name, copy),
+                evaluate=self._config.rounds.evaluate,
                 upload_url="simulation",
             )
             falsify = self._falsify(round_.models[copy], round_.index)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from contract.evaluation import Evaluation
 from contract.federation import FederationConfig
 from contract.notes import Note
 from contract.tasks import measured_of
@@ -17,6 +18,7 @@ class Participation(BaseModel):
     """One client's part in a round.
 
     Attributes:
+        evaluation: what it measured of the model that it was sent, where the plan asks for it.
         update: its file as it was sent, None once it is removed.
         excluded: why it was not fused.
     """
@@ -28,6 +30,7 @@ class Participation(BaseModel):
     accuracy: float | None = None
     steps: int | None = None
     epsilon: float | None = None
+    evaluation: Evaluation | None = None
     control_reset: bool = False
     update: Path | None = None
     excluded: str | None = None

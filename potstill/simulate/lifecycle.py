@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from contract.evaluation import Evaluation
 from contract.federation import FederationConfig
 from contract.tasks import measured_of, without_measured
 from contract.wire.report import Cost
 from potstill.simulate.history import Ending, Participation, RoundRecord
 from service.domain import carried, gate, selection
 from service.domain import rounds as rules
+from service.domain.evaluation import of_models
 from worker.specs import JobResult
 
 _CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
@@ -135,6 +137,8 @@ class Lifecycle:
 
     def _fused(self, done: RoundDone, result: JobResult) -> RoundRecord:
         index, metrics = self.record.index + 1, dict(result.metrics)
+        if evaluated := self._evaluated(done.participants, metrics.get("excluded", {})):
+            metrics["evaluation"] = evaluated
         rejected = self._judge(metrics)
         files = {name: path for name, path in result.models.items() if name not in rejected}
         published = bool(files) or not rejected
@@ -152,6 +156,14 @@ class Lifecycle:
             measured = measured_of(metrics)
             self._measured_last = self._measured_last if measured is None else measured
         return self._record(done, "published" if published else "skipped", reason, files, metrics, state)
+
+    def _evaluated(self, participants: list[Participation], excluded: Mapping[str, str]) -> dict[str, Any]:
+        """Return what devices measured of the models that the round began with, by name."""
+        told: dict[str, dict[str, Evaluation]] = defaultdict(dict)
+        for part in participants:
+            if part.evaluation is not None and part.client not in excluded:
+                told[part.prototype][part.client] = part.evaluation
+        return of_models(told, self._config)
 
     def _judge(self, metrics: dict[str, Any]) -> dict[str, str]:
         """Return the models that the gate turns away, with the reason; note in the figures who passed."""

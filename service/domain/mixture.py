@@ -55,12 +55,14 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
 
 
 def _check_distance(config: FederationConfig) -> None:
-    """Refuse a limit of distances where they say nothing."""
+    """Refuse a limit of distances, and figures of the model that is sent, where there is no such model."""
     objective, why = config.local.objective, None
     if not objective.sends_weights:
         why = "send no weights"
     elif not objective.starts_at_model:
         why = "may begin with networks of their own"
+    if config.rounds.evaluate is not None and why is not None:
+        raise invalid_field("rounds.evaluate", f"devices of this recipe {why}: no model is sent to be measured")
     if config.rounds.max_distance is not None and why is not None:
         raise invalid_field("rounds.max_distance", f"devices of this recipe {why}; leave it out")
 

@@ -152,6 +152,7 @@ def _round(
         model=models.reference(base, BASE in beside),
         extras=beside,
         local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),
+        evaluate=config.rounds.evaluate,
         upload_url=f"/v1/rounds/{round_.id}/update",
     )
 

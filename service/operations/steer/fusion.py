@@ -12,7 +12,7 @@ from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading, secure
-from service.operations.steer import ensembles, exclusions, gating, halting, new_models
+from service.operations.steer import ensembles, evaluating, exclusions, gating, halting, new_models
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow, UpdateRow
 
@@ -23,6 +23,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     rejected = gating.judge(session, federation, round_, outcome.metrics)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
     exclusions.tell_outliers(session, round_, outcome.metrics.get("outliers", {}))
+    evaluating.note(session, federation, round_, outcome.metrics)
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
     for name, id_ in ahead.items():
         model = session.get_one(ModelRow, id_)

@@ -79,7 +79,16 @@ def _state(client: ClientRow, row: ParticipantRow, update: UpdateRow | None) -> 
     return "training" if row.heard_at else "fetched" if row.fetched_at else "asked"
 
 
-def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update: UpdateRow | None) -> wire.Participant:
+def _told(metrics: dict[str, Any] | None, private: bool) -> dict[str, Any] | None:
+    """Return what a device told, without what it measured on its data alone where those are private."""
+    if metrics is None or not private:
+        return metrics
+    return {name: value for name, value in metrics.items() if name != "evaluation"}
+
+
+def _participant(
+    row: RoundRow, client: ClientRow, asked: ParticipantRow, update: UpdateRow | None, private: bool
+) -> wire.Participant:
     began = asked.asked_at or row.opened_at
     distances = row.metrics.get("distances", {}).get(client.name, {})
     answer: dict[str, Any] = {}
@@ -91,7 +100,7 @@ def _participant(row: RoundRow, client: ClientRow, asked: ParticipantRow, update
             "digest": update.digest,
             "num_samples": update.num_samples,
             "excluded": update.excluded,
-            "metrics": update.metrics,
+            "metrics": _told(update.metrics, private),
         }
     return wire.Participant(
         client_id=client.id,
@@ -122,9 +131,10 @@ def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
         .where(ParticipantRow.round_id == row.id)
         .order_by(ClientRow.name)
     )
-    participants = [_participant(row, client, participant, update) for client, participant, update in asked]
-    plan = plan_of(reading.config_for(session, row))
-    more = {"participants": participants, "plan": plan, "ensemble": ensembles.reference(session, row)}
+    config = reading.config_for(session, row)
+    private = config.local.privacy is not None
+    participants = [_participant(row, client, participant, update, private) for client, participant, update in asked]
+    more = {"participants": participants, "plan": plan_of(config), "ensemble": ensembles.reference(session, row)}
     return wire.RoundDetail.model_validate(_values(session, row) | more)
 
 

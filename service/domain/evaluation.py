@@ -1,0 +1,61 @@
+"""Figures that devices measured of one model, as all of them together tell it."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from contract.evaluation import LEAST_PRIVATE, Evaluation
+from contract.federation import FederationConfig
+from contract.tasks import TASKS, Metric
+
+WORST = 10
+"""One in so many devices, those with the worst figures, are `worst_decile`."""
+
+
+def of_models(told: Mapping[str, Mapping[str, Evaluation]], config: FederationConfig) -> dict[str, dict[str, Any]]:
+    """Return model name -> what all devices say of it (`summary`); without those of which too few do.
+
+    Args:
+        told: model name -> device -> its figures.
+    """
+    known = {each.name: each for each in TASKS[config.task.kind].metrics}
+    least = 1 if config.local.privacy is None else LEAST_PRIVATE
+    found = {name: summary(figures, known, least) for name, figures in sorted(told.items())}
+    return {name: figures for name, figures in found.items() if figures is not None}
+
+
+def summary(told: Mapping[str, Evaluation], metrics: Mapping[str, Metric], least: int = 1) -> dict[str, Any] | None:
+    """Return what devices say of a model, each with one voice however many samples it has; None if too few do.
+
+    Sums are exact, so that the order of devices changes no bit.
+
+    Args:
+        told: device -> its figures.
+        metrics: the task's, by name; of others more is taken to be better, and of the loss less.
+        least: devices that a figure is of at least.
+    """
+    if len(told) < max(least, 1):
+        return None
+    figures: dict[str, list[float]] = {}
+    for each in told.values():
+        for name, value in (({} if each.loss is None else {"loss": each.loss}) | each.metrics).items():
+            figures.setdefault(name, []).append(value)
+    found = {
+        name: _spread(values, name != "loss" and (name not in metrics or metrics[name].higher_is_better))
+        for name, values in sorted(figures.items())
+        if len(values) >= least
+    }
+    return {"devices": len(told), "samples": sum(each.num_samples for each in told.values()), "figures": found}
+
+
+def _spread(values: list[float], higher_is_better: bool) -> dict[str, float]:
+    """Return mean, median, standard deviation and the mean of the worst tenth (Li et al. 2020, q-FFL, table 1)."""
+    ordered = sorted(values, reverse=not higher_is_better)
+    worst = ordered[: math.ceil(len(ordered) / WORST)]
+    return {
+        "mean": statistics.fmean(ordered),
+        "median": statistics.median(ordered),
+        "spread": statistics.pstdev(ordered),
+        "worst_decile": statistics.fmean(worst),
+    }
