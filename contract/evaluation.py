@@ -2,14 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contract.bodies import Part
 from contract.bounds import ROUNDS, VALUE, Label
+from contract.tasks import TASKS
 
 LEAST_PRIVATE = 5
 """Devices whose figures are shown together at least, where the plan has `local.privacy`; those of one are never shown."""
 MOST_FIGURES = 16
+_SHARES = {metric.name for kind in TASKS.values() for metric in kind.metrics if metric.is_share}
 Figure = Annotated[float, Field(ge=-VALUE, le=VALUE, allow_inf_nan=False)]
 
 
@@ -36,6 +38,13 @@ class Evaluation(Part):
     num_samples: int = Field(ge=1, le=2**40, description="that it was measured on")
     loss: Figure | None = None
     metrics: dict[Label, Figure] = Field(default_factory=dict, max_length=MOST_FIGURES, examples=[{"accuracy": 0.91}])
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Evaluation":
+        for name, value in self.metrics.items():
+            if name in _SHARES and not 0 <= value <= 1:
+                raise ValueError(f"metrics: {name} is a share of what was measured, in [0, 1]; this is {value}")
+        return self
 
 
 def held_back(count: int, share: float) -> int:
