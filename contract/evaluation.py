@@ -43,7 +43,7 @@ class Evaluation(Part):
     def _possible(self) -> "Evaluation":
         for name, value in self.metrics.items():
             if name in _SHARES and not 0 <= value <= 1:
-                raise ValueError(f"metrics: {name} is a share of what was measured, in [0, 1]; this is {value}")
+                raise ValueError(f"metrics.{name}: is a share of what was measured, in [0, 1]; this is {value}")
         return self
 
 

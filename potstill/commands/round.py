@@ -87,6 +87,15 @@ def _tell(found: RoundDetail) -> None:
             for p in found.participants
         ],
     )
+    for name, told in found.metrics.get("evaluation", {}).items():
+        figures = told["figures"].get(told["metric"])
+        if figures is not None:
+            show = percent if told["is_share"] else _digits
+            out().print(
+                f"{told['devices']} devices measured {name} as it was sent, on {told['samples']} samples: "
+                f"{told['metric'].replace('_', ' ')} {show(figures['median'])} in the middle, "
+                f"{show(figures['worst_decile'])} for the worst tenth"
+            )
     for p in found.participants:
         if p.outlier is not None:
             out().print(f"{p.name} stands out: {p.outlier}")

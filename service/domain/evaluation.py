@@ -14,15 +14,18 @@ WORST = 10
 
 
 def of_models(told: Mapping[str, Mapping[str, Evaluation]], config: FederationConfig) -> dict[str, dict[str, Any]]:
-    """Return model name -> what all devices say of it (`summary`); without those of which too few do.
+    """Return model name -> what all devices say of it (`summary`), and which figure is the task's main one.
+
+    Models of which too few devices say anything are left out.
 
     Args:
         told: model name -> device -> its figures.
     """
     known = {each.name: each for each in TASKS[config.task.kind].metrics}
     least = 1 if config.local.privacy is None else LEAST_PRIVATE
+    main = {"metric": config.task.main_metric.name, "is_share": config.task.main_metric.is_share}
     found = {name: summary(figures, known, least) for name, figures in sorted(told.items())}
-    return {name: figures for name, figures in found.items() if figures is not None}
+    return {name: main | figures for name, figures in found.items() if figures is not None}
 
 
 def summary(told: Mapping[str, Evaluation], metrics: Mapping[str, Metric], least: int = 1) -> dict[str, Any] | None:

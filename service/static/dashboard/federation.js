@@ -7,6 +7,7 @@ import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
 import { measured, words } from "./format.js";
 import { clients, jobs, models } from "./lists.js";
+import { onDevices } from "./ondevices.js";
 import { accuracy, participants, shares, timeline } from "./rounds.js";
 
 const OVER = ["finished", "cancelled", "failed"];
@@ -23,7 +24,7 @@ const REMEDY = {
 };
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const LISTS = ["clients", "jobs", "models", "report"];
-const NAMES = "now accuracy shares rounds round costs clients jobs models feed".split(" ");
+const NAMES = "now accuracy devices shares rounds round costs clients jobs models feed".split(" ");
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {
@@ -105,6 +106,7 @@ export class FederationPage {
     show(this.head, [f, this.may], () => this.renderHead());
     this.renderNow();
     this.panel("accuracy", [f.rounds_total, this.rounds.map((r) => [r.id, r.state])], () => accuracy(f, this.rounds));
+    this.panel("devices", this.rounds.map((r) => [r.id, r.state]), () => onDevices(f, this.rounds));
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
     this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));

@@ -46,10 +46,10 @@ def test_the_order_of_devices_changes_no_bit() -> None:
 
 
 def test_one_device_that_lies_moves_no_median() -> None:
-    honest = summary(told([0.8, 0.8, 0.8, 0.8]), ACCURACY)
-    lied = summary(told([0.8, 0.8, 0.8, 0.8, 1e9]), ACCURACY)
+    honest = summary(told([0.8, 0.8, 0.8, 0.8], "rmse"), ERRORS)
+    lied = summary(told([0.8, 0.8, 0.8, 0.8, 1e9], "rmse"), ERRORS)
     assert honest is not None and lied is not None
-    assert lied["figures"]["accuracy"]["median"] == honest["figures"]["accuracy"]["median"]
+    assert lied["figures"]["rmse"]["median"] == honest["figures"]["rmse"]["median"]
 
 
 def test_figures_of_too_few_devices_are_not_shown() -> None:

@@ -7,8 +7,6 @@ import pytest
 
 from tests.service.world import Fed, World
 
-PRIVACY = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}
-
 
 def fuse(world: World, fed: Fed, figures: dict[str, float | None]) -> Any:
     """Let a round end in which these devices measured these accuracies; return it."""
@@ -48,7 +46,7 @@ def test_the_assignment_carries_the_share(world: World) -> None:
 
 
 def test_private_devices_are_shown_five_together_or_not_at_all(world: World) -> None:
-    options = {"rounds": {"evaluate": {}, "total": 3}, "local": {"privacy": PRIVACY}}
+    options = {"rounds": {"evaluate": {}, "total": 3}, "local": {"privacy": {}}}
     fed = world.running("abcde", **options)
     done = fuse(world, fed, dict.fromkeys("abcde", 0.5))
     assert done["metrics"]["evaluation"]["main"]["devices"] == 5
