@@ -157,9 +157,7 @@ def _masked_metadata(pending: Pending, clipped: int) -> dict[str, str]:
     return {"num_samples": str(pending.num_samples), "base_model": pending.base, "metrics": json.dumps(metrics)}
 
 
-def _metadata(
-    pending: Pending, result: LocalResult, module: nn.Module, figures: Evaluation | None
-) -> dict[str, str]:
+def _metadata(pending: Pending, result: LocalResult, module: nn.Module, figures: Evaluation | None) -> dict[str, str]:
     metrics: dict[str, Any]
     if pending.epsilon is None:
         metrics = {"loss": pending.loss, "accuracy": pending.accuracy, "steps": pending.steps}

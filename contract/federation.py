@@ -47,7 +47,7 @@ class FederationConfig(Part):
     @property
     def runs_networks(self) -> bool:
         """Whether fusing a round runs a network."""
-        measured = self.datasets.test is not None or self.rounds.gate is not None
+        measured = self.datasets.test is not None or self.rounds.runs_gate
         return fusing_runs_networks(self.recipe, self.local, measured)
 
     @property

@@ -171,7 +171,7 @@ class Builder:
             on_bad_teacher=config.rounds.on_bad_teacher,
             min_updates=max(1, min(least, len(updates))),
             max_distance=config.rounds.max_distance,
-            gate=config.rounds.gate,
+            gate=config.rounds.gate if config.rounds.runs_gate else None,
             hand_over=config.runs_ahead and index < config.rounds.total,
             keep_ensemble=config.rounds.keep_ensemble,
             secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),

@@ -17,12 +17,16 @@ ClientsPerRound = Annotated[StrictInt, Field(gt=0, le=CLIENTS)] | Annotated[Stri
 
 
 class Gate(Part):
-    """A new model is measured before it is published; one that is worse than the current one by too much is not."""
+    """A new model is measured before it is published; one that is worse than the current one by too much is not.
 
-    metric: Literal["validation_accuracy", "test_accuracy", "validation", "test"] = Field(
+    Devices measure a model when they have it: one that is worse on them is withdrawn a round later.
+    """
+
+    metric: Literal["validation_accuracy", "test_accuracy", "validation", "test", "devices"] = Field(
         "validation_accuracy",
         description="which labelled set it is measured on; the set must be there. `validation` and `test`: by the "
-        "task's main metric, which tasks without an accuracy take by default",
+        "task's main metric, which tasks without an accuracy take by default. `devices`: the median of what devices "
+        "measure by it, with `evaluate`",
     )
     max_drop: float = Field(
         0.0,
@@ -34,8 +38,14 @@ class Gate(Part):
     action: Literal["reject", "rollback", "pause"] = Field(
         "reject",
         description="reject: go on from the current model. rollback: go on from the best one that was measured so far. "
-        "pause: as reject, and the federation waits for an operator",
+        "pause: as reject, and the federation waits for an operator. By `devices` the model that they had is judged: "
+        "reject goes back to the one before it, and what was trained from it is not published",
     )
+
+    @property
+    def role(self) -> str | None:
+        """The server's labelled set that it is measured on; None where devices measure."""
+        return None if self.metric == "devices" else self.metric.removesuffix("_accuracy")
 
 
 class SecurePlan(Part):
@@ -183,9 +193,16 @@ class RoundsPlan(Part):
             raise ValueError("target_metric: target_accuracy is there already; give one of the two")
         if asked is not None and asked >= 1 and self.min_updates > asked * self.over_selection:
             raise ValueError("min_updates: more than clients_per_round can deliver")
+        if self.gate is not None and self.gate.metric == "devices" and self.evaluate is None:
+            raise ValueError("gate.metric: devices measure where the plan has `evaluate`; set it, {} for its defaults")
         if self.secure is not None:
             self._check_secure(self.secure)
         return self
+
+    @property
+    def runs_gate(self) -> bool:
+        """Whether a worker measures models for the gate."""
+        return self.gate is not None and self.gate.role is not None
 
     def _check_secure(self, secure: SecurePlan) -> None:
         """Refuse what masked updates cannot do, and weights whose sums could wrap."""

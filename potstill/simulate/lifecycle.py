@@ -17,7 +17,7 @@ from contract.wire.report import Cost
 from potstill.simulate.history import Ending, Participation, RoundRecord
 from service.domain import carried, gate, selection
 from service.domain import rounds as rules
-from service.domain.evaluation import of_models
+from service.domain.evaluation import main_median, of_models
 from worker.specs import JobResult
 
 _CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
@@ -66,6 +66,8 @@ class Lifecycle:
         self._published = {name: {0: path} for name, path in initial.models.items()}
         self._current = dict.fromkeys(initial.models, 0)
         self._measured: dict[str, dict[int, float]] = defaultdict(dict)
+        self._replaced: dict[str, dict[int, int]] = defaultdict(dict)
+        """By name and the round that made a model: that of the one whose place it took."""
 
     # ------------------------------------------------------------------------------------------------- between rounds
     def replan(self, config: FederationConfig) -> None:
@@ -111,7 +113,11 @@ class Lifecycle:
             known = self._measured[name]
             if keep_models:
                 found |= set(made.values())
-            elif known:
+                continue
+            replaced = self._replaced[name].get(self._current[name])
+            if replaced is not None and self._plan.gate is not None:
+                found.add(made[replaced])
+            if known:
                 found.add(made[max(known, key=lambda index: (self._metric.goodness(known[index]), index))])
         return found
 
@@ -167,21 +173,44 @@ class Lifecycle:
 
     def _judge(self, metrics: dict[str, Any]) -> dict[str, str]:
         """Return the models that the gate turns away, with the reason; note in the figures who passed."""
-        plan, figures = self._plan.gate, metrics.get("gate", {}).get("models", {})
+        plan = self._plan.gate
+        on_devices = self._on_devices(metrics.get("evaluation", {}))
+        if plan is not None and plan.role is None and on_devices:
+            metrics["gate"] = {"metric": plan.metric, "models": on_devices}
+        figures = metrics.get("gate", {}).get("models", {})
         if plan is None or not figures:
             return {}
-        for name, figure in figures.items():
+        for name, figure in figures.items() if plan.role is not None else ():
             self._measured[name][self._current[name]] = figure["before"]
         rejected = gate.rejected(plan, figures, self._metric)
         metrics["gate"] = gate.judged(plan, metrics["gate"], rejected)
         return rejected
 
+    def _on_devices(self, evaluation: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+        """Return `before` and `after` of models that devices measured for the first time: what each replaced, itself.
+
+        Only where the gate reads what devices measure.
+        """
+        if self._plan.gate is None or self._plan.gate.role is not None:
+            return {}
+        found = {}
+        for name, figures in evaluation.items():
+            after, measured, current = main_median(figures), self._measured[name], self._current[name]
+            if after is None or current in measured:
+                continue
+            measured[current] = after
+            old = self._replaced[name].get(current)
+            if old in measured:
+                found[name] = {"before": measured[old], "after": after}
+        return found
+
     def _publish(self, index: int, files: Mapping[str, Path], metrics: Mapping[str, Any]) -> None:
         for name, path in files.items():
             self._published[name][index] = path
+            self._replaced[name][index] = self._current[name]
             self._current[name] = index
             after = metrics.get("gate", {}).get("models", {}).get(name, {}).get("after")
-            if after is not None:
+            if after is not None and metrics["gate"]["metric"] != "devices":  # that is of the model before this one
                 self._measured[name][index] = after
 
     def _state(self, index: int, done: RoundDone, rejected: Mapping[str, str], published: bool) -> dict[str, Path]:
@@ -205,23 +234,28 @@ class Lifecycle:
         """Do with a round's rejected models what the plan says."""
         plan = self._plan.gate
         assert plan is not None
+        back = {}
         if plan.action == "rollback":
             back = {name: best for name in rejected if (best := self._turn_back(name, state)) is not None}
-            if back:
-                metrics["gate"] = metrics["gate"] | {"rolled_back": back}
-        elif plan.action == "pause":
+        elif plan.role is None:
+            back = {name: self._go_back(name, self._replaced[name][self._current[name]], state) for name in rejected}
+        if back:
+            metrics["gate"] = metrics["gate"] | {"rolled_back": back}
+        if plan.action == "pause":
             detail = f"round {index}: {gate.reason(rejected)}"
             self._halted = Ending(state="paused", error=gate.CODE, detail=detail)
 
     def _turn_back(self, name: str, state: dict[str, Path]) -> int | None:
         """Make the best of a prototype's models that were measured current; return its round, None if it is already."""
         best = gate.best(self._measured[name], self._current[name], self._metric)
-        if best is None:
-            return None
-        self._current[name] = best
-        for gone in carried.turned_back(self._made, name, best):
+        return None if best is None else self._go_back(name, best, state)
+
+    def _go_back(self, name: str, index: int, state: dict[str, Path]) -> int:
+        """Make a prototype's model of an earlier round current, and let go of the state that later ones have left."""
+        self._current[name] = index
+        for gone in carried.turned_back(self._made, name, index):
             del state[gone], self._made[gone], self._digests[gone]
-        return best
+        return index
 
     def _record(
         self,

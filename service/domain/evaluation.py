@@ -28,6 +28,12 @@ def of_models(told: Mapping[str, Mapping[str, Evaluation]], config: FederationCo
     return {name: main | figures for name, figures in found.items() if figures is not None}
 
 
+def main_median(figures: Mapping[str, Any]) -> float | None:
+    """Return the median of the task's main metric; None where no device told it."""
+    found = figures["figures"].get(figures["metric"])
+    return None if found is None else float(found["median"])
+
+
 def summary(told: Mapping[str, Evaluation], metrics: Mapping[str, Metric], least: int = 1) -> dict[str, Any] | None:
     """Return what devices say of a model, each with one voice however many samples it has; None if too few do.
 

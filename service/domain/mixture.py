@@ -46,7 +46,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_secure(config)
     _check_ensemble(config)
     _check_distance(config)
-    check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.gate is not None)
+    check_architectures(config.prototypes, recipe, task, evaluates="test" in sets or rounds.runs_gate)
     check_privacy(config.prototypes, config.local)
     check_private_stage(recipe, config.local)
     _check_plans(config)
@@ -170,8 +170,9 @@ def _check_server_model(server: Prototype | None, prototypes: list[Prototype], t
 
 def _check_gate(rounds: RoundsPlan, sets: Set[str]) -> None:
     """Refuse a gate without the labelled set that it measures on."""
-    if rounds.gate is not None and (role := rounds.gate.metric.removesuffix("_accuracy")) not in sets:
-        raise invalid_field("rounds.gate", f"{rounds.gate.metric} needs a labelled set: datasets.{role}")
+    gate = rounds.gate
+    if gate is not None and gate.role is not None and gate.role not in sets:
+        raise invalid_field("rounds.gate", f"{gate.metric} needs a labelled set: datasets.{gate.role}")
 
 
 def _check_metric(rounds: RoundsPlan, task: Task) -> None:

@@ -72,11 +72,13 @@ def test_samples_that_are_read_one_by_one_are_split_alike() -> None:
         def __getitem__(self, row: int) -> Any:
             return x[row], y[row]
 
-    held = [evaluation.split(data.load(given), 0.3, 7)[1] for given in ((x, y), Items())]
-    assert held[0] is not None and held[1] is not None
-    for each in held:
-        each.check(TASK)
-    a, b = (next(each.read([torch.arange(len(each))], torch.device("cpu"))) for each in held)
+    found = []
+    for given in ((x, y), Items()):
+        _, held = evaluation.split(data.load(given), 0.3, 7)
+        assert held is not None
+        held.check(TASK)
+        found.append(next(held.read([torch.arange(len(held))], torch.device("cpu"))))
+    a, b = found
     assert torch.equal(a[0], b[0]) and torch.equal(a[1], b[1])
 
 

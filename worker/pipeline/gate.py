@@ -18,8 +18,8 @@ def measure(job: Round) -> None:
         JobFailure: bad_option without the set, or for a network that cannot be run here; non_finite.
     """
     gate = job.spec.gate
-    assert gate is not None
-    role = gate.metric.removesuffix("_accuracy")
+    assert gate is not None and gate.role is not None
+    role = gate.role
     path: Path | None = getattr(job.spec.datasets, role)
     if path is None:
         raise JobFailure("bad_option", f"the gate needs a labelled set: datasets.{role}")

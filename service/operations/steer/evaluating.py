@@ -8,22 +8,33 @@ from sqlalchemy.orm import Session
 
 from contract.bodies import stored
 from contract.evaluation import Evaluation
-from service.domain.evaluation import of_models
+from service.domain.evaluation import main_median, of_models
 from service.operations.progress import reading
-from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
+from service.persistence.tables import ClientRow, ModelRow, ParticipantRow, RoundRow, UpdateRow
 
 
-def note(session: Session, federation: FederationRow, round_: RoundRow, metrics: dict[str, Any]) -> None:
-    """Put `evaluation`, model name -> figures of all devices together, into a round's figures and its base models'."""
+def note(session: Session, round_: RoundRow, metrics: dict[str, Any]) -> dict[str, float]:
+    """Put `evaluation`, model name -> figures of all devices together, into a round's figures.
+
+    Its base models keep the median of the task's main metric, as `devices`: the first one, where several rounds began
+    with the same model.
+
+    Returns:
+        the medians of models that were not measured before, by name.
+    """
     config = reading.config_for(session, round_)
     if config.rounds.evaluate is None:
-        return
-    found = of_models(_told(session, round_), config)
+        return {}
+    found, new = of_models(_told(session, round_), config), {}
     for name, figures in found.items():
         base = session.get_one(ModelRow, round_.base_models[name])
-        base.metrics = base.metrics | {"devices": figures}
+        median = main_median(figures)
+        if median is not None and "devices" not in base.metrics:
+            base.metrics = base.metrics | {"devices": median}
+            new[name] = median
     if found:
         metrics["evaluation"] = found
+    return new
 
 
 def _told(session: Session, round_: RoundRow) -> dict[str, dict[str, Evaluation]]:

@@ -20,10 +20,10 @@ from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow
 def publish(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
     """Publish a round's models, but those that the gate rejects; a round of which none is left is skipped."""
     round_ = session.get_one(RoundRow, job.round_id)
-    rejected = gating.judge(session, federation, round_, outcome.metrics)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
     exclusions.tell_outliers(session, round_, outcome.metrics.get("outliers", {}))
-    evaluating.note(session, federation, round_, outcome.metrics)
+    on_devices = evaluating.note(session, round_, outcome.metrics)
+    rejected = gating.judge(session, federation, round_, outcome.metrics, on_devices)
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them
     for name, id_ in ahead.items():
         model = session.get_one(ModelRow, id_)

@@ -56,6 +56,7 @@ def figures_of(outcome: Outcome, prototype: str) -> dict[str, Any]:
     measured, key = model.get("prototypes", {}).get(prototype), "measured" if "measured" in model else "accuracy"
     measures = model.get("measures", {}).get(prototype)
     gate = outcome.metrics.get("gate", {})
+    gate = {} if gate.get("metric") == "devices" else gate  # that is of the models before these
     after = gate.get("models", {}).get(prototype, {}).get("after")
     network = outcome.metrics.get("networks", {}).get(prototype)
     metric = outcome.metrics.get("metric")
