@@ -9,7 +9,7 @@ from contract.bounds import ROUNDS, VALUE, Label
 from contract.tasks import TASKS
 
 LEAST_PRIVATE = 5
-"""Devices whose figures are shown together at least, where the plan has `local.privacy`; those of one are never shown."""
+"""Devices whose figures are shown together at least, where the plan has `local.privacy`; one alone never is."""
 MOST_FIGURES = 16
 _SHARES = {metric.name for kind in TASKS.values() for metric in kind.metrics if metric.is_share}
 Figure = Annotated[float, Field(ge=-VALUE, le=VALUE, allow_inf_nan=False)]

@@ -1,4 +1,4 @@
-"""What devices measured of a round's model, in the round, with the model and not of single ones where data are private."""
+"""What devices measured of a model: in the round, with the model, and not of single ones where data are private."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def gated(world: World, action: str) -> Fed:
 
 @pytest.mark.parametrize("action", ["reject", "rollback", "pause"])
 def test_a_model_that_devices_find_worse_is_withdrawn(world: World, action: str) -> None:
-    """Medians 0.5, 0.75 and 0.625 of the models of rounds 0, 1 and 2: what round 3 made is dropped, round 1's is back."""
+    """Medians 0.5, 0.75, 0.625 of the models of rounds 0, 1, 2: what round 3 made is dropped, round 1 is back."""
     fed = gated(world, action)
     fuse(world, fed, {"a": 0.5, "b": 0.5, "c": 0.0}, seed=11)
     second = fuse(world, fed, {"a": 0.75, "b": 0.75, "c": 1.0}, seed=12)
