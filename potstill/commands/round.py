@@ -8,7 +8,7 @@ from contract.wire.rounds import Participant, RoundDetail
 from potstill import exits
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
-from potstill.console import CliError, Group, Json, out, print_table, show_list, show_one
+from potstill.console import CliError, Group, Json, out, percent, print_table, show_list, show_one
 from potstill.figures import main_figure
 
 if TYPE_CHECKING:

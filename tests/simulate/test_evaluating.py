@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from client_sdk import data, evaluation
-from contract.evaluation import held_back
+from client_sdk.measuring import measure
+from contract.evaluation import Evaluation, held_back
 from contract.nn import codec, registry
 from contract.seeds import derive_seed
 from contract.wire.federations import Task
@@ -37,7 +38,8 @@ def test_figures_are_of_the_model_as_it_was_sent_on_samples_nobody_trains_on(tmp
         assert held is not None
         part = next(part for part in third.participants if part.client == name)
         assert part.num_samples == len(kept) == len(whole) - held_back(len(whole), 0.25)
-        assert part.evaluation == evaluation.measure(module, held, torch.device("cpu"))
+        told = measure(module, held, torch.device("cpu"), batch_size=8)
+        assert part.evaluation == Evaluation(num_samples=len(held), loss=told.pop("loss"), metrics=told)
         assert held.inputs is not None and kept.inputs is not None
         rows = {tuple(row) for row in kept.inputs.tolist()}
         assert not rows & {tuple(row) for row in held.inputs.tolist()}
@@ -49,11 +51,11 @@ def test_measured_by_hand() -> None:
     whole = data.load((inputs, np.array([0, 1, 2, 1])))
     whole.check(Task.model_validate({"num_classes": 3, "input": {"shape": [3]}}))
     network = torch.nn.Identity().train()
-    found = evaluation.measure(network, whole, torch.device("cpu"))
+    found = measure(network, whole, torch.device("cpu"), batch_size=3)
     assert network.training
     right, wrong = np.log(np.e + 2) - 1, np.log(np.e + 2)
-    assert found.loss == pytest.approx((3 * right + wrong) / 4)
-    assert (found.num_samples, found.metrics["accuracy"]) == (4, 0.75)
+    assert found["loss"] == pytest.approx((3 * right + wrong) / 4)
+    assert found["accuracy"] == 0.75
 
 
 def test_a_device_with_one_sample_trains_on_it_and_tells_nothing() -> None:
