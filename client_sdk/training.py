@@ -225,11 +225,12 @@ def _frozen(work: Work, names: Collection[str]) -> Iterator[None]:
 
 
 def _layout(work: Work, classes: int) -> list[str]:
-    public = work.extras.get(updates.PUBLIC)
-    if public is None and updates.PUBLIC in work.plan.objective.declares.reads:
-        raise UnexpectedAnswer(f"extras.{updates.PUBLIC}: the public set did not come; tell the operator")
+    named = work.plan.objective.shaped_by
+    beside = None if named is None else work.extras.get(named)
+    if named is not None and beside is None:
+        raise UnexpectedAnswer(f"extras.{named}: it did not come, and the objective needs it; tell the operator")
     try:
-        return list(layout(work.plan, work.base, classes, None if public is None else _header(public)))
+        return list(layout(work.plan, work.base, classes, None if beside is None else _header(beside)))
     except TensorError as error:
         raise ModelMismatch(f"model: {error.detail}") from error
 

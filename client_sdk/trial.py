@@ -21,7 +21,7 @@ from contract import architectures
 from contract.local import LocalPlan, SgdObjective
 from contract.nn import codec
 from contract.tensors import Header, TensorInfo
-from contract.updates import FEATURES_KEY, PUBLIC
+from contract.updates import FEATURES_KEY
 from contract.wire.devices import FederationCard
 from contract.wire.federations import Prototype
 
@@ -63,7 +63,8 @@ def attempt(
     """Train a copy of the network for one step as the plan says; return how long that took, in seconds.
 
     It has the weights that the module has now, which need not be the federation's: what is not finite after the step
-    says nothing yet. An objective that reads what only a member is sent (DS-FL's public set) is left out.
+    says nothing yet. An objective that begins with what only a member is sent (DS-FL's public set, DaFKD's generator)
+    is left out.
 
     Args:
         module: as in `client_sdk.training.train_local`; stays as it is.
@@ -76,7 +77,7 @@ def attempt(
     began = time.monotonic()
     few = samples.some(plan.batch_size)
     changes: dict[str, object] = {"epochs": 1}
-    if PUBLIC in plan.objective.declares.reads:
+    if plan.objective.shaped_by is not None:
         changes["objective"] = SgdObjective()
     try:
         with _spare(module) as spare:

@@ -7,6 +7,7 @@ from contract.recipes.recipe import Recipe
 from contract.wire.ensembles import EnsembleDocument
 
 MEMBERS_ARE_PREDICTIONS = "devices send predictions of the server set, and no models that could predict anything else"
+SCORERS_ARE_NOT_KEPT = "discriminators come with each round's updates and are not kept, and teachers count by them"
 MEMBERS_ARE_MASKED = "secure rounds show sums alone, and these teachers are clients' models or are drawn from them"
 
 
@@ -26,6 +27,8 @@ def why_none(recipe: Recipe, secure: bool) -> str | None:
         recipe: the federation's.
         secure: whether its rounds are.
     """
+    if recipe.fuse.judges and recipe.weighs_by_scores:
+        return SCORERS_ARE_NOT_KEPT
     if recipe.sends_predictions:
         return MEMBERS_ARE_PREDICTIONS
     if secure and (recipe.distil is None or not recipe.distil.members.are_groups):

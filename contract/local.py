@@ -1,7 +1,7 @@
 """What a client runs in one round: objective, optimiser, epochs. The values travel in the assignment."""
 
 import sys
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,8 @@ from contract.bodies import WHOLE, stored
 from contract.bounds import VALUE
 from contract.choices import Carried, Choice, Declares, Only, Options, Partner, Sent, kind_of
 from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
+from contract.objectives import ClientObjective as ClientObjective
+from contract.objectives import DafkdObjective as DafkdObjective
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
 from contract.optimizers import Optimizer as Optimizer
@@ -44,33 +46,6 @@ CLIP = 1e-6
 
 
 # objective: what a device minimises on its own data
-class ClientObjective(Choice):
-    """What a device minimises on its own data, and what it sends beside the weights, or instead of them."""
-
-    slot = "local.objective"
-    sends_weights: ClassVar[bool] = True
-    starts_at_model: ClassVar[bool] = True  # or its distance from that model says nothing
-
-    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
-        """Return the tensors that an update has beside the weights, in file order; arguments as `contract.layout`'s.
-
-        Raises:
-            TensorError: the model or the public set is not what the objective needs.
-        """
-        return {}
-
-    def passes(self, epochs: int) -> Passes:
-        """Return how often samples go through the network; what only measures is not counted."""
-        return Passes(epochs)
-
-    def check(self, plan: "LocalPlan") -> None:
-        """Refuse a plan that this objective does not go with.
-
-        Raises:
-            ValueError: names the field, says why, and what to do.
-        """
-
-
 class SgdObjective(ClientObjective):
     """The task's loss on the device's own labels, nothing else: cross-entropy, or of regressions squared errors."""
 
@@ -105,7 +80,7 @@ class ScaffoldObjective(ClientObjective):
         2, description="1: gradient at the sent model; 2: from the steps taken; needs SGD"
     )
 
-    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+    def adds(self, base: Header, num_classes: int, beside: Header | None) -> Layout:
         """The change of the control variate, by parameter."""
         return {CONTROL + name: ("F32", base.tensors[name].shape) for name in parameters(base)}
 
@@ -213,7 +188,7 @@ class FedTgpObjective(ClientObjective):
         100.0, gt=0, le=1e6, exclude_if=lambda value: value == 100.0, description="largest margin between classes, tau"
     )
 
-    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+    def adds(self, base: Header, num_classes: int, beside: Header | None) -> Layout:
         """The means of the device's features, and of how many samples."""
         return {CLASS_MEANS: ("F32", (num_classes, features_of(base))), CLASS_COUNTS: ("I64", (num_classes,))}
 
@@ -245,13 +220,14 @@ class DsFlObjective(ClientObjective):
     )
 
     sends_weights = False
+    shaped_by = PUBLIC
 
     kind: Literal["ds_fl"] = "ds_fl"
     imitation_epochs: int = Field(5, ge=1, le=10_000, description="passes over the public set, with `optimizer`")
 
-    def adds(self, base: Header, num_classes: int, public: Header | None) -> Layout:
+    def adds(self, base: Header, num_classes: int, beside: Header | None) -> Layout:
         """The predictions, of the public set's every sample."""
-        return {PREDICTIONS: ("F32", (public_samples(public), num_classes))}
+        return {PREDICTIONS: ("F32", (public_samples(beside), num_classes))}
 
     def passes(self, epochs: int) -> Passes:
         """The targets are imitated on the public set, and it is predicted at the end."""

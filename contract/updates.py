@@ -29,6 +29,11 @@ KEPT = "kept."
 CLASS_MEANS, CLASS_COUNTS = "class_means", "class_counts"
 """Mean features of each class F32 [C, d], and how many samples they are of, I64 [C] (FedTGP)."""
 
+GENERATOR, DISCRIMINATOR = "generator.", "discriminator."
+"""Prefixes of a generator's tensors, and of a discriminator's head on the model's features: ``weight`` F32 [1, d],
+``bias`` F32 [1] (DaFKD).
+"""
+
 BITS, SCALE = "bits.", "scale."
 """Prefixes of what stands for a binarised weight: its signs U8 [(numel + 7) // 8], its channels' scales F32 [out]."""
 
@@ -46,6 +51,9 @@ prototypes, tensor ``prototypes`` F32 [C, d] (FedTGP)."""
 BASE = "base"
 """The tensors of a network that rounds do not move, with the first values of those that devices keep to themselves."""
 
+SENT_GENERATOR = "generator"
+"""DaFKD's: the mean of the devices' generators, as it was made in the round before."""
+
 PUBLIC, TARGETS = "public", "targets"
 """DS-FL's: the public set (tensor ``inputs`` [P, ...]), the server's targets on it (``targets`` F32 [P, C])."""
 
@@ -54,6 +62,7 @@ SENT_WORDS = {
     CONTROL_EXTRA: "the mean of all devices' control variates",
     TEACHER: "the mean of the last global models",
     PROTOTYPES: "prototypes of the classes, made from all devices' class means",
+    SENT_GENERATOR: "the mean of all devices' generators",
     PUBLIC: "the inputs of the public set themselves",
     TARGETS: "labels of the public set, made from all devices' predictions",
 }

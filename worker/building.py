@@ -72,6 +72,7 @@ class Builder:
             server_model=server_model,
             prototypes=[each.model_copy(update={"parts": parts.get(each.name)}) for each in prototypes],
             public=self.config.public,
+            generator=self._joint_generator,
             datasets=self.datasets,
             packaged=[
                 PackagedChoice(slot=each.slot, kind=each.kind, package=each.package)
@@ -200,6 +201,12 @@ class Builder:
             scorer=scorer,
             discriminators={name: path for name, path in read.items() if name in answered},
         )
+
+    @property
+    def _joint_generator(self) -> NetworkRef | None:
+        networks = self.config.local.objective.networks
+        found = [NetworkRef(architecture=name, options=given) for role, name, given in networks if role == "generator"]
+        return found[0] if found else None
 
     @property
     def _stage(self) -> Discriminators:

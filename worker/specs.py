@@ -98,6 +98,7 @@ class InitializeSpec(_Job):
     prototypes: list[PrototypeSpec]
     server_model: PrototypeSpec | None = Field(None, description="Fed-ET's larger model; its result is named `server`")
     public: parts.Data | None = Field(None, description="the recipe's data, where devices are to read them (DS-FL)")
+    generator: NetworkRef | None = Field(None, description="what devices train beside their model (DaFKD)")
     datasets: Datasets = Datasets()
     packaged: list[PackagedChoice] = Field(
         default_factory=list,

@@ -16,6 +16,12 @@ def to_signed_unit(x: Tensor, input_range: tuple[float, float]) -> Tensor:
     return (x - low) * (2.0 / (high - low)) - 1.0
 
 
+def from_signed_unit(x: Tensor, input_range: tuple[float, float]) -> Tensor:
+    """Map values from [-1, 1] to [lo, hi]: a generator's samples as data are."""
+    low, high = input_range
+    return (x + 1) * ((high - low) / 2) + low
+
+
 def mirrored(images: Tensor, draw: torch.Generator) -> Tensor:
     """Mirror each image [*, W] of [B, *, W] left to right with probability 1/2; `draw` is of the CPU."""
     chosen = torch.rand(len(images), generator=draw).lt(0.5).to(images.device)

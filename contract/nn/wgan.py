@@ -12,10 +12,11 @@ from contract.local import Adam
 from contract.nn import registry
 from contract.nn.optim import make_optimizer
 from contract.recipes.parts import GeneratorFederated
+from contract.updates import GENERATOR
 from contract.wire.federations import Task
 
-GENERATOR, CRITIC = "generator.", "critic."
-"""Prefixes of the two networks in the file that clients of a federated generator train."""
+CRITIC = "critic."
+"""Prefix of the critic in the file that clients of a federated generator train, beside `GENERATOR`'s."""
 
 
 def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:

@@ -56,14 +56,21 @@ class Recipe(Options):
         return not self.fuse.averages
 
     @property
-    def reads_scores(self) -> bool:
-        """Whether a weighting reads discriminators: if not, nobody trains them, whatever `discriminators` is for."""
+    def weighs_by_scores(self) -> bool:
+        """Whether a weighting reads what clients' discriminators say."""
         return "scores" in self.needs
 
     @property
+    def reads_scores(self) -> bool:
+        """Whether clients train discriminators before the first round: a weighting reads them, and no update brings
+        one. If not, nobody does, whatever `discriminators` is for.
+        """
+        return self.weighs_by_scores and not self.fuse.judges
+
+    @property
     def draws_anew(self) -> bool:
-        """Whether every round draws samples of its own that teachers label."""
-        return self.distil is not None and self.distil.data.drawn_anew
+        """Whether every round draws samples of its own from a generator that was made before the first."""
+        return self.distil is not None and self.distil.data.drawn_anew and not self.fuse.judges
 
     @property
     def needs_unlabeled(self) -> bool:
@@ -118,6 +125,9 @@ def _kinds(slot: type[Choice], need: Need) -> str:
 
 def _check_discriminators(recipe: Recipe) -> None:
     distil = recipe.distil
+    if recipe.fuse.judges:
+        _check_judged(recipe)
+        return
     generated = distil is not None and distil.students.learns and "generator" in distil.data.needs
     if recipe.reads_scores and recipe.discriminators is None:
         readers = _kinds(parts.WeighChoice, "scores")
@@ -126,6 +136,18 @@ def _check_discriminators(recipe: Recipe) -> None:
         raise ValueError("distil.data: generated data need a generator; add the part 'discriminators'")
     if recipe.discriminators is not None and not recipe.reads_scores and not generated:
         raise ValueError("discriminators: no weighting reads them; leave the part out or weigh by 'odds'")
+
+
+def _check_judged(recipe: Recipe) -> None:
+    """Refuse what is for generators and discriminators that are made before the rounds."""
+    kind = f"fuse: with {recipe.fuse.kind!r} devices train generator and discriminator in every round"
+    if recipe.discriminators is not None:
+        raise ValueError(f"{kind}; leave out the part 'discriminators'")
+    data = None if recipe.distil is None else recipe.distil.data
+    if data is not None and "generator" in data.needs and not data.drawn_anew:
+        raise ValueError(f"{kind}, so samples are another generator's each time; set distil.data.fresh to true")
+    if any(getattr(factor, "link", None) == "prob" for factor in _factors(recipe)):
+        raise ValueError(f"{kind}, which gives raw scores; take link 'sigmoid' in place of 'prob'")
 
 
 def _check_links(recipe: Recipe) -> None:
@@ -173,7 +195,7 @@ def _check_members(recipe: Recipe) -> None:
         return
     if distil.weigh.counts_clients and not (distil.members.are_clients or distil.members.are_groups):
         counts = f"{_kinds(parts.WeighChoice, 'scores')} weigh clients"
-        counts = counts if recipe.reads_scores else "'samples' counts clients' samples"
+        counts = counts if recipe.weighs_by_scores else "'samples' counts clients' samples"
         raise ValueError(f"distil.weigh: {counts}; set distil.members to 'clients', or 'groups' of them")
     members = distil.members
     if isinstance(members, parts.MembersPosterior) and not (members.clients or members.mean or members.samples):
@@ -182,7 +204,7 @@ def _check_members(recipe: Recipe) -> None:
         isinstance(members, parts.MembersGroups)
         and members.rounds > 1
         and distil.data.drawn_anew
-        and recipe.reads_scores
+        and recipe.weighs_by_scores
     ):
         raise ValueError(
             "distil.data.fresh: discriminators scored other samples in the rounds before, whose groups teach too; set "
@@ -201,7 +223,7 @@ def _check_labelled(recipe: Recipe) -> None:
         raise ValueError(f"{only}, and with students 'none' nobody learns; take data 'unlabeled'")
     if recipe.sends_predictions:
         raise ValueError(f"{only}, and devices would be sent those; take data 'unlabeled' where fuse is 'predictions'")
-    if recipe.reads_scores or recipe.discriminators is not None:
+    if recipe.weighs_by_scores or recipe.discriminators is not None:
         raise ValueError(f"{only}, and discriminators weigh teachers; set weigh to 'uniform', discriminators to null")
     if distil.combine.kind == "consensus":
         raise ValueError(f"{only}, and Fed-ET's loss reads a consensus; take combine 'logits' and objective 'kl'")

@@ -54,6 +54,8 @@ def _sent(config: FederationConfig) -> Iterator[tuple[Sent, str]]:
     seen = set()
     for choice in _choices(config):
         for sent in choice.sends:
+            if sent.when == "before" and not config.recipe.reads_scores:
+                continue  # it comes with every update, and the objective tells of it
             if sent not in seen:
                 seen.add(sent)
                 yield sent, choice.declares.source

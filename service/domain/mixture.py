@@ -26,6 +26,8 @@ from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
 from service.domain.parting import check_parts
 
+_NO_TOKENS = "a generator makes float32 inputs; this recipe cannot take token ids"
+
 
 def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     """Refuse a federation that could not do what it says, before any device meets it.
@@ -52,6 +54,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_plans(config)
     _check_fusable(config)
     check_parts(config, sets)
+    _check_generated(config)
 
 
 def _check_distance(config: FederationConfig) -> None:
@@ -150,6 +153,14 @@ def _check_ensemble(config: FederationConfig) -> None:
         raise invalid_field("rounds.keep_ensemble", f"{why}; leave it out")
 
 
+def _check_generated(config: FederationConfig) -> None:
+    """Refuse a generator that devices could not train beside their models."""
+    for role, architecture, options in config.local.objective.networks:
+        if config.task.input.is_tokens:
+            raise invalid_field("task.input.dtype", _NO_TOKENS)
+        _check_options("local.objective.architecture", architecture, role, options, config.task)
+
+
 def check_retention(rounds: RoundsPlan, plan: Retention | None) -> None:
     """Refuse to keep masked updates: nothing can be computed from them again."""
     if rounds.secure is not None and plan is not None and plan.updates != 0:
@@ -244,7 +255,7 @@ def _check_discriminators(recipe: Recipe, task: Task) -> None:
     generator, plan = recipe.discriminators.generator, recipe.discriminators.plan
     field = "recipe.discriminators"
     if task.input.is_tokens:
-        raise invalid_field("task.input.dtype", "a generator makes float32 inputs; this recipe cannot take token ids")
+        raise invalid_field("task.input.dtype", _NO_TOKENS)
     _check_options(f"{field}.generator.architecture", generator.architecture, "generator", generator.options, task)
     if isinstance(generator, GeneratorTrained):
         _check_critic(f"{field}.generator", generator, task)

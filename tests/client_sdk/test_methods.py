@@ -170,7 +170,8 @@ CASES: list[tuple[Any, Callable[[Array], float]]] = [
 
 def test_every_objective_of_the_contract_has_a_method_and_a_case_here() -> None:
     found = set(choices_of(local.ClientObjective))
-    elsewhere = {local.DsFlObjective, local.FedMaObjective}  # see test_predictions.py and test_frozen_layers.py
+    # see test_predictions.py, test_frozen_layers.py and test_dafkd.py
+    elsewhere = {local.DsFlObjective, local.FedMaObjective, local.DafkdObjective}
     assert not found - base.implements.known(), "no class of client_sdk.methods does these: add one under @implements"
     assert not found - {type(objective) for objective, _ in CASES} - elsewhere, "these have no row in CASES"
 

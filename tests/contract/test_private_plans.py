@@ -94,6 +94,7 @@ def test_presets_are_taken_or_refused_by_what_they_have_devices_send(name: str) 
     except (ValidationError, RecipeError) as error:
         refused = str(error)
     expected = {
+        "dafkd": "a generator, and a discriminator's head, would be sent without noise",
         "scaffold": "control variates would be sent without noise",
         "fedtgp": "class means of features, and the samples of each class, would be sent without noise",
         "feddisco": "samples per class would be sent without noise (disco); set fuse to 'weighted_mean'",

@@ -87,6 +87,10 @@ CASES = {
     "fedgo": Case({"name": "fedgo-small", "options": FEDGO}),
     "fedgan": Case({"name": "fedgo-small", "options": FEDGAN}, {"datasets": {"test": "test"}}),
     "fresh": Case({"name": "fedgo-small", "options": FRESH}),
+    "dafkd": Case(
+        {"name": "dafkd", "options": {"schedule": SCHEDULE | {"optimizer": {"kind": "adam", "lr": 1e-3}}, "count": 40}},
+        {"local": {"objective": {"kind": "dafkd"}, **SGD}, "datasets": {"test": "test"}},
+    ),
     # state on the server and on the devices, and what is sent beside the model
     "scaffold": Case({"name": "scaffold"}, {"local": {"objective": {"kind": "scaffold"}, **SGD}}),
     "fedgkd": Case({"name": "fedgkd"}, {"local": {"objective": {"kind": "fedgkd"}, **SGD}}),

@@ -110,12 +110,14 @@ class Federation:
         return Datasets(**paths)
 
     def _initialise(self) -> JobResult:
-        distil = self.recipe.distil
+        distil, objective = self.recipe.distil, self.local.objective
+        beside = [NetworkRef(architecture=name, options=options) for _, name, options in objective.networks]
         spec = InitializeSpec(
             seed=3,
             task=self.task,
             prototypes=[PrototypeSpec(name=name, network=NetworkRef(**ref)) for name, ref in self.networks.items()],
             server_model=PrototypeSpec(name="server", network=NetworkRef(**self.server)) if self.server else None,
+            generator=beside[0] if beside else None,
             public=distil.data if distil is not None and self.recipe.sends_predictions else None,
             datasets=Datasets(unlabeled=self.datasets.unlabeled),
             output_dir=self.root / "first",
@@ -159,11 +161,11 @@ class Federation:
             else:
                 state[name] = state[name] + np.int64(1 + self.names.index(client))
         arrays: dict[str, np.ndarray] = {}
-        public = None
-        if "send.public" in self.state:
-            with TensorFile(self.state["send.public"]) as file:
-                public = file.header
-        for name, info in manifest(self.local, base, self.task.num_classes, public).tensors.items():
+        beside = None
+        if (shaped_by := self.local.objective.shaped_by) is not None:
+            with TensorFile(self.state[f"send.{shaped_by}"]) as file:
+                beside = file.header
+        for name, info in manifest(self.local, base, self.task.num_classes, beside).tensors.items():
             kind, _, of = name.partition(".")
             if name in state:
                 arrays[name] = state[name]

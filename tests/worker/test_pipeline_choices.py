@@ -66,6 +66,7 @@ SPECIAL: dict[type, dict[str, Any]] = {
     parts.FuseKrum: fuse("krum", byzantine=1, keep=2),
     parts.FuseClippedMean: fuse("clipped_mean", max_norm=0.5),
     parts.FusePredictions: {"recipe": "ds-fl", "options": SHORT},
+    parts.FuseJointMean: {"recipe": "dafkd", "options": SHORT | {"warmup_rounds": 0, "count": 9}},
     parts.MembersGroups: feddf(**GROUPED),
     parts.MembersPosterior: feddf(members=POSTERIOR),
     parts.SampleGaussian: feddf(members=POSTERIOR | {"posterior": {"kind": "gaussian"}}),

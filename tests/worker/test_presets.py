@@ -25,6 +25,7 @@ SENDS = {
     "fedgkd+": {"send.teacher.main"},
     "fedtgp": {"send.prototypes"},
     "ds-fl": {"send.public", "send.targets"},
+    "dafkd": {"send.generator"},
 }
 MEMORY = {"fedavgm": {"velocity.main"}, "fedadam": {"adam.main"}, "fedyogi": {"adam.main"}, "fedadagrad": {"adam.main"}}
 
@@ -35,7 +36,7 @@ def short(name: str) -> Any:
     if distil is None or distil.students.kind == "none":
         return PRESETS[name].recipe
     options: dict[str, Any] = {"schedule": {"steps": 2, "batch_size": 8}}
-    if name == "codistillation":
+    if name in ("codistillation", "dafkd"):
         options["warmup_rounds"] = 0
     return build(name, options)
 
@@ -43,7 +44,7 @@ def short(name: str) -> Any:
 def test_the_table_is_complete() -> None:
     assert set(PRESETS) == AVERAGING | {
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
-        "fedgo", "fedgo-small", "dafkd", "fedhkt", "fedgkd+", "ds-fl",
+        "fedgo", "fedgo-small", "dafkd", "dafkd-lite", "fedhkt", "fedgkd+", "ds-fl",
     }  # fmt: skip
 
 
@@ -88,7 +89,7 @@ DISTILLING = [name for name in PRESETS if name not in AVERAGING | {"fed-ensemble
 def test_a_student_learns_from_one_sample_at_a_time(name: str, samples: int, tmp_path: Path, federation: Any) -> None:
     """BatchNorm has no statistics of one sample: the network's own are used, and stay."""
     options: dict[str, Any] = {"schedule": {"steps": 3, "batch_size": 1 if samples > 1 else 64}}
-    if name == "codistillation":
+    if name in ("codistillation", "dafkd"):
         options["warmup_rounds"] = 0
     networks = ({"main": HEAD}, HEAD) if name == "fedet" else (None, None)
     world = federation(tmp_path, build(name, options), PRESETS[name].local, *networks)
@@ -116,5 +117,5 @@ def test_every_preset_goes_with_its_plan_and_says_what_it_needs(name: str) -> No
         is_image=name == "fedgo",
     )
     assert row.recipe.needs_networks == (name not in AVERAGING)
-    assert row.recipe.needs_unlabeled == (name not in AVERAGING | {"fed-ensemble", "one-shot-ensemble"})
+    assert row.recipe.needs_unlabeled == (name not in AVERAGING | {"fed-ensemble", "one-shot-ensemble", "dafkd"})
     assert all(choice.endswith((".", ";")) for choice in (row.summary, *row.choices))

@@ -10,9 +10,10 @@ from contract.chains import chain
 from contract.choices import Carried
 from contract.groups import copies, original
 from contract.local import FedMaObjective
+from contract.objectives import JOINT_GENERATOR
 from contract.recipes import parts
 from contract.tensors import Header
-from contract.updates import CONTROL
+from contract.updates import CONTROL, GENERATOR
 from worker.parts import disco, robust, scaffold, server_optim
 from worker.parts.blocks import Source
 from worker.parts.errors import PartError
@@ -78,6 +79,27 @@ def _header(job: Round, prototype: str) -> Header | None:
 @implements(parts.FuseWeightedMean)
 def _weighted_mean(job: Round, prototype: str, _: parts.FuseWeightedMean, target: Path) -> dict[str, float]:
     return _average(job, prototype, _sources(job.updates[prototype]), target)
+
+
+@implements(parts.FuseJointMean)
+def _joint_mean(job: Round, prototype: str, _: parts.FuseJointMean, target: Path) -> dict[str, float]:
+    """Average the model and, once a round, the generators of all participants, whichever model they train (DaFKD)."""
+    mean = job.spec.output_dir / "send-generator.safetensors"
+    if job.state.get(JOINT_GENERATOR.named()) != mean:
+        _average_generators(job, mean)
+        job.state[JOINT_GENERATOR.named()] = mean
+    return _average(job, prototype, _sources(job.updates[prototype]), target)
+
+
+def _average_generators(job: Round, target: Path) -> None:
+    base, sources = header_of(job.spec.state[JOINT_GENERATOR.named()]), []
+    for number, update in enumerate(job.participants):
+        path = job.spec.output_dir / f"generator-{number}.safetensors"
+        rename_tensors(update.sent, path, {name: GENERATOR + name for name in base.tensors})
+        sources.append(Source(update.client, path, update.num_samples))
+    average_files(sources, target, base=base, on_source=job.phases.alive)
+    for source in sources:
+        source.path.unlink()
 
 
 @implements(parts.FuseUniformMean)

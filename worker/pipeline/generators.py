@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from contract.errors import RuleError
 from contract.nn.codec import save_state
-from contract.nn.scaling import to_signed_unit
-from contract.nn.wgan import GENERATOR, check_critic, pair
+from contract.nn.scaling import from_signed_unit, to_signed_unit
+from contract.nn.wgan import check_critic, pair
 from contract.recipes import parts
 from contract.seeds import derive_seed
+from contract.updates import GENERATOR
 from worker.checkpoints import Checkpoint, Checkpoints
 from worker.generators import wgan
 from worker.parts.blocks import Source
@@ -163,8 +164,7 @@ def draw(made: Made, count: int, seed: int, device: str) -> Tensor:
     with torch.no_grad():
         for start in range(0, count, BATCH):
             pieces.append(made.module(noise[start : start + BATCH].to(device)).float().cpu())
-    low, high = made.span
-    samples = (torch.cat(pieces) + 1) * ((high - low) / 2) + low
+    samples = from_signed_unit(torch.cat(pieces), made.span)
     if not bool(torch.isfinite(samples).all()):
         raise JobFailure("non_finite", "the generator makes NaN or infinity")
     return samples

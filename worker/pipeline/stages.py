@@ -14,6 +14,7 @@ from contract.architectures import is_server_side, output_of
 from contract.local import SENT_PUBLIC
 from contract.nn.codec import save_state
 from contract.nn.scaling import to_signed_unit
+from contract.objectives import JOINT_GENERATOR
 from contract.partition import SENT_BASE
 from contract.recipes import parts
 from contract.seeds import derive_seed
@@ -51,7 +52,8 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
     The server's model, where there is one, is among them under the name `server`. A model says in its metadata how
     many features its network has, if it has any; an imported file is completed so.
 
-    Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `SENT_PUBLIC`.
+    Where devices are to read the server set (DS-FL), its inputs, without any labels, become the state `SENT_PUBLIC`;
+    where they are to train a generator beside their model (DaFKD), the first one becomes `JOINT_GENERATOR`.
 
     Figures: `accuracy` or `measured`, and `model`, as in a round, where there is a test set; `networks` with what each
     costs (`worker.parts.flops.Effort`).
@@ -87,6 +89,11 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
         state[SENT_PUBLIC.named()] = path
         inputs = server_set(spec.public, spec.task, spec.datasets.unlabeled, spec.seed)
         write_file(path, {"inputs": inputs.numpy()})
+    if spec.generator is not None:
+        path = spec.output_dir / "generator.safetensors"
+        seed = derive_seed(spec.seed, "generator")
+        save_state(build_network(spec.generator, spec.task, "cpu", seed=seed, owner="generator"), path)
+        state[JOINT_GENERATOR.named()] = path
     metrics["seconds"] = phases.seconds
     return JobResult(models=models, state=state or None, metrics=metrics, device=device)
 
@@ -303,8 +310,7 @@ def scores_of(
     wants_probabilities = output_of(network.architecture, network.options) == "probability"
     found = {}
     for name, inputs in sets.items():
-        batches = [values for _, values in outputs(module, inputs, device, owner=owner)]
-        found[name] = np.concatenate(batches).astype(np.float32)
+        found[name] = outputs_of(module, inputs, device, owner)
         low, high = float(found[name].min()), float(found[name].max())
         if wants_probabilities and not 0 <= low <= high <= 1:
             raise JobFailure(
@@ -313,3 +319,13 @@ def scores_of(
                 "[0, 1]; let its architecture end in a sigmoid, or take output = score and another link",
             )
     return found
+
+
+def outputs_of(module: nn.Module, inputs: Tensor, device: str, owner: str) -> np.ndarray:
+    """Return a network's outputs [S], float32, for inputs [S, ...].
+
+    Raises:
+        JobFailure: architecture_failed, non_finite.
+    """
+    batches = [values for _, values in outputs(module, inputs, device, owner=owner)]
+    return np.concatenate(batches).astype(np.float32)

@@ -67,7 +67,7 @@ def members(job: Round) -> Members:
 
 # -------------------------------------------------------------------------------------------------------------- clients
 def _client(job: Round, update: Update) -> Teacher:
-    scores = job.scores[update.client] if job.spec.recipe.reads_scores else None
+    scores = job.scores[update.client] if job.spec.recipe.weighs_by_scores else None
     network = job.network(update.prototype, update.weights)
     predictions = update.sent if job.spec.recipe.sends_predictions else None
     return Teacher(update.client, network, update.num_samples, scores, predictions=predictions, client=update.client)
@@ -117,7 +117,7 @@ def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
         return
     sizes = {"unlabeled": 1, "test": 1}  # of numbers of samples, the same on all of a set
     scores: list[Mapping[str, Any]] = [{} for _ in clients]
-    if job.spec.recipe.reads_scores:
+    if job.spec.recipe.weighs_by_scores:
         scores = [read_scores(job.scores[each.client]) for each in clients]
         sizes = {name: len(values) for name, values in scores[0].items()}
     arrays: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
 
 
 def _has_scores(job: Round, update: Update) -> bool:
-    return update.client in job.scores or not job.spec.recipe.reads_scores
+    return update.client in job.scores or not job.spec.recipe.weighs_by_scores
 
 
 def read_scores(path: Path) -> dict[str, Any]:

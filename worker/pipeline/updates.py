@@ -8,9 +8,8 @@ import numpy as np
 from contract import lowbit
 from contract.errors import RuleError
 from contract.layout import manifest
-from contract.local import SENT_PUBLIC
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
-from contract.updates import CONTROL, check_predictions
+from contract.updates import CONTROL, SEND, check_predictions
 from worker.parts.groups import by_model
 from worker.pipeline.blame import blame
 from worker.pipeline.job import Round, Update, header_of
@@ -53,7 +52,7 @@ def receive(job: Round) -> None:
 
 def _ready(job: Round, update: UpdateSpec, index: int, first: UpdateSpec) -> Update:
     base = _base(job, first)
-    wanted = manifest(job.spec.local, base, job.spec.task.num_classes, _public(job))
+    wanted = manifest(job.spec.local, base, job.spec.task.num_classes, _beside(job))
     try:
         compare(header_of(update.weights), wanted)
     except TensorError as error:
@@ -71,8 +70,9 @@ def _ready(job: Round, update: UpdateSpec, index: int, first: UpdateSpec) -> Upd
     return Update(update.client, update.prototype, weights, sent, update.num_samples, update.label_counts)
 
 
-def _public(job: Round) -> Header | None:
-    path = job.state.get(SENT_PUBLIC.named())
+def _beside(job: Round) -> Header | None:
+    shaped_by = job.spec.local.objective.shaped_by
+    path = None if shaped_by is None else job.spec.state.get(SEND + shaped_by)
     return None if path is None else header_of(path)
 
 

@@ -11,6 +11,7 @@ from contract.chains import chain
 from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Only, Options, Partner, Sent
 from contract.local import LocalPlan
 from contract.notes import Remark, Setting
+from contract.objectives import JOINT_GENERATOR
 from contract.plugins import OPEN
 from contract.updates import CONTROL_EXTRA
 
@@ -84,6 +85,9 @@ class FuseChoice(Choice):
     """What an update counts by, where its sum is all that is read of it; None where single updates are."""
     takes_parts: ClassVar[bool] = True
     """Whether it can fuse some tensors of a network without the others."""
+
+    judges: ClassVar[bool] = False
+    """Whether every update brings a discriminator, and rounds make the generator: nothing comes before them."""
 
     @property
     def least_updates(self) -> int:
@@ -339,6 +343,24 @@ class FuseMatchedMean(FuseChoice):
     def check_network(self, architecture: str, options: Mapping[str, Any], shape: Sequence[int], classes: int) -> None:
         """Refuse what is no chain of layers."""
         chain(architecture, options, shape, classes)
+
+
+class FuseJointMean(FuseChoice):
+    """The weighted mean, of the models and of the generators that clients train beside them.
+
+    Each client's discriminator, a head on its model's features, comes with its update: it scores the round's samples
+    for its own teacher, and is not averaged. A recipe with it has no part `discriminators`; data `generated` are
+    `fresh`.
+    """
+
+    declares = Declares(
+        source="DaFKD",
+        carries=(JOINT_GENERATOR,),
+        partner=Partner("dafkd", "'joint_mean' averages generators that the objective 'dafkd' alone trains; set local"),
+    )
+
+    judges = True
+    kind: Literal["joint_mean"] = "joint_mean"
 
 
 class FusePredictions(FuseChoice):

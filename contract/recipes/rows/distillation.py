@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from contract.local import Adam, DiscriminatorPlan, DsFlObjective, LocalPlan, Sgd
+from contract.local import Adam, DafkdObjective, DiscriminatorPlan, DsFlObjective, LocalPlan, Sgd
 from contract.notes import Remark, Setting
 from contract.rates import RateSteps
 from contract.recipes import parts
@@ -252,6 +252,36 @@ ROWS = (
     Preset(
         Recipe(
             name="dafkd",
+            fuse=parts.FuseJointMean(),
+            distil=Distillation(
+                weigh=parts.WeighDafkd(),
+                objective=parts.ObjectiveKl(temperature=10.0),
+                students=parts.StudentsAll(warmup_rounds=1),
+                data=parts.DataGenerated(count=640, fresh=True),
+                schedule=parts.Schedule(optimizer=Adam(lr=1e-5), batch_size=128, epochs=5, lr="constant"),
+            ),
+        ),
+        LocalPlan(objective=DafkdObjective(), optimizer=Adam(lr=1e-3), epochs=5, batch_size=128),
+        "Wang et al. 2023 (DaFKD); the authors' code",
+        "Clients train a generator, and a discriminator on the classifier's trunk; each counts by it, on new samples.",
+        (
+            "Figures are those of the authors' code: 640 samples a round, none in the first, T = 10, Adam throughout.",
+            "The discriminator's head goes to the server with the update, which scores the samples with it; in the "
+            "authors' code, which is one process, clients do. It is not averaged, and each device keeps its own.",
+            "Samples are drawn from the generator that the round's devices were sent, as in the code.",
+            "Discriminator and generator are trained in every round; the code stops after 3 and 5 rounds "
+            "(local.objective.discriminator_rounds, generator_rounds).",
+            "KL is summed over the classes; the authors' code divides it by their number as well.",
+            "The gradient penalty is on the slope of D by the whole sample; the code's norm is over channels, pixel by "
+            "pixel.",
+            "BatchNorm remembers statistics of real samples only; the code's of generated ones too.",
+            "Rates are constant: the code divides them by five where a loss stands still, and has AMSGrad.",
+            "The generator is a small network of ours, for samples of any shape: gen-dcgan is nearer to the code's.",
+        ),
+    ),
+    Preset(
+        Recipe(
+            name="dafkd-lite",
             distil=Distillation(
                 weigh=parts.WeighDafkd(),
                 objective=parts.ObjectiveKl(temperature=10.0),
@@ -261,10 +291,10 @@ ROWS = (
         ),
         _FEDGO_LOCAL,
         "Wang et al. 2023 (DaFKD), its weighting and distillation; FedGO section 4",
-        "Each teacher counts, image by image, by its discriminator's probability.",
+        "DaFKD's weighting alone: discriminators of FedGO's kind, trained once, on unlabelled server data.",
         (
-            "Discriminators are networks of their own, trained once as in fedgo-small; DaFKD trains them every round "
-            "on a trunk that they share with the classifier, and distils on generated images.",
+            "Discriminators are networks of their own, trained once as in fedgo-small; dafkd trains them every round, "
+            "on a trunk that they share with the classifier, and distils on generated samples.",
             "KL is summed over the classes; the authors' code divides it by their number as well.",
             "Optimiser and epochs of the clients are those of FedGO's comparison.",
         ),

@@ -144,8 +144,8 @@ def _accept_update(
 
 
 def _manifest(services: Parts, ticket: updates.Ticket) -> Header:
-    public = None if ticket.public_digest is None else _header(services, ticket.public_digest)
-    return ticket.manifest(_header(services, ticket.base_digest), public)
+    beside = None if ticket.beside_digest is None else _header(services, ticket.beside_digest)
+    return ticket.manifest(_header(services, ticket.base_digest), beside)
 
 
 def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Ticket:

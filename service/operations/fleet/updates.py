@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 from contract.faults import faults_of
 from contract.ids import new_id
 from contract.layout import manifest
-from contract.local import SENT_PUBLIC, LocalPlan
+from contract.local import LocalPlan
 from contract.secure.fixed import FixedPoint, residues
 from contract.tensors import Header, TensorFile
-from contract.updates import check_predictions
+from contract.updates import SEND, check_predictions
 from contract.wire.devices import MetricsText, UpdateMetadata, UpdateMetrics, UpdateReceipt
 from service.domain import rounds as rules
 from service.domain.errors import DomainError, invalid_field, not_found
@@ -56,20 +56,20 @@ class Ticket:
     samples: Allowed
     local: LocalPlan
     num_classes: int
-    public_digest: str | None = None
+    beside_digest: str | None = None
     fixed: FixedPoint | None = None
     session: str | None = None
     known: bool = False
     current: dict[str, Any] = field(default_factory=dict)
 
-    def manifest(self, base: Header, public: Header | None) -> Header:
-        """Return what the file must hold, given the headers of the round's model and of the public set (DS-FL).
+    def manifest(self, base: Header, beside: Header | None) -> Header:
+        """Return what the file must hold, given the headers of the round's model and of what came beside it.
 
         A masked update holds whole numbers, of which each is as good as the other.
         """
         if self.fixed is not None:
             return residues(base, self.fixed)
-        return manifest(self.local, base, self.num_classes, public)
+        return manifest(self.local, base, self.num_classes, beside)
 
 
 def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
@@ -134,7 +134,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         Allowed.of(client, config),
         config.local,
         config.task.num_classes,
-        _public_digest(session, round_.federation_id),
+        _beside_digest(session, round_.federation_id, config.local.objective.shaped_by),
         None if config.rounds.secure is None else config.rounds.secure.fixed,
         round_.secure_session,
         known is not None,
@@ -142,8 +142,9 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     )
 
 
-def _public_digest(session: Session, federation_id: str) -> str | None:
-    model = reading.carried_state(session, federation_id).get(SENT_PUBLIC.named())
+def _beside_digest(session: Session, federation_id: str, shaped_by: str | None) -> str | None:
+    """Return the digest of the file that came beside the model and that the update's tensors are shaped by."""
+    model = None if shaped_by is None else reading.carried_state(session, federation_id).get(SEND + shaped_by)
     return None if model is None else session.get_one(ModelRow, model).digest
 
 

@@ -12,6 +12,8 @@ from service.persistence.tables import FederationRow, JobRow
 def publish(session: Session, federation: FederationRow, job: JobRow, outcome: Outcome) -> None:
     """Publish the first models; a recipe that reads discriminators needs its generator next."""
     config = reading.config_of(federation)
+    new_models.carry(session, federation, None, outcome)
+    sent = new_models.sent(session, federation)
     for prototype in config.published:
         new_models.add_prototype_model(
             session,
@@ -20,10 +22,9 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
             outcome.files[prototype.name],
             "initial",
             round_index=0,
-            metrics=new_models.figures_of(outcome, prototype.name),
+            metrics=new_models.figures_of(outcome, prototype.name) | ({"sent": sent} if sent else {}),
             provenance_id=outcome.provenance_id,
         )
-    new_models.carry(session, federation, None, outcome)
     federation.accuracy = measured_of(outcome.metrics)
     if config.recipe.discriminators is None:
         lifecycle.move(session, federation, "run")

@@ -188,7 +188,14 @@ def _sizes(session: Session, federation: FederationRow) -> dict[str, int]:
 
 
 def _first_sent(session: Session, federation: FederationRow) -> dict[str, int]:
-    """Return name -> bytes of what the first round's devices are sent beside the model."""
+    """Return name -> bytes of what the first round's devices are sent beside the model.
+
+    The first models tell it, as those rows go when others follow; before, none went that was asked for here.
+    """
+    first = select(ModelRow.metrics).where(ModelRow.federation_id == federation.id, ModelRow.role == "initial")
+    told = [metrics["sent"] for metrics in session.scalars(first) if "sent" in metrics]
+    if told:
+        return dict(told[0])
     mine = (ModelRow.federation_id == federation.id) & (ModelRow.role == "state") & (ModelRow.round_index == 0)
     rows = session.execute(select(ModelRow.name, ModelRow.size).where(mine, ModelRow.name.startswith(SEND)))
     return {row.name: row.size for row in rows}
