@@ -51,6 +51,7 @@ TOLD: dict[type[BaseModel], dict[str, str]] = {
         "seconds": "is not sent",
         "epsilon": "what was spent",
         "clipped": "of weights that noise has reached",
+        "evaluation": "asked for by the plan alone, of samples that are not trained on; shown of five devices together",
     },
 }
 """What a device tells beside tensors -> what becomes of it with differential privacy."""
