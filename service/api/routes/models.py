@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract import architectures
+from contract.networks.document import PREFIX, name_of
 from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
@@ -23,7 +24,7 @@ from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.operations.ledger.idempotency import once
 from service.operations.steer import rollback
-from service.operations.store import faults, models, provenance, traffic
+from service.operations.store import faults, models, networks, provenance, traffic
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -65,6 +66,24 @@ def _import(services: Parts, caller: Principal, key: str | None, architecture: s
         return model
 
 
+def _named(services: Parts, architecture: str) -> str:
+    """Return the name of an architecture; that of a network that is a document holds its digest.
+
+    Raises:
+        DomainError: invalid-field, there is none.
+    """
+    if architecture.startswith(PREFIX):
+        with services.store.read() as session:
+            row = networks.find(session, architecture)
+        if row is None:
+            raise invalid_field("architecture", f"there is no network {architecture!r}; register it first")
+        return name_of(row.digest)
+    try:
+        return architectures.find(architecture).name
+    except ValueError as error:
+        raise invalid_field("architecture", str(error)) from None
+
+
 @router.post(
     "",
     status_code=201,
@@ -80,10 +99,7 @@ async def import_model(
 ) -> Model:
     """Import weights as a starting point: name the answer's id as a prototype's `initial_model`."""
     if architecture is not None:
-        try:
-            architectures.find(architecture)
-        except ValueError as error:
-            raise invalid_field("architecture", str(error)) from None
+        architecture = await run_in_threadpool(_named, services, architecture)
     async with receive(source, lambda: None, models.check_header) as upload:
         return await run_in_threadpool(_import, services, caller, key, architecture, upload)
 

@@ -141,6 +141,14 @@ def test_a_network_without_weights_starts_from_a_model_that_is_named(world: Worl
     assert refused(world.op("GET", "/v1/networks/bare/weights")) == (404, "not-found")
 
 
+def test_imported_weights_may_say_that_they_are_a_networks(world: World) -> None:
+    made = registered(world, name="ward")
+    body = world.forge.pack(weights(NET))
+    model = world.ok("POST", "/v1/models?architecture=net:ward", body=body)
+    assert model["architecture"] == made["architecture"]
+    assert refused(world.op("POST", "/v1/models?architecture=net:none", body=body)) == (422, "invalid-field")
+
+
 def test_networks_are_listed_with_the_architectures_for_those_who_may_see_them(world: World) -> None:
     registered(world, name="ward")
     token = world.ok("POST", "/v1/tokens", json={"name": "v", "role": "viewer"})["token"]
