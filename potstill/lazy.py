@@ -19,6 +19,7 @@ GROUPS = {
     "recipe": "Look at the built-in recipes.",
     "architecture": "Look at the networks that can be named.",
     "network": "Networks of your own as data: write, register, look at them.",
+    "plugin": "Look at choices of other packages on this machine, and check them.",
     "client": "Be a device on this machine; for operators: the devices of a federation.",
     "token": "Tokens for operators and viewers.",
     "audit": "The audit log: who did what, when and from where.",

@@ -7,6 +7,7 @@ import typer
 
 from contract.installation import install
 from contract.recipes.recipe import merge
+from potstill.commands.plugin import take
 from potstill.console import CliError, nest, parse_options, read_object
 from potstill.own_networks import gather
 
@@ -43,6 +44,9 @@ ServerTransform = Annotated[
 ]
 PlanAt = Annotated[
     list[str] | None, typer.Option(help="What is otherwise from a round on: 5:local.epochs=1, 5:schedule.lr=0.01.")
+]
+Plugins = Annotated[
+    list[Path] | None, typer.Option(help="Python file of yours with choices of its own, which is run; several are.")
 ]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
@@ -84,8 +88,11 @@ def simulate(
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
     target: Targets = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what --out holds.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Compare recipes on the same partitions in this process, with the service's own pipeline."""
+    for file in plugin or []:
+        take(file)
     given = {
         "data": data, "data_dir": None if data_dir is None else str(data_dir), "clients": clients,
         "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds, "seeds": seeds,

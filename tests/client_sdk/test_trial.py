@@ -305,3 +305,10 @@ def test_parameters_that_dp_sgd_sees_are_trained(service: Any, take_part: Run, m
     serve(service, make())
     service.plan |= {"privacy": PRIVATE}
     assert take_part(model=make()).rounds_trained == 2
+
+
+def test_a_device_that_lacks_the_objective_s_package_does_not_enrol(service: Any, take_part: Run) -> None:
+    service.plan["objective"] = {"kind": "acme-smooth", "share": 0.2, "package": "acme-rules 1.0"}
+    with pytest.raises(errors.MissingPackage, match="package acme-rules 1.0, which is not installed here; pip install"):
+        take_part()
+    assert service.sent("POST", ".*/clients") == [] and service.token is None

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 COMMANDS = """
     architecture: list
+    plugin: check list
     audit: list verify
     client: assign forget list reissue revoke run
     dataset: add list remove
