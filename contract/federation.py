@@ -53,7 +53,7 @@ class FederationConfig(Part):
     @property
     def lacking(self) -> str:
         """Why a choice of another package cannot be carried out here, with the remedy; empty where all can."""
-        return next((each.lacking for each in walk([self.recipe, self.local]) if each.lacking), "")
+        return next((each.lacking for each in walk([self.recipe, self.local, self.rounds]) if each.lacking), "")
 
     @property
     def group_count(self) -> int:

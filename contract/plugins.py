@@ -29,7 +29,7 @@ from contract.choices import ONE_OF, Choice, kind_of
 from contract.json_text import shown
 from contract.packages import Package, PluginError
 
-OPEN_SLOTS = ("fuse", "distil.weigh", "local.objective")
+OPEN_SLOTS = ("fuse", "distil.weigh", "local.objective", "rounds.metrics")
 """Slots that other packages may have choices of."""
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCK = threading.RLock()

@@ -76,7 +76,7 @@ class Builder:
             datasets=self.datasets,
             packaged=[
                 PackagedChoice(slot=each.slot, kind=each.kind, package=each.package)
-                for each in walk([self.config.recipe, self.config.local])
+                for each in walk([self.config.recipe, self.config.local, self.config.rounds])
                 if each.package
             ],
             output_dir=folder,
@@ -173,6 +173,7 @@ class Builder:
             min_updates=max(1, min(least, len(updates))),
             max_distance=config.rounds.max_distance,
             gate=config.rounds.gate if config.rounds.runs_gate else None,
+            metrics=config.rounds.metrics,
             hand_over=config.runs_ahead and index < config.rounds.total,
             keep_ensemble=config.rounds.keep_ensemble,
             secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),

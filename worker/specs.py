@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.federation import fusing_runs_networks
 from contract.groups import original
 from contract.local import LocalPlan
+from contract.metrics import Metrics
 from contract.partition import Parts
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
@@ -208,6 +209,7 @@ class RoundSpec(_Job):
     min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
     max_distance: float | None = Field(None, gt=0, description="the plan's: updates further off are not fused")
     gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
+    metrics: Metrics = Field((), exclude_if=lambda value: not value, description="the plan's, measured on the test set")
     hand_over: bool = Field(
         False, description="give the groups' averages away before the main model is distilled (FedSDD App. A.6)"
     )

@@ -15,7 +15,7 @@ TokenState = Literal["active", "expired", "revoked"]
 class AddedChoice(Response):
     """A choice that a package installed beside the service adds to a slot of recipes or of local plans."""
 
-    slot: str = Field(description="where it goes: `fuse`, `distil.weigh` or `local.objective`")
+    slot: str = Field(description="where it goes: `fuse`, `distil.weigh`, `local.objective` or `rounds.metrics`")
     kind: str
     package: str = Field(description="name and version", examples=["acme-rules 1.0"])
     summary: str = Field(description="what it is, with its source")

@@ -20,6 +20,7 @@ _FIXED = {
     "rounds.on_bad_teacher": "whether groups run ahead hangs on it",
     "rounds.min_clients": "it is of the first round",
     "rounds.max_samples_per_client": "devices that enrolled were held to it",
+    "rounds.metrics": "what workers need for them was looked for before the first round",
     "rounds.secure": "what the service may see was promised to the devices",
     "recipe": "what is kept from round to round hangs on it; `schedule` can be changed",
     "task": "every model is for it",

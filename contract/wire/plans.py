@@ -8,6 +8,7 @@ from pydantic import Field, StrictFloat, StrictInt, model_validator
 from contract.bodies import Part
 from contract.bounds import CLIENTS, ROUNDS, VALUE, DataValue
 from contract.evaluation import Evaluate
+from contract.metrics import Metrics
 from contract.secure.fixed import FixedPoint
 
 OnDeadline = Literal["skip", "extend", "fail"]
@@ -152,6 +153,12 @@ class RoundsPlan(Part):
     evaluate: Evaluate | None = Field(
         None, description="devices measure each model on data that they hold back; null: they train on all of it"
     )
+    metrics: Metrics = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="what is measured of every published model on the test set beside the task's own figure: "
+        "`metrics.further` of a round",
+    )
     secure: SecurePlan | None = Field(
         None, description="the service learns sums of updates, and no single one; null: it sees every update"
     )
@@ -186,7 +193,9 @@ class RoundsPlan(Part):
 
     @model_validator(mode="after")
     def _possible(self) -> "RoundsPlan":
-        asked = self.clients_per_round
+        asked, kinds = self.clients_per_round, [each.kind for each in self.metrics]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("metrics: a kind is there twice, and its figures go by its name; keep one of them")
         if isinstance(asked, float) and asked > 1 and not asked.is_integer():
             raise ValueError("clients_per_round: a count is a whole number; a fraction is at most 1")
         if self.target_accuracy is not None and self.target_metric is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from contract.choices import Choice, kind_of
+from contract.metrics import MetricChoice
 from contract.tensors import FLOATS, TensorFile
 from contract.wire.federations import FederationCreate
 from potstill.simulate.config import SimulatedClient, SimulationConfig
@@ -19,6 +20,7 @@ from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord, digest_of
 from potstill.simulate.jobs import deterministic, threads
 from worker.pipeline import run
+from worker.pipeline.metrics import figure_of
 from worker.specs import RoundSpec
 
 _CLASSES, _SHAPE = 3, (1, 4, 4)
@@ -84,6 +86,8 @@ def _run(choice: Choice, folder: Path) -> list[dict[str, str]]:
         files = {name: record.models[name] for name in record.published} | record.state
         _finite(choice, files)
         made.append({name: digest_of(path) for name, path in sorted(files.items())})
+        if isinstance(choice, MetricChoice):
+            _measures(choice, record, simulation.told)
         _repeats(choice, simulation.told, files, folder / f"again-{record.index}")
 
     _ended(choice, simulation.run(see))
@@ -104,8 +108,24 @@ def _repeats(choice: Choice, spec: RoundSpec, made: Mapping[str, Path], folder: 
         again = _made(spec.model_copy(update={"updates": updates, "output_dir": folder / str(number)}))
         if {name: digest_of(again[name]) for name in digests} != digests:
             raise Unsound(f"{_called(choice)}: {fault}: other files were made of the same round")
-    if choice.slot != "local.objective":
+    if choice.slot in ("fuse", "distil.weigh"):
         _nameless(choice, spec, made, folder / "names")
+
+
+def _measures(choice: MetricChoice, record: RoundRecord, spec: RoundSpec) -> None:
+    """Refuse a metric that gave no number, or one that hangs on how samples are ordered and cut into batches."""
+    if None in record.metrics["further"][choice.kind].values():
+        raise Unsound(f"{_called(choice)}: its figure is no finite number")
+    numbers = np.random.default_rng(3)
+    outputs, labels = numbers.normal(size=(60, _CLASSES)), numbers.integers(0, _CLASSES, 60)
+    order, found = numbers.permutation(60), []
+    for cuts, rows in (([], np.arange(60)), ([7, 30], np.arange(60)), ([59], order)):
+        figure = figure_of(choice, spec.task)
+        for batch in np.split(rows, cuts):
+            figure.add(outputs[batch], labels[batch])
+        found.append(figure.value())
+    if not np.allclose(found, found[0], rtol=_ROUNDING, atol=_ROUNDING):
+        raise Unsound(f"{_called(choice)}: it hangs on how samples are cut into batches: {found}")
 
 
 def _made(spec: RoundSpec) -> dict[str, Path]:
@@ -153,6 +173,7 @@ def _samples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _request(choice: Choice) -> FederationCreate:
     recipe, local = _mixture(choice)
+    metrics = [choice.model_dump(mode="json")] if choice.slot == "rounds.metrics" else []
     return FederationCreate.model_validate(
         {
             "name": "check",
@@ -160,7 +181,7 @@ def _request(choice: Choice) -> FederationCreate:
             "prototypes": [next(_fitting(choice))],
             "recipe": recipe,
             "local": {"epochs": 1, "batch_size": 8, "optimizer": {"kind": "sgd", "lr": 0.05}} | local,
-            "rounds": {"total": 2, "min_updates": len(_NAMES)},
+            "rounds": {"total": 2, "min_updates": len(_NAMES), "metrics": metrics},
             "seed": 5,
         }
     )
@@ -170,6 +191,8 @@ def _mixture(choice: Choice) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a recipe with a choice, and what of the local plan goes with it."""
     partner = choice.declares.partner
     told = choice.model_dump(mode="json")
+    if choice.slot == "rounds.metrics":
+        return {"name": "fedavg"}, {}
     if choice.slot == "local.objective":
         options = {} if partner is None else {"fuse": {"kind": partner.kind}}
         return {"name": "fedavg", "options": options}, {"objective": told}

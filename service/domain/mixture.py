@@ -45,6 +45,7 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_server_model(config.server_model, config.prototypes, task)
     _check_gate(rounds, sets)
     _check_metric(rounds, task)
+    _check_metrics(rounds, task, sets)
     _check_secure(config)
     _check_ensemble(config)
     _check_distance(config)
@@ -55,6 +56,16 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
     _check_fusable(config)
     check_parts(config, sets)
     _check_generated(config)
+
+
+def _check_metrics(rounds: RoundsPlan, task: Task, sets: Set[str]) -> None:
+    """Refuse metrics of other tasks, and any without a set to measure on."""
+    if rounds.metrics and "test" not in sets:
+        raise invalid_field("rounds.metrics", "are measured on datasets.test; name one, or leave them out")
+    for number, metric in enumerate(rounds.metrics):
+        if task.kind not in metric.kinds:
+            kinds = ", ".join(sorted(metric.kinds)) or "no tasks"
+            raise invalid_field(f"rounds.metrics.{number}", f"{metric.kind!r} measures {kinds}; leave it out")
 
 
 def _check_distance(config: FederationConfig) -> None:

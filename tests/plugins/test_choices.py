@@ -34,6 +34,7 @@ def test_a_package_s_choices_are_asked_for_like_any_other(acme: Packages) -> Non
         ("distil.weigh", "acme-margin"),
         ("fuse", "acme-midrange"),
         ("local.objective", "acme-smooth"),
+        ("rounds.metrics", "acme-brier"),
     ]
     assert versions()["fuse.acme-midrange"] == "acme-rules 1.0"
 
@@ -127,7 +128,7 @@ def test_a_kind_of_two_packages_is_neither_s(acme: Packages) -> None:
         plugins.check()
     with pytest.raises(RecipeError, match="uninstall one of the packages"):
         presets.build("fedavg", {"fuse": {"kind": "acme-midrange"}})
-    assert {kind_of(each) for each in plugins.installed()} == {"acme-margin", "acme-smooth"}
+    assert {kind_of(each) for each in plugins.installed()} == {"acme-brier", "acme-margin", "acme-smooth"}
 
 
 def test_what_no_entry_point_offers_is_no_choice(packages: Packages, rows: Rows) -> None:

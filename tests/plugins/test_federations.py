@@ -57,7 +57,7 @@ def test_recipes_list_what_packages_add_to_them(acme: Packages, world: World) ->
     catalogue._recipes.cache_clear()
     listed = {each["name"]: each["added"] for each in world.ok("GET", "/v1/recipes")}
     catalogue._recipes.cache_clear()
-    assert [each["kind"] for each in listed["fedavg"]] == ["acme-midrange", "acme-smooth"]
+    assert [each["kind"] for each in listed["fedavg"]] == ["acme-midrange", "acme-smooth", "acme-brier"]
     margin = listed["feddf"][0]
     assert (margin["slot"], margin["kind"], margin["package"]) == ("distil.weigh", "acme-margin", "acme-rules 1.0")
     assert margin["summary"].endswith("to a power (Doe et al. 2031, eq. 4).")

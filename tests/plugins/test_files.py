@@ -67,7 +67,7 @@ def digests(folder: Path) -> list[dict[str, str]]:
 
 def test_a_file_makes_the_same_bytes_as_the_package(one_file: Path, packages: Packages, tmp_path: Path) -> None:
     taken = plugins.take_file(one_file)
-    assert len(taken) == 3
+    assert len(taken) == 4
     assert plugins.take_file(one_file) == taken
     recipe = presets.build("fedavg", {"fuse": {"kind": "acme-midrange"}})
     assert recipe.fuse.package == f"rules.py sha256-{digest_of(one_file).removeprefix('sha256-')[:12]}"
@@ -97,6 +97,7 @@ def test_the_page_s_choices_are_sound(acme: Packages) -> None:
         "distil.weigh 'acme-margin' of acme-rules 1.0: sound",
         "fuse 'acme-midrange' of acme-rules 1.0: sound",
         "local.objective 'acme-smooth' of acme-rules 1.0: sound",
+        "rounds.metrics 'acme-brier' of acme-rules 1.0: sound",
     ]
     listed = potstill("plugin", "list")
     assert "Halfway between" in listed.output and "acme-rules 1.0" in listed.output
@@ -125,7 +126,10 @@ def test_what_is_unsound_is_told(packages: Packages, tmp_path: Path, values: str
     [
         ("1 / 0", "cannot be loaded: division by zero"),
         ("def (", "cannot be loaded: invalid syntax"),
-        ("x = 1", "defines no choice; define a class below that of fuse, distil.weigh, local.objective"),
+        (
+            "x = 1",
+            "defines no choice; define a class below that of fuse, distil.weigh, local.objective, ",
+        ),
         (RULE.replace('"acme-rule"', '"median"'), "fuse has a choice 'median' already"),
         (RULE.replace('"acme-rule"', '"Acme Rule"'), "has the kind 'Acme Rule'; use lower-case letters"),
     ],

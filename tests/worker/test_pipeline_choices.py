@@ -17,7 +17,7 @@ POSTERIOR = {"kind": "posterior", "samples": 2}
 HEADS: dict[str, Any] = {"hidden": [6], "common_head": True}
 
 
-for asked in ("fusing", "extras", "teachers", "labels", "students", "data", "distil", "generators"):
+for asked in ("fusing", "extras", "teachers", "labels", "students", "data", "distil", "generators", "metrics"):
     importlib.import_module(f"worker.pipeline.{asked}")  # what a round asks, and nothing beside it
 FEW: dict[type[ClientObjective], dict[str, Any]] = {FedTgpObjective: {"server_epochs": 20}}
 ELSEWHERE = {"optimizer", "local.precision", "local.rate_over_rounds"}

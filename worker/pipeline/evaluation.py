@@ -8,6 +8,7 @@ from contract.groups import is_main
 from contract.measures import main_figure
 from contract.wire.federations import Task
 from worker.pipeline.job import SERVER, Round
+from worker.pipeline.metrics import further
 from worker.pipeline.networks import build_network, measure, read_inputs, read_labels
 from worker.specs import NetworkRef
 
@@ -46,6 +47,13 @@ def evaluate(job: Round) -> None:
         if job.averages:
             job.metrics["average"] = measured(job.averages)
         job.metrics["model"] = job.metrics["average"] if job.models == job.averages else measured(job.models)
+        if job.spec.metrics:
+            networks = (
+                (name, build_network(network_of(job, name, file), task, job.device, owner=repr(name)))
+                for name, file in job.models.items()
+                if name in runnable
+            )
+            job.metrics["further"] = further(networks, job.spec.metrics, inputs, labels, task, job.device)
     job.metrics |= headline(task, _value(job))
 
 

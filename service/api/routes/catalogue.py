@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1")
 
 def _added(recipe: Recipe) -> list[AddedChoice]:
     """Return the choices of other packages for slots that a recipe, or the plan that goes with it, has."""
-    slots = {"fuse", "local.objective"} | ({"distil.weigh"} if recipe.distil is not None else set())
+    slots = {"fuse", "local.objective", "rounds.metrics"} | ({"distil.weigh"} if recipe.distil is not None else set())
     return [
         AddedChoice(
             slot=choice.slot,
