@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationInfo, create_model
 from pydantic_core import CoreSchema, core_schema
@@ -31,6 +31,8 @@ from contract.packages import Package, PluginError
 
 OPEN_SLOTS = ("fuse", "distil.weigh", "local.objective", "rounds.metrics")
 """Slots that other packages may have choices of."""
+ELSEWHERE: Final = {"elsewhere": True}
+"""Context of a validation: the service checks what is asked for, and may have packages that are not here."""
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCK = threading.RLock()
 
@@ -265,7 +267,7 @@ def _read(slot: type[Choice], value: Any, handler: Any, info: ValidationInfo) ->
     rest = {name: each for name, each in value.items() if name != "package"}
     if made is not None and issubclass(made, slot):
         return _made(made, rest, value.get("package"), info)
-    if info.context is STORED:
+    if info.context is STORED or info.context is ELSEWHERE:
         return _noted(_missing(slot).model_validate(rest), value.get("package"))
     why = _found.broken.get(f"{slot.slot}.{kind}")
     if why is not None:

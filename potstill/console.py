@@ -75,10 +75,11 @@ def speak_plainly() -> None:
 
 def _message(error: Exception) -> str | None:
     """Return what to tell the user about an expected error, None for a bug."""
+    from contract.packages import PluginError
     from contract.private import OpenToOthers
     from service.domain.errors import StartError
 
-    if isinstance(error, CliError | OpenToOthers | StartError):
+    if isinstance(error, CliError | OpenToOthers | PluginError | StartError):
         return str(error)
     closed = _why_closed(error)
     if closed is not None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from contract.faults import faults_of
 from contract.notes import Note
+from contract.plugins import ELSEWHERE
 from contract.recipes.recipe import merge
 from contract.wire.events import Event
 from contract.wire.federations import (
@@ -126,7 +127,7 @@ def body(spec: dict[str, Any]) -> FederationCreate:
         CliError: what is missing or wrong, by field.
     """
     try:
-        return FederationCreate.model_validate(spec)
+        return FederationCreate.model_validate(spec, context=ELSEWHERE)
     except ValidationError as error:
         lines = [_fault(*each) for each in faults_of(error, spec)]
         raise CliError("; ".join(dict.fromkeys(lines)) + "; see potstill federation create --help") from None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from contract.plugins import ELSEWHERE
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
 from contract.wire.federations import Federation, FederationCreate
@@ -14,7 +15,8 @@ def body_like(federation: Federation) -> FederationCreate:
     """Return the request that creates a federation like this one. Limits of its join token are not taken over."""
     told = federation.model_dump(mode="json", exclude={"join"})
     told["recipe"] = _recipe(federation.composition)
-    return FederationCreate.model_validate({name: told[name] for name in FederationCreate.model_fields if name in told})
+    body = {name: told[name] for name in FederationCreate.model_fields if name in told}
+    return FederationCreate.model_validate(body, context=ELSEWHERE)
 
 
 def _recipe(composition: Recipe) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Federations that use a package's choices: they run, say so, and are refused or halted by name where it is missing."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,12 @@ from client_sdk.errors import MissingPackage
 from contract.bodies import stored
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
+from contract.wire.federations import Federation
+from potstill.commands.federation import body as create_body
+from potstill.commands.spec import body_like
+from potstill.console import CliError
 from potstill.simulate.engine import Simulation
+from service.api.start import CheckedStart
 from tests.service.conftest import *  # noqa: F403 - its fixtures
 from tests.service.conftest import SettingsMaker
 from tests.service.plant import Plant
@@ -20,7 +27,7 @@ from tests.simulate.small import LOCAL, body, config
 from worker.pipeline import run
 from worker.specs import InitializeSpec, JobFailure, NetworkRef, PackagedChoice, PrototypeSpec
 
-from .conftest import Packages, files, points
+from .conftest import Packages, Rows, files, points
 
 pytestmark = pytest.mark.timeout(600)  # a loaded machine is no defect
 WEIGH = {"kind": "acme-margin", "power": 2.0}
@@ -134,6 +141,47 @@ def _forget_configs() -> None:
 
 def _told(composition: dict[str, Any]) -> dict[str, Any]:
     return composition | {"name": "mine"}
+
+
+def test_the_operator_s_machine_needs_no_package(acme: Packages, world: World) -> None:
+    told = world.body(recipe={"name": "mine", "fuse": FUSE}, local=SMOOTH)
+    acme.remove()
+    sent = create_body(told).model_dump(mode="json")
+    assert sent["recipe"]["fuse"] == FUSE and sent["local"]["objective"] == SMOOTH["objective"]
+    with pytest.raises(CliError, match="seed: Input should be a valid integer"):
+        create_body(told | {"seed": "1"})
+    acme.acme()
+    made = world.ok("POST", "/v1/federations", json=sent)
+    acme.remove()
+    again = body_like(stored(Federation, json.dumps(made))).model_dump(mode="json")
+    assert again["recipe"]["fuse"] == FUSE | {"package": "acme-rules 1.0"}
+
+
+def test_the_service_does_not_start_with_a_package_that_cannot_be_taken_in(
+    packages: Packages, rows: Rows, make_settings: SettingsMaker
+) -> None:
+    text = rows("from typing import Literal", "import no_such_module")
+    packages.install("acme-rules", {"acme_rules/rows.py": text}, points())
+    said: list[Any] = []
+
+    async def start() -> None:
+        heard = iter([{"type": "lifespan.startup"}])
+
+        async def receive() -> Any:
+            return next(heard)
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        await CheckedStart(_never, make_settings())({"type": "lifespan"}, receive, send)
+
+    asyncio.run(start())
+    assert [each["type"] for each in said] == ["lifespan.startup.failed"]
+    assert said[0]["message"].startswith("package acme-rules 1.0, entry point 'distil.weigh.acme-margin'")
+
+
+async def _never(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("the app inside was started")
 
 
 # --------------------------------------------------------------------------------------------------------- the worker
