@@ -14,6 +14,7 @@ from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
+from contract.json_text import read_json
 from contract.wire.problems import KINDS
 from service.api.deps import Anyone, Services
 from service.api.services import Services as Parts
@@ -91,7 +92,7 @@ def _is_final(error: DomainError) -> bool:
 
 def _refuse(source: Source, error: DomainError) -> None:
     """Spend what was refused for good; whoever delivers it too hears the same."""
-    members = json.loads(json.dumps(error.members, default=str))
+    members = read_json(json.dumps(error.members, default=str))
     answer = {_PROBLEM: {"kind": error.kind, "detail": error.detail, "members": members}}
     if source.upload is not None:
         with source.services.store.write() as session:
