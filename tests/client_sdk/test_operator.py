@@ -66,6 +66,25 @@ MODEL = {
     "created_at": NOW,
     "url": "/v1/models/mdl_1/weights",
 }
+NETWORK = {
+    "id": "net_1",
+    "name": "ward-net",
+    "architecture": f"net:{DIGEST}",
+    "digest": DIGEST,
+    "size": 1,
+    "facts": {
+        "role": "classifier",
+        "input": {"shape": [4]},
+        "output": [2],
+        "parameters": 8,
+        "batch_norm": False,
+        "normalises": False,
+        "features": False,
+        "shares_head": False,
+    },
+    "created_at": NOW,
+    "url": "/v1/networks/net_1/document",
+}
 DATASET = {
     "id": "dst_1",
     "name": "server",
@@ -248,6 +267,9 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "status": (lambda c: c.status(), "GET", "/v1/status", STATUS),
     "workers": (lambda c: c.workers(), "GET", "/v1/workers", [WORKER]),
     "recipes": (lambda c: c.recipes(), "GET", "/v1/recipes", [RECIPE_INFO]),
+    "networks": (lambda c: c.networks(), "GET", "/v1/networks", page(NETWORK)),
+    "network": (lambda c: c.network("ward-net"), "GET", "/v1/networks/ward-net", NETWORK),
+    "delete_network": (lambda c: c.delete_network("net_1"), "DELETE", "/v1/networks/net_1", None),
     "architectures": (lambda c: c.architectures(), "GET", "/v1/architectures", [ARCHITECTURE]),
     "create_token": (lambda c: c.create_token("ops"), "POST", "/v1/tokens", TOKEN | {"token": "pst_view_1"}),
     "tokens": (lambda c: c.tokens(), "GET", "/v1/tokens", page(TOKEN)),
@@ -309,6 +331,7 @@ def test_each_method_calls_its_endpoint_and_returns_the_contracts_model(name: st
 
 def test_every_public_method_is_in_the_table() -> None:
     files = {"import_model", "add_dataset", "download", "export_round", "export_ensemble", "download_prediction"}
+    files |= {"register_network", "download_network", "download_first_weights"}
     others = files | {"each", "close", "connection", "url", "use_token", "events", "event_page"}
     public = {name for name in dir(OperatorClient) if not name.startswith("_")}
     assert public - others == set(CALLS)

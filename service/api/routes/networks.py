@@ -37,7 +37,7 @@ _EXAMPLE = {
     "train": _LAYER,
     "eval": _LAYER,
 }
-_SCHEMA = {"type": "string", "format": "binary", "maxLength": MAX_BYTES}
+_SCHEMA = {"type": "object"}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
