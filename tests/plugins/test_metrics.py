@@ -12,7 +12,7 @@ from contract.bodies import stored
 from contract.wire.plans import RoundsPlan
 from potstill import exits
 from potstill.cli import app
-from potstill.simulate.config import SimulationError
+from potstill.simulate.config import SimulationError, resolve
 from potstill.simulate.engine import Simulation
 from tests.simulate.small import body, config
 from worker.building import Builder
@@ -72,6 +72,13 @@ def test_what_cannot_be_measured_is_refused(
     server = {name: (numbers.normal(size=(6, 6)).astype(np.float32), np.arange(6) % 3) for name in sets}
     with pytest.raises((SimulationError, ValidationError), match=words):
         simulated(tmp_path / "one", metrics, server=server)
+
+
+def test_a_metric_of_another_kind_of_task_is_refused(acme: Packages, tmp_path: Path) -> None:
+    task = {"kind": "multilabel", "num_classes": 3, "input": {"shape": [6]}}
+    request = body(task=task, rounds={"total": 1, "min_updates": 3, "metrics": [{"kind": "acme-brier"}]})
+    with pytest.raises(SimulationError, match="rounds.metrics.0: 'acme-brier' measures classification; leave it out"):
+        resolve(config(tmp_path / "one", body_=request))
 
 
 @pytest.mark.parametrize(
