@@ -91,5 +91,6 @@ def _check_what_is_special(name: str, deployment: Deployment, federation: Any, r
         assert states, f"{name} keeps nothing between rounds"
     distil = PRESETS[name].recipe.distil
     if distil is not None and distil.members.kind == "clients" and distil.students.kind != "none":
-        forwards = 0 if name == "ds-fl" else 3 * 200  # predictions are read, no teacher is run
+        samples = getattr(distil.data, "count", 200) if distil.data.kind == "generated" else 200
+        forwards = 0 if name == "ds-fl" else 3 * samples  # predictions are read, no teacher is run
         assert rounds[-1].metrics["teacher_forwards"] == forwards, name
