@@ -78,8 +78,8 @@ class GraphNetwork(nn.Module):
         self.words = _words(document)
         if document.role == "generator":
             self.latent = document.input.shape[0]
-        named = document.train.features is not None
-        self._graph_parts = {"features": Features(self), "head": Head(self)} if named else {}
+        self.names_features = document.train.features is not None
+        self._graph_parts = {"features": Features(self), "head": Head(self)} if self.names_features else {}
         self._register(document)
         for name, part in self._graph_parts.items():
             self._modules.setdefault(name, part)  # an author's own part of that name is there already, and is this

@@ -71,17 +71,14 @@ def _check(document: Document, network: GraphNetwork, mode: Mode) -> None:
         with torch.no_grad(), _Bound(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = network.run(mode, "whole", inputs, _watch)
-            features = None if document.train.features is None else network.run(mode, "features", inputs)
-            again = found if features is None else network.run(mode, "head", features)
     except Exception as error:  # noqa: BLE001 - operators refuse their arguments by errors of many kinds
         where = ", ".join(getattr(error, "__notes__", []))
         why = str(error).strip().partition("\n")[0][:300] or type(error).__name__
         raise NetworkError(mode, f"{where}: {why}" if where else why) from None
     wanted = [SAMPLES, *document.output]
-    for each in (found, again):
-        if not isinstance(each, Tensor) or list(each.shape) != wanted or not each.is_floating_point():
-            shape = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
-            raise NetworkError(f"{mode}.output", f"gives {shape} for {SAMPLES} samples, and the document says {wanted}")
+    if not isinstance(found, Tensor) or list(found.shape) != wanted or not found.is_floating_point():
+        shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise NetworkError(f"{mode}.output", f"gives {shape} for {SAMPLES} samples, and the document says {wanted}")
 
 
 def _watch(step: Step, args: Sequence[Any]) -> None:

@@ -42,8 +42,15 @@ def check(document: Document) -> None:
 
 
 def _run(network: GraphNetwork, mode: Mode, inputs: Tensor) -> Tensor:
+    """Return the output; where features are named, that of the head, which reads them alone."""
     try:
-        return network.train(mode == "train")(inputs)  # type: ignore[no-any-return]
+        output: Tensor = network.train(mode == "train")(inputs)
+        if not network.names_features:
+            return output
+        parted = network.run(mode, "head", network.run(mode, "features", inputs))
+        if parted.shape != output.shape:
+            raise ValueError(f"head(features(x)) gives {list(parted.shape)}, and the whole {list(output.shape)}")
+        return parted
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
