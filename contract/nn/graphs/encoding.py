@@ -21,7 +21,12 @@ _OWN: Mapping[Any, str] = {
     operator.neg: "int.neg",
     operator.getitem: "getitem",
 }
-_SAME = {"aten.lift_fresh_copy.default": "aten.clone.default", "aten.detach_.default": "aten.detach.default"}
+_SAME = {
+    "aten.lift_fresh_copy.default": "aten.clone.default",
+    "aten.detach_.default": "aten.detach.default",
+    "aten.__and__.Tensor": "aten.bitwise_and.Tensor",
+    "aten.__or__.Tensor": "aten.bitwise_or.Tensor",
+}
 _PLACES = ("device", "layout", "pin_memory")
 _ASSERTS = ("aten._assert", "aten.sym_constrain_range")
 _REMEDY = "write that step with others (docs/architectures.md has the list)"

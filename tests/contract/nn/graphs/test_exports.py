@@ -56,7 +56,7 @@ def rebuilt(document: Document, module: nn.Module) -> GraphNetwork:
 def trained(module: nn.Module, document: Document) -> tuple[dict[str, Tensor], Tensor]:
     """Return state and outputs in evaluation after three steps of uneven batches."""
     module.train()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.002, momentum=0.9)
     for batch in (6, 3, 5):
         with global_seed(batch):
             output = module(samples(document.input, batch, 8))
