@@ -5,6 +5,7 @@ PotstillError
 ├── DatasetError                the data set is empty, or is not what the task asks for (`.field`)
 ├── ModelMismatch               your module's tensors differ from the federation's (`.tensors`)
 ├── MissingPackage              devices run what a package brings that is not installed here
+├── PackageFailed               code of an installed package failed, or returned what it may not
 ├── TrainingError               the loss or a weight is no longer finite
 ├── SecureRefusal               a secure round would show more than the sum, or somebody lies; nothing was said
 ├── StateError                  the state folder is in use, or belongs to another client

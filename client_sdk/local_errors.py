@@ -29,6 +29,10 @@ class MissingPackage(PotstillError):
     """The federation's devices run what a package brings that is not installed here; the message names it."""
 
 
+class PackageFailed(PotstillError):
+    """Code of an installed package failed, or returned what it may not; the message names it. Nothing was uploaded."""
+
+
 class TrainingError(PotstillError):
     """Training cannot go on: the loss or a weight is no longer finite. Nothing was uploaded."""
 

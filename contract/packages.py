@@ -16,6 +16,10 @@ class PluginError(RuntimeError):
     """An installed package offers what cannot be taken in, or one that is needed is not here; says what to do."""
 
 
+class PluginFault(RuntimeError):
+    """The code of an installed package raised an error, or returned what it may not; says whose it is."""
+
+
 @dataclass(frozen=True)
 class Package:
     """A package by its name and version, as `pip` knows them."""

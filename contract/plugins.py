@@ -18,14 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationInfo, create_model
+from pydantic import ConfigDict, GetCoreSchemaHandler, PrivateAttr, ValidationError, ValidationInfo, create_model
 from pydantic_core import CoreSchema, core_schema
 
 from contract import choices, packages
 from contract.bounds import STORED
 from contract.choices import ONE_OF, Choice, kind_of
+from contract.faults import faults_of
 from contract.json_text import shown
 from contract.packages import Package, PluginError
 
@@ -216,27 +217,35 @@ class Missing(Choice):
         """It is nobody's that is here."""
         return False
 
+    _unfit: str = PrivateAttr("")
+    """Why the options are none of the version that is here."""
+
     @property
     def lacking(self) -> str:
         """What to install."""
-        return lacking(self.slot, self.kind, self.package)
+        return lacking(self.slot, self.kind, self.package, self._unfit)
 
 
-def lacking(slot: str, kind: str, package: str) -> str:
-    """Return why a choice of a package, name and version, cannot be carried out here, and what to do."""
+def lacking(slot: str, kind: str, package: str, unfit: str = "") -> str:
+    """Return why a choice of a package, name and version, cannot be carried out here, and what to do.
+
+    Args:
+        unfit: why its options are none of the version that is here.
+    """
     what = f"{slot} {shown(kind)!r} is of the package {shown(package) or '(unknown)'}"
     why = broken().get(f"{slot}.{kind}")
     if why is not None:
         return f"{what}, and cannot be used here: {why}"
     name, _, version = shown(package).partition(" ")
     remedy = f"pip install '{name}=={version}'" if version else "install it"
-    return f"{what}, which is not installed here; {remedy}, and start again"
+    return f"{what}, {unfit or 'which is not installed here'}; {remedy}, and start again"
 
 
 @functools.cache
-def _missing(slot: type[Choice]) -> type[Choice]:
+def _missing(slot: type[Choice]) -> type[Missing]:
     """Return the class of what is missing in a slot; it answers whatever a slot's choices are asked, as by default."""
-    return create_model(f"Missing{slot.__name__}", __base__=(slot, Missing))
+    bases: Any = (slot, Missing)
+    return cast(type[Missing], create_model(f"Missing{slot.__name__}", __base__=bases))
 
 
 # ------------------------------------------------------------------------------------------------------ how it is read
@@ -266,7 +275,7 @@ def _read(slot: type[Choice], value: Any, handler: Any, info: ValidationInfo) ->
     made = find(slot.slot, kind)
     rest = {name: each for name, each in value.items() if name != "package"}
     if made is not None and issubclass(made, slot):
-        return _made(made, rest, value.get("package"), info)
+        return _made(slot, made, rest, value.get("package"), info)
     if info.context is STORED or info.context is ELSEWHERE:
         return _noted(_missing(slot).model_validate(rest), value.get("package"))
     why = _found.broken.get(f"{slot.slot}.{kind}")
@@ -275,8 +284,12 @@ def _read(slot: type[Choice], value: Any, handler: Any, info: ValidationInfo) ->
     return handler(value)
 
 
-def _made(choice: type[Choice], options: dict[str, Any], package: Any, info: ValidationInfo) -> Choice:
+def _made(
+    slot: type[Choice], choice: type[Choice], options: dict[str, Any], package: Any, info: ValidationInfo
+) -> Choice:
     """Return a choice of a package, and note of which.
+
+    What was stored by another version, and has options that this one does not take, is as missing as its package.
 
     Raises:
         ValueError: an option, or the package of another version is asked for.
@@ -285,7 +298,15 @@ def _made(choice: type[Choice], options: dict[str, Any], package: Any, info: Val
     if package not in (None, choice.packaged) and not stored:
         raise ValueError(f"package: {choice.packaged} is installed here; leave it out, or install what you name")
     strict = False if stored else None
-    made = choice.__pydantic_validator__.validate_python(options, strict=strict, context=info.context)
+    try:
+        made = choice.__pydantic_validator__.validate_python(options, strict=strict, context=info.context)
+    except ValidationError as error:
+        if not stored:
+            raise
+        unread, (field, message) = _missing(slot).model_validate(options), faults_of(error)[0]
+        here = f"and {choice.packaged}, which is installed here"
+        unread._unfit = f"{here}, does not take its {field or 'options'}: {message}"
+        return _noted(unread, package)
     return _noted(made, package or choice.packaged)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from client_sdk.errors import MissingPackage
+from client_sdk.methods import guarded
 from client_sdk.methods.base import Method, Outcome, Work, implements
+from client_sdk.packaged import told
 from contract.local import LocalPlan
 from contract.packages import PluginError
 
@@ -22,8 +24,9 @@ def build(work: Work) -> Method:
 
     Raises:
         MissingPackage: the objective is of a package that is not installed here.
+        PackageFailed: it is of a package whose code fails; its hooks raise the same later.
     """
-    return _of(work.plan)(work.plan.objective, work)
+    return guarded.made(_of(work.plan), work.plan.objective, work)
 
 
 def goes_on(plan: LocalPlan, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
@@ -32,7 +35,8 @@ def goes_on(plan: LocalPlan, module: nn.Module, memory: Mapping[str, Tensor]) ->
     Raises:
         MissingPackage: as `build`.
     """
-    return _of(plan).goes_on(module, memory)
+    with told(plan.objective):
+        return _of(plan).goes_on(module, memory)
 
 
 def check(plan: LocalPlan) -> None:
@@ -50,7 +54,8 @@ def reads_samples(plan: LocalPlan) -> bool:
     Raises:
         MissingPackage: as `build`.
     """
-    return _of(plan).reads_samples(plan.objective)
+    with told(plan.objective):
+        return _of(plan).reads_samples(plan.objective)
 
 
 def _of(plan: LocalPlan) -> type[Method]:

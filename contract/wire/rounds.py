@@ -221,7 +221,8 @@ class Job(Response):
     error: str | None = Field(
         None,
         description="stable code of a failed job, or of the attempt before: among them `out_of_memory`, "
-        "`worker_lost`, `stalled`, `out_of_time`, `cancelled`, `non_finite`, `bad_option`, `missing_package`",
+        "`worker_lost`, `stalled`, `out_of_time`, `cancelled`, `non_finite`, `bad_option`, `missing_package`, "
+        "`plugin_failed`",
     )
     detail: str | None = None
     created_at: Timestamp

@@ -109,7 +109,7 @@ def test_the_page_s_choices_are_sound(acme: Packages) -> None:
         ("values.mean(axis=0) + len(asked)", "does not repeat itself"),
         ("values[0]", "what clients are called makes a difference to"),
         ("values.mean(axis=0) + np.inf", "a federation with it fails: .*NaN or too large"),
-        ("values.sum()", "a federation with it fails: .*out of turn"),
+        ("values.sum()", "a federation with it fails: .*the rule gave shape"),
     ],
 )
 def test_what_is_unsound_is_told(packages: Packages, tmp_path: Path, values: str, words: str) -> None:

@@ -56,6 +56,10 @@ class Source:
     weight: float
 
 
+class BadResult(PartError):
+    """A rule made no values of a model: NaN of finite ones, or another number of them."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A run of flat values of one tensor, with the tensor's dtype and whether it is a parameter."""
@@ -180,8 +184,11 @@ def narrow(name: str, values: Float, dtype: str) -> Array:
     """Return values of any shape in a file's dtype.
 
     Raises:
+        BadResult: a value is NaN, which no sound rule makes of finite ones.
         PartError: non_finite, when a value does not fit.
     """
+    if np.isnan(values).any():
+        raise BadResult("non_finite", f"tensor {name!r}: the result is NaN or too large for {dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(DTYPES[dtype])
     if not np.isfinite(result.astype(np.float64)).all():
@@ -240,7 +247,11 @@ def reduce_files(
     with Readers(files, header) as readers, model_writer(output, header) as writer:
         for block in blocks(header, len(files)):
             if block.floating:
-                writer.write(block.name, narrow(block.name, rule(block, readers.floats(block)), block.dtype))
+                values = rule(block, readers.floats(block))
+                if values.shape != (block.count,):
+                    what = f"tensor {block.name!r}: the rule gave shape {list(values.shape)} for {block.count} values"
+                    raise BadResult("schema_mismatch", what)
+                writer.write(block.name, narrow(block.name, values, block.dtype))
             else:
                 writer.write(block.name, of_integers(readers.raw(block)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from contract.guard import fault, theirs
 from contract.local import CLIP
 from contract.recipes import parts
 from worker.parts.arrays import Float, finite, probabilities
@@ -155,13 +156,30 @@ def log_weights(weigh: parts.Weigh, num_samples: float, logits: Float, scores: F
 
     Raises:
         PartError: bad_weight (n_k), non_finite, out_of_range; bad_option when scores are needed and missing.
+        PluginFault: the rule of another package failed, or returned no log weights.
     """
     if not (np.isfinite(num_samples) and num_samples >= 0):
         raise PartError("bad_weight", f"a number of samples is {num_samples}; it must be finite, at least 0")
     if num_samples == 0:
         return np.full(len(logits), -np.inf)
     rule: LogWeights = implements.of(weigh)
-    return rule(weigh, num_samples, logits, scores)
+    with theirs(weigh):
+        found = rule(weigh, num_samples, logits, scores)
+    return found if type(weigh).is_own() else _sound(weigh, found, len(logits))
+
+
+def _sound(weigh: parts.Weigh, found: Any, size: int) -> Float:
+    """Return the log weights [B] that a package's rule gave.
+
+    Raises:
+        PluginFault: they are of another shape, no floats, NaN or +inf.
+    """
+    if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.shape != (size,):
+        given = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise fault(weigh, f"returned {given}, and log weights are floats of shape [{size}], one a sample")
+    if np.isnan(found).any() or np.isposinf(found).any():
+        raise fault(weigh, "returned NaN or +inf, as of the logarithm of a negative weight; -inf is no weight")
+    return found
 
 
 def of_clients(weigh: parts.Weigh, clients: Sequence[tuple[float, Float | None]], size: int) -> dict[int, Float]:

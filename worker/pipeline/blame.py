@@ -6,8 +6,9 @@ from statistics import median
 
 import numpy as np
 
-from contract.packages import PluginError
+from contract.packages import PluginError, PluginFault
 from contract.tensors import FLOATS, TensorError, TensorFile
+from worker import limits
 from worker.parts.errors import PartError
 from worker.specs import JobFailure, JobResult, RoundSpec, UpdateSpec
 
@@ -26,8 +27,23 @@ def as_job_failures() -> Iterator[None]:
         raise JobFailure(code, error.detail) from error
     except PluginError as error:
         raise JobFailure("missing_package", str(error)) from error
+    except PluginFault as error:
+        cause = error.__cause__
+        if cause is not None and _is_machine_s(cause):
+            raise cause from None
+        raise JobFailure("plugin_failed", str(error)) from error
     except TensorError as error:
         raise JobFailure("non_finite" if error.code == "values" else "schema_mismatch", error.detail) from error
+
+
+def _is_machine_s(error: BaseException) -> bool:
+    """Whether an error would have met whatever code ran: no memory, no room, a disk that fails.
+
+    A file that is not there is one of the package's own: the job's were looked at.
+    """
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return False
+    return limits.is_out_of_memory(error) or limits.is_disk_full(error) or limits.is_storage_fault(error)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract import local
+from contract.guard import theirs
 from contract.tensors import write_file
 from contract.updates import TARGETS
 from worker.parts.blocks import Source
@@ -24,7 +25,8 @@ def prepare_extras(job: Round) -> None:
     objective = job.spec.local.objective
     make: Callable[[Round, Any], None] | None = implements.get(objective)
     if make is not None:
-        make(job, objective)
+        with theirs(objective):
+            make(job, objective)
 
 
 @implements(local.FedGkdObjective)

@@ -1,6 +1,7 @@
 """Fuse: one function per choice, from a prototype's updates to its next model. numpy only, files in pieces."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 from worker.parts.fuse import average_files, shares
 from worker.pipeline.job import Round, Update, header_of
+from worker.pipeline.made import by_package
 from worker.pipeline.updates import rename_tensors
 from worker.registry import implements
 from worker.specs import JobFailure, RoundSpec
@@ -33,18 +35,20 @@ def fuse(job: Round) -> None:
     Raises:
         PartError: see the rules; it names the model.
         JobFailure: bad_option, where the rule lacks what it reads.
+        PluginFault: the rule is another package's and failed, or made no model.
     """
     choice = job.spec.recipe.fuse
     if not choice.averages:
         return
     rule: Fuser = implements.of(choice)
+    ruled = rule if type(choice).is_own() else partial(by_package, rule)
     weights: dict[str, float] = {}
     what = "average" if job.spec.recipe.distil is not None else "model"
     with job.phases.phase("average", of=len(job.present)):
         for done, prototype in enumerate(job.present, start=1):
             target = job.file(what, prototype.name)
             try:
-                weights |= rule(job, prototype.name, choice, target)
+                weights |= ruled(job, prototype.name, choice, target)
             except PartError as error:
                 raise PartError(error.code, f"model {prototype.name!r}: {error.detail}") from error
             job.averages[prototype.name] = target

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from contract.guard import fault, theirs
 from contract.metrics import MetricCalibration, MetricChoice
 from contract.wire.federations import Task
 from worker.parts.arrays import Float
@@ -29,7 +30,22 @@ class Figure(Protocol):
 def figure_of(choice: MetricChoice, task: Task) -> Figure:
     """Return what measures by a choice; (choice, task) -> `Figure` is what stands below `@implements`."""
     make: Callable[[MetricChoice, Task], Figure] = implements.of(choice)
-    return make(choice, task)
+    with theirs(choice):
+        return make(choice, task)
+
+
+def value_of(choice: MetricChoice, figure: Figure) -> float:
+    """Return a figure's value, finite or not.
+
+    Raises:
+        PluginFault: it is of another package, and raised an error or is no number.
+    """
+    with theirs(choice):
+        value = figure.value()
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise fault(choice, f"measured {type(value).__name__}, which is no number") from error
 
 
 def further(
@@ -47,14 +63,15 @@ def further(
     """
     found: dict[str, dict[str, float | None]] = {each.kind: {} for each in metrics}
     for name, module in networks:
-        figures = {each.kind: figure_of(each, task) for each in metrics}
+        figures = [(each, figure_of(each, task)) for each in metrics]
         for start, values in outputs(module, inputs, device, owner=f"prototype {name!r}"):
             wanted = labels[start : start + len(values)].numpy()
-            for figure in figures.values():
-                figure.add(np.array(values), wanted)
-        for kind, figure in figures.items():
-            value = float(figure.value())
-            found[kind][name] = value if math.isfinite(value) else None
+            for choice, figure in figures:
+                with theirs(choice):
+                    figure.add(np.array(values), wanted)
+        for choice, figure in figures:
+            value = value_of(choice, figure)
+            found[choice.kind][name] = value if math.isfinite(value) else None
     return found
 
 

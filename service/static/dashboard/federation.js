@@ -19,6 +19,7 @@ const REMEDY = {
   non_finite: "A network gave numbers that are not finite. Look at the clients' losses; retry the job without the one that is named.",
   schema_mismatch: "Weights do not fit the prototype's network: the imported model is another one.",
   bad_option: "An option does not fit this task; create the federation again without it.",
+  plugin_failed: "Code of another package failed, which the detail names: mend or uninstall it and restart the workers; then retry the job.",
   cancelled: "An operator ended the job; retry it, or resume to go on without this round.",
   internal: "The worker's log has the fault; retry the job after mending it.",
 };
