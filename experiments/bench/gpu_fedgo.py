@@ -38,7 +38,8 @@ from contract.wire.plans import RoundsPlan
 from experiments.evidence import plots
 from experiments.evidence.harness import Bench, fakes_from, task_of, with_weights
 from potstill.samples import Samples
-from potstill.simulate.datasets import Loaded, load
+from potstill.simulate.datasets import load
+from potstill.simulate.loaded import Loaded
 from potstill.simulate.partition import dirichlet
 from service.domain.selection import choose
 from worker.specs import Datasets, NetworkRef, PrototypeSpec, UpdateSpec

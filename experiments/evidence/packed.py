@@ -132,7 +132,7 @@ def run(key: str, setting: Setting) -> Section:
     setting.images.mkdir(parents=True, exist_ok=True)
     picture = setting.images / f"evidence-{key}.png"
     title = f"{chosen.what}, {wanted.clients} clients, Dirichlet({wanted.alpha:g}), {wanted.clients_per_round} a round"
-    report.plot_accuracies(runs, picture, title)
+    report.plot_curves(runs, picture, title)
     link = f"{picture.parent.name}/{picture.name}"
     return Section(text(wanted, chosen, runs), judge(runs), {f"accuracy per round on {chosen.what}": link})
 

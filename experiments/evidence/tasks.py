@@ -1,7 +1,5 @@
 """Kinds of task beside classification: does a student of the clients' ensemble beat their average there?"""
 
-import gzip
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.tasks import TASKS, TaskKind
-from contract.tokenizer import HashingTokenizer
 from contract.wire.federations import FederationCreate
 from experiments.evidence.verdicts import Section, Setting, Verdict, spread
 from potstill.simulate.config import SimulatedClient, SimulationConfig
+from potstill.simulate.datasets import read_texts
 from potstill.simulate.engine import Simulation
+from potstill.simulate.made import diabetes, digit_pairs, next_tokens, shapes
 
 ROUNDS, VOCABULARY, LENGTH = 8, 256, 16
 Pair = tuple[NDArray[Any], NDArray[Any]]
@@ -57,62 +56,34 @@ def _split(pair: Pair, by: NDArray[Any], clients: int, rng: np.random.Generator)
 
 
 def _multilabel(rng: np.random.Generator, _: Path | None) -> Data:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images, other = (digits.images / 16).astype(np.float32), rng.permutation(len(digits.target))
-    inputs = np.concatenate([images, images[other]], axis=2)[:, None]
-    labels = np.zeros((len(images), 10), np.uint8)
-    labels[np.arange(len(images)), digits.target] = 1
-    labels[np.arange(len(images)), digits.target[other]] = 1
-    shares, server, test = _split((inputs, labels), digits.target, 5, rng)
+    made = digit_pairs(rng)
+    shares, server, test = _split((made.inputs, made.labels), made.dealt_by, 5, rng)
     task = {"kind": "multilabel", "num_classes": 10, "input": {"shape": [1, 8, 16]}}
     return Data(task, {"architecture": "mlp", "options": {"hidden": [64]}}, shares, server[0], test)
 
 
 def _regression(rng: np.random.Generator, _: Path | None) -> Data:
-    from sklearn.datasets import load_diabetes
-
-    found = load_diabetes()
-    inputs = (found.data / found.data.std(0)).astype(np.float32)
-    values = ((found.target - found.target.mean()) / found.target.std()).astype(np.float32)[:, None]
-    shares, server, test = _split((inputs, values), values[:, 0], 5, rng)
+    made = diabetes()
+    shares, server, test = _split((made.inputs, made.labels), made.labels[:, 0], 5, rng)
     task = {"kind": "regression", "num_classes": 1, "input": {"shape": [10]}}
     return Data(task, {"architecture": "mlp", "options": {"hidden": [32]}}, shares, server[0], test)
 
 
-def shapes(rng: np.random.Generator, count: int, kinds: tuple[int, ...]) -> Pair:
-    """Return images [N, 1, 16, 16] of one disc (class 1) or square (class 2) each, and the classes of their pixels."""
-    rows, columns = np.mgrid[:16, :16]
-    labels = np.zeros((count, 16, 16), np.uint8)
-    for label in labels:
-        top, left, edge = rng.integers(4, 12), rng.integers(4, 12), rng.integers(2, 5)
-        kind = rng.choice(kinds)
-        inside = np.hypot(rows - top, columns - left) <= edge
-        label[inside if kind == 1 else np.maximum(abs(rows - top), abs(columns - left)) <= edge] = kind
-    noise = rng.normal(0, 0.5, labels.shape)
-    return ((labels > 0) + noise).astype(np.float32)[:, None], labels
-
-
 def _dense(rng: np.random.Generator, _: Path | None) -> Data:
-    clients = [shapes(rng, 60, (1 + number % 2,)) for number in range(4)]
+    made = [shapes(rng, 60, (1 + number % 2,)) for number in range(4)] + [shapes(rng, 120, (1, 2)) for _ in range(2)]
+    *clients, server, test = [(each.inputs, each.labels) for each in made]
     task = {"kind": "dense", "num_classes": 3, "input": {"shape": [1, 16, 16]}}
     network = {"architecture": "unet-small", "options": {"width": 8}}
-    return Data(task, network, clients, shapes(rng, 120, (1, 2))[0], shapes(rng, 120, (1, 2)))
+    return Data(task, network, clients, server[0], test)
 
 
 def _tokens(rng: np.random.Generator, folder: Path | None) -> Data | None:
     path = None if folder is None else folder / "agnews" / "train-10k.jsonl.gz"
     if path is None or not path.is_file():
         return None
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    chosen = [rows[number] for number in rng.permutation(len(rows))[:2000]]
-    ids = HashingTokenizer(VOCABULARY, LENGTH).encode_all(row["text"] for row in chosen)
-    following = np.full_like(ids, 0)
-    following[:, :-1] = ids[:, 1:]
-    labels = np.where(following == 0, -100, following)
-    shares, server, test = _split((ids, labels), np.array([row["label"] for row in chosen]), 4, rng)
+    texts = read_texts(path, VOCABULARY, LENGTH)
+    chosen = texts.take(rng.permutation(len(texts))[:2000].tolist())
+    shares, server, test = _split((chosen.inputs, next_tokens(chosen.inputs)), chosen.labels, 4, rng)
     task = {"kind": "tokens", "num_classes": VOCABULARY, "input": {"shape": [LENGTH], "dtype": "int64"}}
     network = {"architecture": "transformer-causal-tiny", "options": {"vocab_size": VOCABULARY}}
     return Data(task, network, shares, server[0], test)

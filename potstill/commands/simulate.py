@@ -13,10 +13,25 @@ from potstill.own_networks import gather
 
 Recipes = Annotated[list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")]
 Data = Annotated[
-    str | None, typer.Option(help="digits, mnist, fashion-mnist, cifar10, sst2, agnews, or a .npz or .safetensors.")
+    str | None,
+    typer.Option(
+        help="digits, digit-pairs, diabetes, shapes, sentences, mnist, fashion-mnist, cifar10, sst2, agnews, "
+        "agnews-next, or a .npz or .safetensors."
+    ),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="Kind of task of a file: classification, multilabel, regression, dense or tokens; default: what its "
+        "labels can only be of.",
+    ),
+]
+Metric = Annotated[
+    str | None, typer.Option(help="What the task is measured by, such as perplexity; default: the first of its kind.")
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not digits.")
+    Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not made here.")
 ]
 ClientsPerRound = Annotated[float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")]
 PrototypeOptions = Annotated[
@@ -31,7 +46,10 @@ Architecture = Annotated[
 ]
 Targets = Annotated[
     list[float] | None,
-    typer.Option(min=0.0, max=1.0, help="Accuracy whose cost is told; several do. [default: 0.5 to 0.9]"),
+    typer.Option(
+        help="Accuracy, or value of what else the task is measured by, whose cost is told; several do. [default: 0.5 "
+        "to 0.9 of shares]"
+    ),
 ]
 Lie = Annotated[
     str | None, typer.Option(help="What liars do: label-shift, sign-flip, scale, random, lazy or discriminator.")
@@ -57,6 +75,8 @@ def simulate(
     recipe: Recipes = None,
     data: Data = None,
     data_dir: DataDir = None,
+    task: TaskOption = None,
+    metric: Metric = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Devices. [default: 20]")] = None,
     partition: Annotated[str | None, typer.Option(help="dirichlet, step, iid or user. [default: dirichlet]")] = None,
     alpha: Annotated[float | None, typer.Option(help="Of Dirichlet; small is skewed. [default: 0.1]")] = None,
@@ -94,9 +114,9 @@ def simulate(
     for file in plugin or []:
         take(file)
     given = {
-        "data": data, "data_dir": None if data_dir is None else str(data_dir), "clients": clients,
-        "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds, "seeds": seeds,
-        "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
+        "data": data, "data_dir": None if data_dir is None else str(data_dir), "task": task, "metric": metric,
+        "clients": clients, "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds,
+        "seeds": seeds, "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
         "server_samples": server_samples, "server_data": server_data, "server_transform": server_transform,
         "validation_samples": validation_samples, "test_samples": test_samples, "liars": liars, "lie": lie,
         "device": device,

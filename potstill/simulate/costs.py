@@ -10,12 +10,28 @@ from typing import Any
 
 from contract.federation import SERVER, FederationConfig
 from contract.groups import original
+from contract.tasks import Metric
 from contract.updates import extras
 from contract.wire.report import Bytes, Cost, FederationReport, NetworkFigures, RoundCost, Seconds
+from potstill.simulate.config import SimulationError
 from potstill.simulate.history import History, Participation, RoundRecord
 from service.domain import costs, learning
 
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def targets_of(metric: Metric, given: Sequence[float] | None) -> Sequence[float]:
+    """Return the values whose cost is told; where none are given, those of shares, and of other metrics none.
+
+    Raises:
+        SimulationError: a share that is none.
+    """
+    if given is None:
+        return TARGETS if metric.is_share else ()
+    wrong = next((each for each in given if metric.is_share and not 0 <= each <= 1), None)
+    if wrong is not None:
+        raise SimulationError(f"target: {metric.name} is a share, in [0, 1]; {wrong:g} is none")
+    return given
 
 
 def sent(rounds: Sequence[RoundRecord], participants: Iterable[Participation]) -> Bytes:
@@ -76,7 +92,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         name: what it is called.
         config: its own.
         history: all of its rounds.
-        targets: test accuracies.
+        targets: test accuracies, or values of what else the task is measured by.
     """
     networks = networks_of(config, history)
     rounds = [_round(config, each, networks, history) for each in history.rounds]
@@ -85,7 +101,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         return None
     flops = costs.discriminator_flops(config, history.discriminator_samples, networks)
     before = history.before.model_copy(update={"flops": flops})
-    first = history.initial.accuracy
+    first, metric = history.initial.measured, config.task.main_metric
     return FederationReport(
         federation_id="",
         name=name,
@@ -95,7 +111,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         before=before,
         rounds=known,
         total=costs.total(before, known),
-        targets=[costs.to_target(target, first, before, known) for target in targets],
+        targets=[costs.to_target(target, first, before, known, metric) for target in targets],
         learnt=learning.learnt(history.plan_of(len(rounds) + 1) or config),
     )
 
@@ -115,6 +131,7 @@ def _round(
         round=record.index,
         state=record.outcome,
         accuracy=record.accuracy if record.outcome == "published" else None,
+        measured=record.metrics.get("measured") if record.outcome == "published" else None,
         devices=len(record.participants),
         answered=len(record.participants),
     )

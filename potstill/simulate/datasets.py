@@ -8,9 +8,7 @@ The folder is named by --data-dir or POTSTILL_DATA_DIR. Image files are safetens
 import gzip
 import io
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,35 +18,20 @@ from numpy.typing import NDArray
 
 from contract.installation import install
 from contract.json_text import read_json
-from contract.tensors import TensorError, TensorFile
+from contract.seeds import derive_seed
+from contract.tasks import TaskKind
 from contract.tokenizer import HashingTokenizer
-from potstill.samples import Inputs, Samples, Users
+from potstill.samples import Inputs, Samples
+from potstill.simulate import made, own_files
 from potstill.simulate.config import SimulationError
+from potstill.simulate.loaded import Loaded, with_strata
 
 ENVIRONMENT = "POTSTILL_DATA_DIR"
 VOCABULARY = 8192  # the default of the text architectures
 WORDS = 32
+_NEXT_VOCABULARY = 256  # small, so that a network of a few minutes learns it
+_SHAPES, _DOCUMENTS = 1000, 120
 _SHEETS = "webp-sheets/1"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A data set.
-
-    Attributes:
-        name: its name, of a file its stem.
-        num_classes: C.
-        train: what is dealt to the clients.
-        test: None where it has no test part of its own; `server` likewise.
-        other: inputs [M, *shape] that the server has instead of some of this set; None for some of this set.
-    """
-
-    name: str
-    num_classes: int
-    train: Samples
-    test: Samples | None = None
-    server: Samples | None = None
-    other: Inputs | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,39 @@ def digits() -> Loaded:
         everything = load()
     except ModuleNotFoundError as error:
         raise SimulationError(f"{error.name} is not installed; {install('demo')}") from error
-    return Loaded("digits", 10, everything)
+    return Loaded("digits", 10, everything, server_share=0.5)
+
+
+def _digit_pairs() -> Loaded:
+    try:
+        pairs = made.digit_pairs(_seeded("digit-pairs"))
+    except ModuleNotFoundError as error:
+        raise SimulationError(f"{error.name} is not installed; {install('demo')}") from error
+    return Loaded("digit-pairs", 10, pairs, kind="multilabel", dealt_by="digit on the left", server_share=0.5)
+
+
+def _diabetes() -> Loaded:
+    try:
+        found = made.diabetes()
+    except ModuleNotFoundError as error:
+        raise SimulationError(f"{error.name} is not installed; {install('demo')}") from error
+    return with_strata(Loaded("diabetes", 1, found, kind="regression", server_share=0.3))
+
+
+def _shapes() -> Loaded:
+    found = made.shapes(_seeded("shapes"), _SHAPES)
+    classes = 1 + len(made.FIGURES)
+    return Loaded("shapes", classes, found, kind="dense", dealt_by="figure", server_share=0.3)
+
+
+def _sentences() -> Loaded:
+    found = made.sentences(_seeded("sentences"), _DOCUMENTS)
+    return Loaded("sentences", 1 + made.WORDS, found, kind="tokens", dealt_by="topic", server_share=0.3)
+
+
+def _seeded(name: str) -> np.random.Generator:
+    """Return what a set is made by: the same set for all seeds of an experiment, which split it."""
+    return np.random.default_rng(derive_seed(0, "simulate", "made", name))
 
 
 def read_images(path: Path) -> Samples:
@@ -116,8 +131,8 @@ def _sheets(file: Any, meta: dict[str, str], path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def read_texts(path: Path) -> Samples:
-    """Return the token ids of a file of texts, int64 [N, 32] (`contract.tokenizer`).
+def read_texts(path: Path, vocabulary: int = VOCABULARY, words: int = WORDS) -> Samples:
+    """Return the token ids of a file of texts, int64 [N, words] (`contract.tokenizer`).
 
     Raises:
         SimulationError: a line is not of this form.
@@ -131,42 +146,17 @@ def read_texts(path: Path) -> Samples:
                 labels.append(int(row["label"]))
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise SimulationError(f"{path}: line {len(labels) + 1}: {type(error).__name__}: {error}") from error
-    return Samples(HashingTokenizer(VOCABULARY, WORDS).encode_all(texts), np.array(labels, np.int64))
+    return Samples(HashingTokenizer(vocabulary, words).encode_all(texts), np.array(labels, np.int64))
 
 
-def read_own(path: Path) -> Loaded:
-    """Return a file of one's own: .npz with x and y, .safetensors with inputs and labels, as devices take them.
-
-    An array `users` [N] beside them says whose each sample is.
-
-    Raises:
-        DatasetError: the file has another form.
-        SimulationError: its inputs are no float32 and no whole numbers, it has one class, or `users` does not fit.
-    """
-    from client_sdk import data
-
-    samples = data.load(path)
-    assert samples.inputs is not None and samples.labels is not None
-    inputs, labels = samples.inputs.numpy(), samples.labels.numpy().astype(np.int64)
-    if inputs.dtype == np.uint8:
-        raise SimulationError(f"{path}: inputs are bytes; write them as float32, for images x / 255")
-    inputs = inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
-    classes = int(labels.max()) + 1
-    if labels.min() < 0 or classes < 2:
-        raise SimulationError(f"{path}: labels are to be whole numbers from 0 on, of two classes at least")
-    return Loaded(path.stem, classes, Samples(inputs, labels, _users(path, len(labels))))
-
-
-def _users(path: Path, count: int) -> Users | None:
-    users = read_arrays(path, ("users",), "data").get("users")
-    if users is None:
-        return None
-    if users.shape != (count,) or users.dtype.kind not in "iuU":
-        raise SimulationError(
-            f"data: {path}: users are {users.dtype} {list(users.shape)}; give a name or a whole number for each of the "
-            f"{count} samples"
-        )
-    return users
+def _agnews_next(folder: Path | None) -> Loaded:
+    """Return the next tokens of AG News, dealt by its topics."""
+    parts = []
+    for path in files("agnews", folder):
+        texts = read_texts(path, _NEXT_VOCABULARY, made.LENGTH)
+        parts.append(Samples(texts.inputs, made.next_tokens(texts.inputs), strata=texts.labels))
+    train, test = parts
+    return Loaded("agnews-next", _NEXT_VOCABULARY, train, test, kind="tokens", dealt_by="topic")
 
 
 _PACKED = {
@@ -183,30 +173,44 @@ _PACKED = {
     "agnews": _Files("agnews", read_texts, "train-10k.jsonl.gz", "test.jsonl.gz"),
 }
 _UNLABELED = {"cifar100": Path("cifar100-lite", "unlabeled-10k.safetensors")}
-NAMES = ("digits", *_PACKED)
+_MADE: dict[str, Callable[[], Loaded]] = {
+    "digits": digits,
+    "digit-pairs": _digit_pairs,
+    "diabetes": _diabetes,
+    "shapes": _shapes,
+    "sentences": _sentences,
+}
+NAMES = (*_MADE, *_PACKED, "agnews-next")
 SERVER_NAMES = (*NAMES, *_UNLABELED)
 
 
-def load(name: str, folder: Path | None = None) -> Loaded:
+def load(name: str, folder: Path | None = None, kind: TaskKind | None = None) -> Loaded:
     """Return a data set by name, or from the path of a file.
 
     Args:
         name: one of `NAMES`, or a path that ends in .npz or .safetensors.
         folder: where packed sets are; by default the environment's POTSTILL_DATA_DIR.
+        kind: of the task; a file's can be seen from most labels.
 
     Raises:
-        SimulationError: there is no such data set, or it is not there; the message says where it was looked for.
+        SimulationError: there is no such data set, or it is not there; the message says where it was looked for. Or its
+            labels are of another kind.
     """
-    if name == "digits":
-        return digits()
-    if name in _PACKED:
-        return _packed(name, folder)
-    path = Path(name)
-    if path.suffix.lower() not in (".npz", ".safetensors"):
-        raise SimulationError(f"data: {name!r} is neither one of {', '.join(NAMES)} nor a .npz or .safetensors file")
-    if not path.exists():
-        raise SimulationError(f"data: there is no file {path}")
-    return read_own(path)
+    if name not in NAMES:
+        path = Path(name)
+        if path.suffix.lower() not in (".npz", ".safetensors"):
+            known = ", ".join(NAMES)
+            raise SimulationError(f"data: {name!r} is neither one of {known} nor a .npz or .safetensors file")
+        if not path.exists():
+            raise SimulationError(f"data: there is no file {path}")
+        return own_files.read(path, kind)
+    if name in _MADE:
+        found = _MADE[name]()
+    else:
+        found = _packed(name, folder) if name in _PACKED else _agnews_next(folder)
+    if kind not in (None, found.kind):
+        raise SimulationError(f"task: {name} has labels of {found.kind}, none of {kind}; leave --task out")
+    return found
 
 
 def files(name: str, folder: Path | None = None) -> list[Path]:
@@ -264,33 +268,4 @@ def server_inputs(name: str, folder: Path | None = None) -> Inputs:
         raise SimulationError(f"server_data: {name!r} is neither one of {known} nor a .npz or .safetensors file")
     if not path.is_file():
         raise SimulationError(f"server_data: there is no file {path}")
-    return _own_inputs(path)
-
-
-def _own_inputs(path: Path) -> Inputs:
-    found = read_arrays(path, ("inputs", "x"), "server_data")
-    inputs = next(iter(found.values()), None)
-    if inputs is None or inputs.ndim < 2 or not len(inputs):
-        raise SimulationError(f"server_data: {path}: needs an array `inputs` (or `x`), a row a sample")
-    if inputs.dtype == np.uint8:
-        raise SimulationError(f"server_data: {path}: inputs are bytes; write them as float32, for images x / 255")
-    if inputs.dtype.kind not in "fi" or not np.isfinite(inputs).all():
-        raise SimulationError(f"server_data: {path}: inputs are to be finite numbers, float32 or token ids")
-    return inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
-
-
-def read_arrays(path: Path, names: Sequence[str], field: str) -> dict[str, NDArray[Any]]:
-    """Return those of the named arrays that a .npz or .safetensors file has.
-
-    Raises:
-        SimulationError: it cannot be read; the message begins with `field`.
-    """
-    try:
-        if path.suffix.lower() == ".npz":
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
-                there = getattr(arrays, "files", ())
-                return {name: np.asarray(arrays[name]) for name in names if name in there}
-        with TensorFile(path) as file:
-            return {name: np.asarray(file.read(name)) for name in names if name in file.names}
-    except (OSError, EOFError, ValueError, TensorError, zipfile.BadZipFile, zlib.error) as error:
-        raise SimulationError(f"{field}: {path}: cannot be read: {error}") from error
+    return own_files.inputs_of(path)

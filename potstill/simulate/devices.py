@@ -128,7 +128,7 @@ class Device:
         if self.lie is not None:
             liars.check(self.lie, config)
         shifts = self.lie == "label-shift"
-        self.samples = data.load(liars.shifted(client.dataset, config.task.num_classes) if shifts else client.dataset)
+        self.samples = data.load(liars.shifted(client.dataset, config.task) if shifts else client.dataset)
         self.samples.check(config.task)
         self._model, self._config, self._seed = client.model, config, seed
         self._device = choose_device(device)

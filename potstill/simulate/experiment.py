@@ -10,38 +10,47 @@ import numpy as np
 
 from contract.federation import FederationConfig
 from contract.seeds import derive_seed
+from contract.tasks import Metric
 from contract.wire.changes import PlanChange
 from contract.wire.federations import Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
 from potstill.simulate import central, costs, datasets, domain, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, planned, resolve
-from potstill.simulate.datasets import Loaded
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
+from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment, PlannedChange, RecipeEntry, federation, preset_of, task_of
 from service.domain import federation as rules
 
-_DIGITS_SERVER, _OTHER_SERVER = 0.5, 0.1  # the server's share of the pool, where the data set has none of its own
 _OWN_TEST = 0.2  # of a data set without a test set
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """One seed's data: the server's, and every client's by name."""
+    """One seed's data: the server's, and every client's by name.
+
+    Attributes:
+        strata: what samples are dealt by: how many there are, S.
+        dealt_by: the same in words.
+        vocabulary: token ids that networks know, where inputs are such.
+    """
 
     task: Task
     clients: dict[str, Samples]
     server: Samples
     validation: Samples
     test: Samples
+    strata: int
+    dealt_by: str
+    vocabulary: int | None
 
     @property
     def holdings(self) -> Labels:
-        """Samples per client and class, [clients, classes]."""
-        labels = [samples.labels for samples in self.clients.values()]
-        return np.stack([np.bincount(each, minlength=self.task.num_classes) for each in labels])
+        """Samples per client and stratum, [clients, S]."""
+        dealt = [samples.dealt_by for samples in self.clients.values()]
+        return np.stack([np.bincount(each, minlength=self.strata) for each in dealt])
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,11 @@ class Run:
     seed: int
     history: History
     config: FederationConfig
+
+    @property
+    def metric(self) -> Metric:
+        """What the task is measured by."""
+        return self.config.task.main_metric
 
     def costs(self, targets: Sequence[float] = costs.TARGETS) -> FederationReport | None:
         """Return what it has cost; None where nobody counted, and of central training, which sends no models."""
@@ -68,18 +82,19 @@ def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
     pool, test = loaded.train, loaded.test
     if test is None:
         size = experiment.test_samples or int(_OWN_TEST * len(pool))
-        chosen, rest = partition.stratified(pool.labels, [size], generator)
+        chosen, rest = partition.stratified(pool.dealt_by, [size], generator)
         pool, test = pool.take(rest), pool.take(chosen)
     elif experiment.test_samples is not None:
-        test = test.take(partition.stratified(test.labels, [experiment.test_samples], generator)[0])
+        test = test.take(partition.stratified(test.dealt_by, [experiment.test_samples], generator)[0])
     server, validation, pool = _server_parts(experiment, loaded, pool, generator)
     server = _of_other_domain(experiment, loaded, server, seed)
     if experiment.samples is not None:
-        pool = pool.take(partition.stratified(pool.labels, [experiment.samples], generator)[0])
+        pool = pool.take(partition.stratified(pool.dealt_by, [experiment.samples], generator)[0])
     shares = _shares(experiment, pool, np.random.default_rng(derive_seed(seed, "simulate", "partition")))
     width = len(str(experiment.clients - 1))
     clients = {f"client-{number:0{width}}": pool.take(share) for number, share in enumerate(shares)}
-    return Dealt(task_of(loaded), clients, server, validation, test)
+    task = task_of(loaded, experiment.metric)
+    return Dealt(task, clients, server, validation, test, loaded.strata, loaded.dealt_by, loaded.vocabulary)
 
 
 def _server_parts(
@@ -89,11 +104,10 @@ def _server_parts(
     asked, checked = experiment.server_samples, experiment.validation_samples
     if loaded.server is not None:
         size = len(loaded.server) - checked if asked is None else asked
-        unlabeled, validation, _ = partition.stratified(loaded.server.labels, [max(size, 0), checked], generator)
+        unlabeled, validation, _ = partition.stratified(loaded.server.dealt_by, [max(size, 0), checked], generator)
         return loaded.server.take(unlabeled), loaded.server.take(validation), pool
-    fraction = _DIGITS_SERVER if loaded.name == "digits" else _OTHER_SERVER
-    size = int(fraction * len(pool)) if asked is None else asked
-    chosen, held, rest = partition.stratified(pool.labels, [size, checked], generator)
+    size = int(loaded.server_share * len(pool)) if asked is None else asked
+    chosen, held, rest = partition.stratified(pool.dealt_by, [size, checked], generator)
     return pool.take(chosen), pool.take(held), pool.take(rest)
 
 
@@ -107,7 +121,7 @@ def _of_other_domain(experiment: Experiment, loaded: Loaded, server: Samples, se
 
 
 def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generator) -> partition.Shares:
-    labels, clients = pool.labels, experiment.clients
+    labels, clients = pool.dealt_by, experiment.clients
     if experiment.partition == "iid":
         return partition.iid(labels, clients, generator)
     if experiment.partition == "user":
@@ -242,7 +256,7 @@ def _check_labels(loaded: Loaded, config: FederationConfig) -> None:
 def _config(
     experiment: Experiment, entry: RecipeEntry, dealt: Dealt, server: dict[str, object], folder: Path, seed: int
 ) -> SimulationConfig:
-    body = federation(experiment, entry, dealt.task, seed)
+    body = federation(experiment, entry, dealt.task, seed, dealt.vocabulary)
     names = [prototype.name for prototype in body.prototypes]
     lying = dict.fromkeys(liars.choose(dealt.clients, experiment.liars, seed), experiment.lie)
     clients = [
@@ -287,7 +301,7 @@ def load(experiment: Experiment) -> Loaded:
         SimulationError: there is no such data set, or a recipe cannot be run on it.
     """
     folder = Path(experiment.data_dir) if experiment.data_dir else None
-    loaded = datasets.load(experiment.data, folder)
+    loaded = datasets.load(experiment.data, folder, experiment.task)
     if experiment.server_data is not None:
         loaded = replace(loaded, other=datasets.server_inputs(experiment.server_data, folder))
     check(experiment, loaded)

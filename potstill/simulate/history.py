@@ -76,6 +76,17 @@ class RoundRecord(BaseModel):
         return measured_of(self.metrics.get("ensemble") or {})
 
     @property
+    def average_measured(self) -> float | None:
+        """The same of the averages before they are distilled, where the recipe does that."""
+        return measured_of(self.metrics.get("average") or {})
+
+    def figure(self, name: str) -> float | None:
+        """One of the task's figures on the test set, mean over the prototypes; None where that is not there."""
+        told = (self.metrics.get("model") or {}).get("measures") or {}
+        found = [float(figures[name]) for figures in told.values() if name in figures]
+        return sum(found) / len(found) if found and self.measured is not None else None
+
+    @property
     def ensemble_accuracy(self) -> float | None:
         """Test accuracy of the teachers' ensemble, where the recipe has one."""
         found = (self.metrics.get("ensemble") or {}).get("accuracy")

@@ -13,8 +13,10 @@ import numpy as np
 
 from contract.federation import FederationConfig
 from contract.seeds import derive_seed
+from contract.tasks import TASKS
 from contract.tensors import Array, TensorFile, write_file
 from contract.updates import parameters
+from contract.wire.tasks import Task
 from potstill.simulate.config import SimulationError
 
 Lie = Literal["label-shift", "sign-flip", "scale", "random", "lazy", "discriminator"]
@@ -52,21 +54,27 @@ def check(lie: str, config: FederationConfig) -> None:
         raise SimulationError(f"lie: {lie!r} is not one of {', '.join(LIES)}")
     if lie == "discriminator" and not config.recipe.reads_scores:
         raise SimulationError("lie: no discriminators are read here; take a recipe that does, such as fedgo-small")
+    if lie == "label-shift" and config.task.kind == "regression":
+        raise SimulationError("lie: label-shift moves classes, and a regression has numbers; take sign-flip")
     whole = config.local.objective.sends_weights and config.local.precision is None
     if lie in _RULES and not whole:
         raise SimulationError(f"lie: {lie} changes weights, and devices send none in full here; take label-shift")
 
 
-def shifted(dataset: Any, classes: int) -> Any:
-    """Return a pair (x, y) with each label one class further, the last class's the first.
+def shifted(dataset: Any, task: Task) -> Any:
+    """Return a pair (x, y) with each label one class further, the last class's the first; what is ignored stays so.
 
     Raises:
         SimulationError: the data are no such pair.
     """
     if not isinstance(dataset, (tuple, list)) or len(dataset) != 2:
         raise SimulationError("lie: label-shift needs a client's dataset as a pair of arrays (x, y)")
-    inputs, labels = dataset
-    return inputs, (np.asarray(labels) + 1) % classes
+    inputs, labels = dataset[0], np.asarray(dataset[1])
+    if task.kind == "multilabel":
+        return inputs, np.roll(labels, 1, axis=1)
+    further = ((labels.astype(np.int64) + 1) % task.num_classes).astype(labels.dtype)
+    ignored = TASKS[task.kind].ignored
+    return inputs, further if ignored is None else np.where(labels == ignored, labels, further)
 
 
 def falsify(update: Path, base: Path, lie: str, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What an experiment leaves: a CSV of every round, a plot of the accuracies, plots of who holds what, a table."""
+"""What an experiment leaves: a CSV of every round, a plot of what is measured, plots of who holds what, a table."""
 
 import csv
 from collections.abc import Sequence
@@ -9,71 +9,122 @@ from typing import Any
 
 import numpy as np
 
+from contract.tasks import ACCURACY, TASKS, Metric, TaskKind
 from contract.wire.report import Cost, FederationReport, TargetCost
 from potstill.console import size
 from potstill.demo.report import COLOURS
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
 
-COLUMNS = (
-    "recipe", "seed", "round", "accuracy", "average_accuracy", "ensemble_accuracy", "loss", "participants",
-    "seconds",
-)  # fmt: skip
+_AFTER = ("loss", "participants", "seconds")
+
+
+def columns(metric: Metric, kind: TaskKind) -> list[str]:
+    """Return the heading of the CSV: what the task is measured by, then the other figures of its kind."""
+    return [
+        "recipe", "seed", "round", metric.name, f"average_{metric.name}", f"ensemble_{metric.name}",
+        *_others(metric, kind), *_AFTER,
+    ]  # fmt: skip
+
+
+def _others(metric: Metric, kind: TaskKind) -> list[str]:
+    return [each.name for each in TASKS[kind].metrics if each.name != metric.name]
 
 
 def row(run: Run, record: RoundRecord) -> list[Any]:
     """Return one line of the CSV; empty where a recipe has no such figure.
 
-    `average_accuracy` is that of the averages before they are distilled, `loss` the participants' mean over their last
+    `average_…` is that of the averages before they are distilled, `loss` the participants' mean over their last
     epoch, weighted by their samples.
     """
-    average = (record.metrics.get("average") or {}).get("accuracy")
     told = [each for each in record.participants if each.loss is not None]
     samples = sum(each.num_samples for each in told)
     loss = sum((each.loss or 0.0) * each.num_samples for each in told) / samples if samples else None
-    figures = (record.accuracy, average, record.ensemble_accuracy, loss)
+    others = [record.figure(name) for name in _others(run.metric, run.config.task.kind)]
+    figures = (record.measured, record.average_measured, record.ensemble_measured, *others, loss)
     shown = ["" if figure is None else f"{figure:.6f}" for figure in figures]
     return [run.entry.title, run.seed, record.index, *shown, len(record.participants), f"{record.seconds:.3f}"]
 
 
 def write_csv(runs: Sequence[Run], path: Path) -> None:
     """Write a line a round, the first models as round 0."""
+    first = runs[0]
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(COLUMNS)
+        writer.writerow(columns(first.metric, first.config.task.kind))
         for run in runs:
             writer.writerows(row(run, record) for record in (run.history.initial, *run.history.rounds))
 
 
 def by_recipe(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of each recipe that have accuracies, in the order of the recipes."""
+    """Return the runs of each recipe that were measured, in the order of the recipes."""
     found: dict[str, list[Run]] = {}
     for run in runs:
-        if run.history.accuracies:
+        if run.history.measurements:
             found.setdefault(run.entry.title, []).append(run)
     return found
 
 
+def unit(metric: Metric) -> str:
+    """Return a metric as headings have it, with what its values are."""
+    if metric.is_share:
+        return f"{metric.name}, percent"
+    return metric.name if metric.higher_is_better else f"{metric.name}, lower is better"
+
+
+def picture(metric: Metric) -> str:
+    """Return the name of the plot."""
+    return f"{metric.name}.png"
+
+
+def _scale(metric: Metric) -> int:
+    """Return what values are shown times: percent of shares."""
+    return 100 if metric.is_share else 1
+
+
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
-    """Return heading and rows: percentages as mean ± standard deviation over the seeds."""
-    heading = ["recipe", "seeds", "mean of rounds", "last 3", "last", "best", "ensemble, last", "s/round"]
-    rows = []
-    for title, group in by_recipe(runs).items():
-        curves = [run.history.accuracies for run in group]
-        ensembles = [found for run in group if (found := run.history.rounds[-1].ensemble_accuracy) is not None]
-        seconds = fmean(record.seconds for run in group for record in run.history.rounds)
-        rows.append([
-            title, str(len(group)),
-            _spread([fmean(curve) for curve in curves]), _spread([fmean(curve[-3:]) for curve in curves]),
-            _spread([curve[-1] for curve in curves]), _spread([max(curve) for curve in curves]),
-            _spread(ensembles) if ensembles else "–", f"{seconds:.2f}",
-        ])  # fmt: skip
-    return heading, rows
+    """Return heading and rows: mean ± standard deviation over the seeds, shares in percent.
+
+    Of a classification's accuracy there is nothing else; of other tasks the last round's other figures, too.
+    """
+    metric, kind = runs[0].metric, runs[0].config.task.kind
+    others = [] if metric == ACCURACY and kind == "classification" else _others(metric, kind)
+    heading = ["recipe", "seeds", "mean of rounds", "last 3", "last", "best", "ensemble, last"]
+    heading += [*(f"{name}, last" for name in others), "s/round"]
+    return heading, [
+        [title, str(len(group)), *_row(group, metric), *(_other(group, TASKS[kind].metric(name)) for name in others),
+         f"{fmean(record.seconds for run in group for record in run.history.rounds):.2f}"]
+        for title, group in by_recipe(runs).items()
+    ]  # fmt: skip
 
 
-def _spread(values: Sequence[float]) -> str:
-    mean = f"{100 * fmean(values):.1f}"
-    return mean if len(values) < 2 else f"{mean} ± {100 * stdev(values):.1f}"
+def _row(group: Sequence[Run], metric: Metric) -> list[str]:
+    curves = [run.history.measurements for run in group]
+    ensembles = [found for run in group if (found := run.history.rounds[-1].ensemble_measured) is not None]
+    best = max if metric.higher_is_better else min
+    shown: list[list[float]] = [
+        [fmean(curve) for curve in curves], [fmean(curve[-3:]) for curve in curves], [curve[-1] for curve in curves],
+        [best(curve) for curve in curves], ensembles,
+    ]  # fmt: skip
+    return [_spread(values, metric) for values in shown]
+
+
+def _other(group: Sequence[Run], metric: Metric) -> str:
+    found = [run.history.rounds[-1].figure(metric.name) for run in group]
+    return _spread([each for each in found if each is not None], metric)
+
+
+def _spread(values: Sequence[float], metric: Metric) -> str:
+    """Return mean ± standard deviation: percent with one digit behind the point, other values with four in all."""
+    if not values:
+        return "–"
+    scaled = [_scale(metric) * value for value in values]
+    mean, form = fmean(scaled), ".1f" if metric.is_share else ".4g"
+    return (
+        f"{mean:{form}}"
+        if len(scaled) < 2
+        else f"{mean:{form}} ± {stdev(scaled):{'.1f' if metric.is_share else '.2g'}}"
+    )
 
 
 def markdown(runs: Sequence[Run]) -> str:
@@ -92,7 +143,10 @@ def cost_table(runs: Sequence[Run], targets: Sequence[float]) -> tuple[list[str]
 
     Where a target was not reached with every seed, that is said instead.
     """
-    heading = ["recipe", "in all", *(f"to {100 * target:g} %" for target in targets)]
+    metric = runs[0].metric if runs else ACCURACY
+    named = "" if metric == ACCURACY else f"{metric.name} "
+    shown = (f"{100 * target:g} %" if metric.is_share else f"{target:g}" for target in targets)
+    heading = ["recipe", "in all", *(f"to {named}{value}" for value in shown)]
     heading += ["FLOPs, devices", "FLOPs, server"]
     groups: dict[str, list[FederationReport]] = {}
     for run in runs:
@@ -130,22 +184,25 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def plot_accuracies(runs: Sequence[Run], path: Path, title: str) -> None:
-    """Draw test accuracy per round: the mean over seeds, shaded from the lowest to the highest."""
+def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
+    """Draw what the task is measured by per round: the mean over seeds, shaded from the lowest to the highest."""
     plt = _pyplot()
     from matplotlib.ticker import MaxNLocator
 
+    metric, values = runs[0].metric, list[float]()
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    top = 0.0
     for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
-        length = min(len(run.history.accuracies) for run in group)
-        curves = 100 * np.array([run.history.accuracies[:length] for run in group])
-        rounds, top = range(1, length + 1), max(top, float(curves.max()))
+        length = min(len(run.history.measurements) for run in group)
+        curves = _scale(metric) * np.array([run.history.measurements[:length] for run in group])
+        rounds = range(1, length + 1)
+        values += curves.ravel().tolist()
+        mean = f"{curves.mean():{'.1f' if metric.is_share else '.4g'}}"
         axes.plot(rounds, curves.mean(0), marker="o", markersize=4, linewidth=2, color=colour,
-                  label=f"{label}  (mean {curves.mean():.1f})")  # fmt: skip
+                  label=f"{label}  (mean {mean})")  # fmt: skip
         if len(group) > 1:
             axes.fill_between(rounds, curves.min(0), curves.max(0), color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, min(100, 1.08 * top + 2)))
+    _limits(axes, values, metric)
+    axes.set(xlabel="round", ylabel=_axis(metric))
     axes.set_title(title, loc="left", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
@@ -155,8 +212,30 @@ def plot_accuracies(runs: Sequence[Run], path: Path, title: str) -> None:
     plt.close(figure)
 
 
+_APART = 20
+"""Errors of which the largest is so many times the smallest are drawn on a logarithmic axis."""
+
+
+def _limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
+    """Let an axis begin at 0 where values have that as a bound."""
+    if metric.is_share:
+        axes.set_ylim(0, min(100, 1.08 * max(values) + 2))
+    elif not metric.higher_is_better:
+        low, high = min(values), max(values)
+        if low > 0 and high > _APART * low:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, 1.08 * high or 1)
+
+
+def _axis(metric: Metric) -> str:
+    if metric.is_share:
+        return f"test {metric.name} (%)"
+    return f"test {unit(metric)}"
+
+
 def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
-    """Draw how many samples of each class each client has; at most 100 clients are shown."""
+    """Draw how many samples of each class, or other stratum, each client has; at most 100 clients are shown."""
     plt = _pyplot()
     counts = dealt.holdings[:100]
     clients, classes = counts.shape
@@ -168,7 +247,7 @@ def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
             dark = counts[client, label] > 0.45 * counts.max()
             axes.text(label, client, str(counts[client, label]), ha="center", va="center", fontsize=7,
                       color="white" if dark else "#333333")  # fmt: skip
-    axes.set(xlabel="class", ylabel="client", yticks=range(clients))
+    axes.set(xlabel=dealt.dealt_by, ylabel="client", yticks=range(clients))
     axes.set_yticklabels([f"{name}  ({total})" for name, total in zip(dealt.clients, counts.sum(1), strict=False)])
     axes.tick_params(length=0, labelsize=8)
     axes.set_xticks(range(0, classes, max(1, classes // 20)))
@@ -181,10 +260,10 @@ def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
 
 
 def write(runs: Sequence[Run], folder: Path, title: str) -> None:
-    """Write metrics.csv, and accuracy.png and table.md where there are accuracies."""
+    """Write metrics.csv, and the plot and table.md where anything was measured."""
     write_csv(runs, folder / "metrics.csv")
     if by_recipe(runs):
-        plot_accuracies(runs, folder / "accuracy.png", title)
-        (folder / "table.md").write_text(
-            f"# {title}\n\nTest accuracy in percent.\n\n{markdown(runs)}", encoding="utf-8"
-        )
+        metric = runs[0].metric
+        plot_curves(runs, folder / picture(metric), title)
+        said = f"Test {metric.name} in percent." if metric.is_share else f"Test {unit(metric)}."
+        (folder / "table.md").write_text(f"# {title}\n\n{said}\n\n{markdown(runs)}", encoding="utf-8")

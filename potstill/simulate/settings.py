@@ -11,18 +11,19 @@ from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe, merge
+from contract.tasks import TaskKind
 from contract.wire.changes import PlanChange
 from contract.wire.federations import (
     FederationCreate,
-    InputSpec,
     Prototype,
     RecipeChoice,
     Task,
 )
 from contract.wire.plans import RoundsPlan
+from potstill.simulate import kinds
 from potstill.simulate.config import SimulationError
-from potstill.simulate.datasets import Loaded
 from potstill.simulate.liars import Lie
+from potstill.simulate.loaded import Loaded
 
 Partition = Literal["dirichlet", "step", "iid", "user"]
 ServerTransform = Literal["invert", "rotate"]
@@ -69,6 +70,8 @@ class Experiment(Part):
     recipes: list[RecipeEntry] = Field(min_length=1)
     data: str = "digits"
     data_dir: str | None = None
+    task: TaskKind | None = Field(None, description="of a file's labels; default: what they can only be of")
+    metric: str | None = Field(None, description="what the task is measured by; default: the first of its kind")
     clients: int = Field(20, ge=1, le=100_000)
     partition: Partition = "dirichlet"
     alpha: float = Field(0.1, gt=0)
@@ -117,6 +120,9 @@ _SUITED = {
     "text": _Suited(classifier="lstm", options={"width": 64}, larger="lstm"),
     "vector": _Suited(classifier="mlp", larger="mlp", generator={"architecture": "gen-mlp"},
                       discriminator="disc-mlp"),
+    "dense": _Suited(classifier="unet-small", options={"width": 8}, larger="unet-small",
+                     generator={"architecture": "gen-mlp"}, discriminator="disc-mlp"),
+    "tokens": _Suited(classifier="transformer-causal-tiny", larger="transformer-causal-tiny"),
 }  # fmt: skip
 _SHORT_LOCAL = {"optimizer": {"kind": "adam", "lr": 1e-3}, "epochs": 10, "batch_size": 32}
 _SHORT_DISTIL = {"schedule.epochs": 10, "schedule.batch_size": 64}
@@ -128,9 +134,19 @@ _SHORT_DISCRIMINATOR = {
 _SHORT_GENERATOR_STEPS = 300
 
 
-def suited(task: Task) -> _Suited:
-    """Return the networks for a task's inputs."""
+def suited(task: Task, vocabulary: int | None = None) -> _Suited:
+    """Return the networks for a task and its inputs.
+
+    Args:
+        task: what they decide.
+        vocabulary: token ids that they know at least; None: the architecture's own number.
+    """
     shape = task.input.shape
+    if task.kind == "tokens":
+        found = _SUITED["tokens"]
+        return found if vocabulary is None else found.model_copy(update={"options": {"vocab_size": vocabulary}})
+    if task.kind == "dense":
+        return _SUITED["dense"]
     if task.input.dtype == "int64":
         return _SUITED["text"]
     if len(shape) != 3:
@@ -140,15 +156,23 @@ def suited(task: Task) -> _Suited:
     return _SUITED["digits" if max(shape[1:]) <= 16 else "grey"]
 
 
-def task_of(loaded: Loaded) -> Task:
-    """Return the task that a data set sets."""
-    dtype: Literal["int64", "float32"] = "int64" if loaded.train.inputs.dtype.kind == "i" else "float32"
-    shape = list(loaded.train.inputs.shape[1:])
-    return Task(num_classes=loaded.num_classes, input=InputSpec(shape=shape, dtype=dtype))
+def task_of(loaded: Loaded, metric: str | None = None) -> Task:
+    """Return the task that a data set sets.
+
+    Args:
+        loaded: the set.
+        metric: what it is measured by; None: its kind's first.
+
+    Raises:
+        SimulationError: the kind has no such metric.
+    """
+    return kinds.task_of(loaded.kind, loaded.num_classes, loaded.train.inputs, metric)
 
 
-def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int) -> FederationCreate:
-    """Return the body that would create the federation of one run.
+def federation(
+    experiment: Experiment, entry: RecipeEntry, task: Task, seed: int, vocabulary: int | None = None
+) -> FederationCreate:
+    """Return the body that would create the federation of one run; `vocabulary` as `suited` takes it.
 
     Raises:
         SimulationError: an unknown recipe or option, or an impossible plan; the message names it.
@@ -166,8 +190,8 @@ def federation(experiment: Experiment, entry: RecipeEntry, task: Task, seed: int
         return FederationCreate(
             name="simulation",
             task=task,
-            prototypes=_prototypes(experiment, task),
-            server_model=_server_model(experiment, entry, task),
+            prototypes=_prototypes(experiment, task, vocabulary),
+            server_model=_server_model(experiment, entry, suited(task, vocabulary)),
             recipe=recipe,
             local=_local(experiment, entry),
             rounds=plan,
@@ -223,16 +247,16 @@ def _common_head(experiment: Experiment) -> bool:
     return any(recipe.distil is not None and recipe.distil.students.shares_head for recipe in recipes)
 
 
-def _prototypes(experiment: Experiment, task: Task) -> list[Prototype]:
-    networks = suited(task)
+def _prototypes(experiment: Experiment, task: Task, vocabulary: int | None) -> list[Prototype]:
+    networks = suited(task, vocabulary)
     given = experiment.prototypes or [Prototype(architecture=networks.classifier, options=networks.options)]
     return [_with_head(each) if _common_head(experiment) else each for each in given]
 
 
-def _server_model(experiment: Experiment, entry: RecipeEntry, task: Task) -> Prototype | None:
+def _server_model(experiment: Experiment, entry: RecipeEntry, networks: _Suited) -> Prototype | None:
     if not _trains_server(entry):
         return None
-    server = experiment.server_model or Prototype(architecture=suited(task).larger)
+    server = experiment.server_model or Prototype(architecture=networks.larger)
     return _with_head(server) if _common_head(experiment) else server
 
 

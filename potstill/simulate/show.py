@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from client_sdk.errors import PotstillError
-from potstill.console import CliError, out, percent, print_table
+from potstill.console import CliError, out, print_table
+from potstill.figures import main_figure, measured
 from potstill.simulate import costs, report
 from potstill.simulate import experiment as experiments
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
-from potstill.simulate.settings import Experiment, RecipeEntry
+from potstill.simulate.settings import Experiment, RecipeEntry, task_of
 from worker.specs import JobFailure
 
 
@@ -38,7 +39,7 @@ class Bars:
     def round(self, record: RoundRecord) -> None:
         """Note a round."""
         self.progress.update(
-            self._rounds, completed=record.index, description=f"{self._what}: {percent(record.accuracy)}"
+            self._rounds, completed=record.index, description=f"{self._what}: {main_figure(record.metrics)}"
         )
 
     def step(self, what: str, step: int, of: int) -> None:
@@ -71,14 +72,17 @@ def _unusual(experiment: Experiment) -> list[str]:
     return [*found, f"server: {Path(other).name}{done}"]
 
 
-def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[float] = costs.TARGETS) -> int:
+def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[float] | None = None) -> int:
     """Run an experiment and write its report, with the costs to reach each target; return the exit code.
+
+    By default the targets are those of `costs.targets_of`.
 
     Raises:
         CliError: it cannot be run; what is done stays for --resume.
     """
     try:
         loaded = experiments.load(experiment)
+        targets = costs.targets_of(task_of(loaded, experiment.metric).main_metric, targets)
     except PotstillError as error:
         raise CliError(str(error)) from error
     experiments.claim(experiment, folder, resume)
@@ -120,8 +124,10 @@ def _lines(done: Run, first: bool) -> list[str]:
 
 
 def _line(done: Run) -> str:
-    curve = done.history.accuracies
-    shown = f"last {percent(curve[-1])}, mean {percent(sum(curve) / len(curve))}" if curve else "no test set"
+    curve, metric = done.history.measurements, done.metric.name
+    last = "" if not curve else measured(curve[-1], metric)
+    shown = f"last {last}, mean {measured(sum(curve) / len(curve), metric)}" if curve else "no test set"
+    shown = shown if metric == "accuracy" else f"{metric} {shown}"
     line = f"{done.entry.title}, seed {done.seed}: {len(done.history.rounds)} rounds, {shown}"
     ending = done.history.ending
     return line if ending is None or ending.detail is None else f"{line}; {ending.state}: {ending.detail}"
@@ -130,9 +136,9 @@ def _line(done: Run) -> str:
 def _finish(runs: list[Run], folder: Path, title: str, targets: Sequence[float]) -> None:
     if report.by_recipe(runs):
         heading, rows = report.table(runs)
-        print_table(heading, rows, title=f"{title}: test accuracy, percent")
+        print_table(heading, rows, title=f"{title}: test {report.unit(runs[0].metric)}")
     heading, rows = report.cost_table(runs, targets)
     if rows:
         print_table(heading, rows, title="bytes of devices' files, down and up, and operations; means of all seeds")
         (folder / "costs.md").write_text(report.as_markdown(heading, rows), encoding="utf-8")
-    out().print(f"accuracy.png, table.md, metrics.csv and the models are in {folder}")
+    out().print(f"{report.picture(runs[0].metric)}, table.md, metrics.csv and the models are in {folder}")

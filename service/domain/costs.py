@@ -7,6 +7,7 @@ from typing import Any
 
 from contract.federation import FederationConfig
 from contract.local import LocalPlan
+from contract.tasks import ACCURACY, Metric
 from contract.updates import BASE
 from contract.wire.report import Cost, Flops, NetworkFigures, Role, RoundCost, TargetCost
 
@@ -40,19 +41,23 @@ def total(before: Cost, rounds: Sequence[RoundCost]) -> Cost:
     return sum((Cost.model_validate(each.model_dump(include=set(Cost.model_fields))) for each in rounds), before)
 
 
-def to_target(target: float, first: float | None, before: Cost, rounds: Sequence[RoundCost]) -> TargetCost:
-    """Return what it cost until the published model first had an accuracy (Fed-ET's C_acc).
+def to_target(
+    target: float, first: float | None, before: Cost, rounds: Sequence[RoundCost], metric: Metric = ACCURACY
+) -> TargetCost:
+    """Return what it cost until the published model first had an accuracy (Fed-ET's C_acc), or another metric's value.
 
     Args:
-        target: in [0, 1].
-        first: accuracy of the first model, None if it was not measured.
+        target: of accuracies and other shares in [0, 1].
+        first: what the first model was measured at, None if it was not.
         before: cost of what was before the rounds.
         rounds: all, in their order; those that published nothing cost, too.
+        metric: what the task is measured by; with RMSE a target is reached from above.
     """
-    if first is not None and first >= target:
+    if first is not None and not metric.better(target, first):
         return TargetCost(target=target, round=0, cost=before)
     for count, each in enumerate(rounds, start=1):
-        if each.accuracy is not None and each.accuracy >= target:
+        value = getattr(each, metric.key)
+        if value is not None and not metric.better(target, value):
             return TargetCost(target=target, round=each.round, cost=total(before, rounds[:count]))
     return TargetCost(target=target)
 

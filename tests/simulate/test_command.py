@@ -13,7 +13,7 @@ from potstill.samples import Samples
 from potstill.simulate import experiment as experiments
 from potstill.simulate import settings
 from potstill.simulate.config import SimulationError
-from potstill.simulate.datasets import Loaded
+from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment
 
 from .small import samples

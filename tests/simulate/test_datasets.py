@@ -103,7 +103,7 @@ def test_a_folder_that_is_missing_is_asked_for(tmp_path: Path, monkeypatch: pyte
 
 
 def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SimulationError, match="neither one of digits, mnist"):
+    with pytest.raises(SimulationError, match="neither one of digits, digit-pairs"):
         datasets.load("imagenet")
     with pytest.raises(SimulationError, match="there is no file"):
         datasets.load(str(tmp_path / "none.npz"))

@@ -10,7 +10,7 @@ from potstill.samples import Samples
 from potstill.simulate import domain
 from potstill.simulate import experiment as experiments
 from potstill.simulate.config import SimulationError
-from potstill.simulate.datasets import Loaded
+from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment
 
 from .test_command import loaded, make, mine, simulate, small

@@ -15,7 +15,7 @@ from potstill.simulate import liars
 from potstill.simulate.config import SimulationConfig, SimulationError
 from potstill.simulate.engine import Simulation
 
-from .small import NAMES, config, samples
+from .small import NAMES, body, config, samples
 
 LIAR = "north"
 
@@ -66,7 +66,8 @@ def test_noise_is_the_seeds_and_no_model(tmp_path: Path, honest: dict[str, dict[
 
 
 def test_shifted_labels_are_what_the_liar_trains_on(tmp_path: Path, honest: dict[str, dict[str, np.ndarray]]) -> None:
-    assert liars.shifted(([[1.0]] * 3, [0, 1, 2]), 3)[1].tolist() == [1, 2, 0]
+    task = body().task
+    assert liars.shifted(([[1.0]] * 3, [0, 1, 2]), task)[1].tolist() == [1, 2, 0]
     told = first_round(tmp_path, "label-shift")
     assert any(not np.array_equal(told[LIAR][name], honest[LIAR][name]) for name in told[LIAR])
     given = config(tmp_path / "sure")

@@ -299,6 +299,6 @@ class Schedule(Options):
             yield Remark(
                 "early_stop",
                 f"left out: a distillation runs all of its {length}",
-                "it stops by the accuracy on datasets.validation, and there is none; name one for it",
+                "it stops by what is measured on datasets.validation, and there is none; name one for it",
                 becomes=None,
             )

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from contract.federation import SERVER
 from contract.groups import is_main
+from contract.tasks import measured_of
 from contract.updates import SEND, extras
 from contract.wire.report import Bytes, Cost, FederationReport, Flops, NetworkFigures, Role, RoundCost, Seconds
 from service.domain import costs, learning
@@ -50,7 +51,8 @@ def report(session: Session, federation: FederationRow, targets: Sequence[float]
     """Return what a federation has cost so far."""
     seen = Seen(_wire(session, federation), _jobs(session, federation), _networks(session, federation))
     before, rounds, wire = _before(session, federation, seen), _rounds(session, federation, seen), seen.wire
-    first = _first_accuracy(session, federation)
+    config = reading.config_of(federation)
+    first, metric = _first_measured(session, federation), config.task.main_metric
     return FederationReport(
         federation_id=federation.id,
         name=federation.name,
@@ -62,8 +64,8 @@ def report(session: Session, federation: FederationRow, targets: Sequence[float]
         total=costs.total(before, rounds),
         afterwards=wire.rounds.get(AFTERWARDS, Bytes()),
         others=wire.others,
-        learnt=learning.learnt(reading.config_of(federation)),
-        targets=[costs.to_target(target, first, before, rounds) for target in targets],
+        learnt=learning.learnt(config),
+        targets=[costs.to_target(target, first, before, rounds, metric) for target in targets],
     )
 
 
@@ -101,10 +103,10 @@ def _network(row: ModelRow) -> NetworkFigures:
     return costs.network_of(name, kind, row.architecture, row.size, row.metrics.get("network"))
 
 
-def _first_accuracy(session: Session, federation: FederationRow) -> float | None:
-    """Return the accuracy of the first models: the server's, where it has one, else the mean over the main ones."""
+def _first_measured(session: Session, federation: FederationRow) -> float | None:
+    """Return the main figure of the first models: the server's, where it has one, else the mean over the main ones."""
     query = select(ModelRow).where(ModelRow.federation_id == federation.id, ModelRow.role == "initial")
-    rows = {row.prototype or "": row.metrics.get("accuracy") for row in session.scalars(query)}
+    rows = {row.prototype or "": measured_of(row.metrics) for row in session.scalars(query)}
     wanted = {SERVER} if SERVER in rows else {name for name in rows if is_main(name)}
     found = [each for name, each in rows.items() if name in wanted and each is not None]
     return sum(found) / len(found) if found else None
