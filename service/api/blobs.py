@@ -1,8 +1,9 @@
 """Blobs as answers: a local file, a link to the bucket, or the bucket's bytes passed on."""
 
 import asyncio
+import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from fastapi import Request, Response
 from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
@@ -68,9 +69,18 @@ async def _watch(receive: Receive, left: asyncio.Event) -> None:
     left.set()
 
 
-def etag_matches(headers: Mapping[str, str], etag: str) -> bool:
+def _named(digest: str) -> dict[str, str]:
+    """Return the headers of what a digest names, which never changes."""
+    return {
+        "ETag": f'"{digest}"',
+        "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest[7:])).decode()}:",
+        "Cache-Control": "private, immutable, max-age=31536000",
+    }
+
+
+def _is_known(request: Request, etag: str) -> bool:
     """Whether If-None-Match names it."""
-    given = headers.get("if-none-match", "")
+    given = request.headers.get("if-none-match", "")
     return given.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in given.split(","))
 
 
@@ -92,15 +102,18 @@ def _asked(request: Request, etag: str, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers: dict[str, str]) -> Response:
-    """Return a blob as an answer, with the range that was asked for.
+def serve(blobs: BlobStore, links: Links, digest: str, request: Request) -> Response:
+    """Return a blob as an answer, with the range that was asked for; nothing of one that If-None-Match names.
 
     Args:
-        headers: `ETag` among them.
+        digest: `sha256:` and 64 hex digits.
 
     Raises:
         BlobFault: it is damaged or missing; nothing of it was sent.
     """
+    headers = _named(digest)
+    if _is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
     blobs.verify(digest)
     path = links.file(digest)
     if path is not None:
@@ -109,22 +122,23 @@ def serve(blobs: BlobStore, links: Links, digest: str, request: Request, headers
     if link is not None:
         request.scope[ELSEWHERE] = blobs.size(digest)
         return RedirectResponse(link, 307, {**headers, "Cache-Control": "no-store"})
-    return in_pieces(lambda start, end: blobs.read(digest, start, end), blobs.size(digest), request, headers)
+    return in_pieces(lambda start, end: blobs.read(digest, start, end), blobs.size(digest), digest, request)
 
 
-def in_pieces(
-    read: Callable[[int, int], Iterator[bytes]], size: int, request: Request, headers: dict[str, str]
-) -> Response:
-    """Return what is read piece by piece as an answer, with the range that was asked for.
+def in_pieces(read: Callable[[int, int], Iterator[bytes]], size: int, digest: str, request: Request) -> Response:
+    """Return what is read piece by piece as an answer, as `serve` does.
 
     Args:
         read: gives the bytes from the first number up to, without, the second.
         size: of all of it.
-        headers: `ETag` among them.
+        digest: of all of it: `sha256:` and 64 hex digits.
     """
+    headers = _named(digest)
+    if _is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
     wanted = _asked(request, headers["ETag"], size)
     start, end = wanted or (0, size)
-    headers = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(end - start)}
+    headers |= {"Accept-Ranges": "bytes", "Content-Length": str(end - start)}
     if wanted is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     status = 200 if wanted is None else 206

@@ -1,6 +1,5 @@
 """Models: where they came from, and their weights."""
 
-import base64
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
 from service.api import wholes
-from service.api.blobs import etag_matches, in_pieces, serve
+from service.api.blobs import in_pieces, serve
 from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, Received, receive
 from service.api.problems import documented
@@ -171,22 +170,12 @@ def get_weights(
     ] = "whole",
 ) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
-    blobs, whole = services.blobs.store, None
+    blobs = services.blobs.store
     with services.store.read() as session:
         row = models.with_weights(session, model_id, caller)
         digest, request.scope[ACCOUNT] = row.digest, traffic.of_download(session, row, caller)
         base = models.base_of(session, row) if part == "whole" else None
     if base is not None:
         whole = wholes.lay_out(blobs, digest, base)
-        digest = wholes.digest_of(blobs, whole)
-    etag = f'"{digest}"'
-    headers = {
-        "ETag": etag,
-        "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest[7:])).decode()}:",
-        "Cache-Control": "private, immutable, max-age=31536000",
-    }
-    if etag_matches(request.headers, etag):
-        return Response(status_code=304, headers=headers)
-    if whole is not None:
-        return in_pieces(partial(whole.read, blobs), whole.size, request, headers)
-    return serve(blobs, services.blobs.links, digest, request, headers)
+        return in_pieces(partial(whole.read, blobs), whole.size, wholes.digest_of(blobs, whole), request)
+    return serve(blobs, services.blobs.links, digest, request)

@@ -1,17 +1,16 @@
 """Networks that are documents."""
 
-import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.networks import checks
-from contract.networks.document import MAX_BYTES, canonical
+from contract.networks.document import MAX_BYTES, Document, canonical
 from contract.networks.errors import NetworkError
 from contract.wire.common import Name, Page
 from contract.wire.networks import RegisteredNetwork
-from service.api.blobs import etag_matches, serve
+from service.api.blobs import serve
 from service.api.deps import After, Holder, Limit, Operator, Services, Viewer
 from service.api.documents import Kept
 from service.api.problems import documented
@@ -37,7 +36,11 @@ _EXAMPLE = {
     "train": _LAYER,
     "eval": _LAYER,
 }
-_SCHEMA = {"type": "object"}
+_SCHEMA = {
+    "type": "object",
+    "maxProperties": len(Document.model_fields),
+    "propertyNames": {"type": "string", "maxLength": max(map(len, Document.model_fields))},
+}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -118,7 +121,7 @@ def get_network_document(network_id: NetworkId, request: Request, services: Serv
     """Download a network's document. `ETag` is its digest."""
     with services.store.read() as session:
         digest = networks.readable(session, network_id, caller).digest
-    return _file(services, digest, request)
+    return serve(services.blobs.store, services.blobs.links, digest, request)
 
 
 @router.get(
@@ -136,19 +139,7 @@ def get_network_weights(network_id: NetworkId, request: Request, services: Servi
     """Download a network's first weights, which a device's discriminator begins with."""
     with services.store.read() as session:
         digest = networks.weights(session, networks.readable(session, network_id, caller)).digest
-    return _file(services, digest, request)
-
-
-def _file(services: Parts, digest: str, request: Request) -> Response:
-    etag = f'"{digest}"'
-    headers = {
-        "ETag": etag,
-        "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest[7:])).decode()}:",
-        "Cache-Control": "private, immutable, max-age=31536000",
-    }
-    if etag_matches(request.headers, etag):
-        return Response(status_code=304, headers=headers)
-    return serve(services.blobs.store, services.blobs.links, digest, request, headers)
+    return serve(services.blobs.store, services.blobs.links, digest, request)
 
 
 @router.delete("/{network_id}", status_code=204, responses=_ONE | documented("in-use"))

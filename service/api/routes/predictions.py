@@ -1,13 +1,12 @@
 """Predictions of data sets: asked for, looked at, downloaded."""
 
-import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Request, Response
 
 from contract.wire.common import Page
 from contract.wire.ensembles import Prediction, PredictionRequest
-from service.api.blobs import etag_matches, serve
+from service.api.blobs import serve
 from service.api.deps import After, IdempotencyKey, Limit, Operator, Services, Viewer
 from service.api.problems import documented
 from service.operations.ledger.idempotency import once
@@ -86,12 +85,4 @@ def get_prediction(prediction_id: PredictionId, request: Request, services: Serv
     """Download what was predicted: `logits` F32 [N, C], whose softmax are the probabilities, `predicted` I64 [N]."""
     with services.store.read() as session:
         digest = stored.digest_of_file(session, prediction_id)
-    etag = f'"{digest}"'
-    headers = {
-        "ETag": etag,
-        "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest[7:])).decode()}:",
-        "Cache-Control": "private, immutable, max-age=31536000",
-    }
-    if etag_matches(request.headers, etag):
-        return Response(status_code=304, headers=headers)
-    return serve(services.blobs.store, services.blobs.links, digest, request, headers)
+    return serve(services.blobs.store, services.blobs.links, digest, request)
