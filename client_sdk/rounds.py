@@ -110,8 +110,9 @@ def _measured(
     """Return what the network is worth on the samples that are held out; empty where there are none."""
     if held_out is None:
         return {}
-    size = assignment.local.batch_size
-    return measure(module, held_out, resources.device, batch_size=size, on_pass=hooks.on_pass)
+    size, plan = assignment.local.batch_size, assignment.evaluate
+    further = () if plan is None or not plan.in_round(assignment.round.index) else plan.metrics
+    return measure(module, held_out, resources.device, batch_size=size, further=further, on_pass=hooks.on_pass)
 
 
 def _submit(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from client_sdk import identity, methods, models, trial
+from client_sdk import identity, methods, metrics, models, trial
 from client_sdk.client import Kind, update_url
 from client_sdk.deliveries import Deliveries
 from client_sdk.documents import is_document
@@ -71,6 +71,7 @@ class DeviceRun:
         self.reports: list[RoundReport] = []
         self._deliveries = Deliveries(self.client, self.folder, progress)
         self._sleep, self._tried, self._stop = sleep, tried, stop
+        self._unmeasured: set[str] = set()
         self._pass_seconds: float | None = None
         self._secure = SecureRounds(
             self.client, self.folder, progress, required=secure, peers=peers, sleep=lambda seconds: self._sleep(seconds)
@@ -236,6 +237,7 @@ class DeviceRun:
         """Train the round's model and store the update as pending."""
         module = self._network_of(assignment.prototype, assignment.task)
         self._try(module, assignment.local, assignment.prototype)
+        self._say_unmeasured(assignment)
         heartbeats.expect(self._pass_seconds)
         title = f"{assignment.client_name} round {assignment.round.index}/{assignment.round.total}"
         bar = self.progress.bar if self.resources.own is None else self.progress.reports
@@ -244,6 +246,14 @@ class DeviceRun:
                 return train_round(assignment, self.resources, module, self._hooks(heartbeats, told), mask)
             finally:
                 heartbeats.rest()
+
+    def _say_unmeasured(self, assignment: TrainAssignment) -> None:
+        """Say once which figures this device does not tell, and what to install."""
+        plan = assignment.evaluate
+        for why in () if plan is None else metrics.missing(plan.metrics):
+            if why not in self._unmeasured:
+                self._unmeasured.add(why)
+                self.progress.say(f"{assignment.client_name}: not measured here: {why}")
 
     def _hooks(self, heartbeats: Heartbeats, told: Callable[..., None]) -> Hooks:
         def on_step(number: int) -> None:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from contract.bodies import Part
 from contract.bounds import ROUNDS, VALUE, Label
+from contract.metrics import Metrics
 from contract.tasks import TASKS
 
 LEAST_PRIVATE = 5
@@ -26,6 +27,18 @@ class Evaluate(Part):
         "every round; a device that has a set of its own for this trains on all of them",
     )
     every: int = Field(1, ge=1, le=ROUNDS, description="in every so many rounds, from the first on")
+    metrics: Metrics = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="what devices measure beside the task's figures; one that lacks a package tells the rest",
+    )
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> "Evaluate":
+        kinds = [each.kind for each in self.metrics]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("metrics: a kind is there twice, and its figures go by its name; keep one of them")
+        return self
 
     def in_round(self, index: int) -> bool:
         """Whether devices measure in a round, counted from 1."""

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.guard import fault, theirs
+from contract.metrics import MetricChoice
 from contract.tasks import TASKS
 from contract.wire.tasks import Task
 
 Floats = NDArray[np.floating[Any]]
+Float64 = NDArray[np.float64]
 MOST_BY_CLASS = 64
 """Figures of single classes are given where there are no more."""
 
@@ -30,11 +33,46 @@ class Meter(Protocol):
         """
 
 
+class Figure(Protocol):
+    """What measures by a `MetricChoice`: it takes a data set batch by batch, and hangs not on where batches are cut."""
+
+    def add(self, outputs: Float64, labels: NDArray[Any]) -> None:
+        """Take a network's outputs [B, ...], float64, and labels [B, ...]."""
+
+    def value(self) -> float:
+        """Return the figure of all that was added."""
+
+
+def value_of(choice: MetricChoice, figure: Figure) -> float:
+    """Return a figure's value, finite or not.
+
+    Raises:
+        PluginFault: it is of another package, and raised an error or is no number.
+    """
+    with theirs(choice):
+        value = figure.value()
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise fault(choice, f"measured {type(value).__name__}, which is no number") from error
+
+
 def meter(task: Task) -> Meter:
     """Return what measures a task."""
     if task.kind == "regression":
         return _Errors(task)
     return _Labels(task) if task.kind == "multilabel" else _Classes(task)
+
+
+def log_softmax(logits: Float64) -> Float64:
+    """Return log softmax over the last axis of logits [..., C], with the maximum taken off first."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def softmax(logits: Float64) -> Float64:
+    """Return softmax over the last axis of logits [..., C]."""
+    return np.asarray(np.exp(log_softmax(logits)))
 
 
 def main_figure(task: Task, figures: dict[str, Any]) -> float:

@@ -57,6 +57,14 @@ class Parts(Part):
         """Whether the network is in two files: what rounds move, and its base."""
         return self.trains is not None or bool(self.keeps)
 
+    @property
+    def in_words(self) -> str:
+        """What of the network moves, stays and is kept to oneself; empty where all of it is trained and sent."""
+        said = [] if self.trains is None else [f"trains {', '.join(self.trains)}; the rest is frozen"]
+        said += [f"keeps {', '.join(self.keeps)} on devices"] if self.keeps else []
+        said += ["LoRA's factor A is frozen"] if self.lora == "a_frozen" else []
+        return "; ".join(said)
+
 
 @dataclass(frozen=True)
 class Partition:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from contract.measures import softmax
 from worker.parts.combine import Combiner, Form, Labels
-from worker.parts.weigh import log_weights, normalise, softmax
+from worker.parts.weigh import log_weights, normalise
 from worker.registry import implements
 
 

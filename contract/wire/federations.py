@@ -74,6 +74,11 @@ class Prototype(Parts):
         """How the network is parted."""
         return Parts(trains=self.trains, keeps=self.keeps, lora=self.lora)
 
+    @property
+    def shown(self) -> str:
+        """Its name and network, and how that is parted, in words."""
+        return f"{self.name}: {self.architecture}" + (f" ({self.in_words})" if self.in_words else "")
+
 
 class DatasetRefs(Part):
     """Server data of a federation, each an id or a name of a registered data set."""

@@ -96,6 +96,13 @@ def _tell(found: RoundDetail) -> None:
                 f"{told['metric'].replace('_', ' ')} {show(figures['median'])} in the middle, "
                 f"{show(figures['worst_decile'])} for the worst tenth"
             )
+        for kind, count in told.get("further", {}).items():
+            beside = told["figures"].get(kind)
+            shown = "too few to show it"
+            if beside is not None:
+                middle, worst = _digits(beside["median"]), _digits(beside["worst_decile"])
+                shown = f"{middle} in the middle, {worst} for the worst tenth"
+            out().print(f"{count} of {told['devices']} devices measured {kind} of {name}: {shown}")
     for p in found.participants:
         if p.outlier is not None:
             out().print(f"{p.name} stands out: {p.outlier}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from contract.evaluation import LEAST_PRIVATE, Evaluation
 from contract.federation import FederationConfig
+from contract.metrics import MetricChoice
 from contract.tasks import TASKS, Metric
 
 WORST = 10
@@ -16,16 +17,28 @@ WORST = 10
 def of_models(told: Mapping[str, Mapping[str, Evaluation]], config: FederationConfig) -> dict[str, dict[str, Any]]:
     """Return model name -> what all devices say of it (`summary`), and which figure is the task's main one.
 
+    Where the plan has metrics of its own, `further` says how many devices measured each; one that too few did is told
+    by its number alone.
+
     Models of which too few devices say anything are left out.
 
     Args:
         told: model name -> device -> its figures.
     """
-    known = {each.name: each for each in TASKS[config.task.kind].metrics}
+    asked = () if config.rounds.evaluate is None else config.rounds.evaluate.metrics
+    known: dict[str, Metric | MetricChoice] = {each.name: each for each in TASKS[config.task.kind].metrics}
+    known |= {each.kind: each for each in asked}
     least = 1 if config.local.privacy is None else LEAST_PRIVATE
     main = {"metric": config.task.main_metric.name, "is_share": config.task.main_metric.is_share}
     found = {name: summary(figures, known, least) for name, figures in sorted(told.items())}
-    return {name: main | figures for name, figures in found.items() if figures is not None}
+    further = {name: {each.kind: _measured(each.kind, told[name]) for each in asked} for name in found if asked}
+    told_of = {name: main | figures for name, figures in found.items() if figures is not None}
+    return {name: figures | ({"further": further[name]} if asked else {}) for name, figures in told_of.items()}
+
+
+def _measured(kind: str, told: Mapping[str, Evaluation]) -> int:
+    """Return how many devices measured by a metric: those that have its package."""
+    return sum(kind in each.metrics for each in told.values())
 
 
 def main_median(figures: Mapping[str, Any]) -> float | None:
@@ -34,14 +47,16 @@ def main_median(figures: Mapping[str, Any]) -> float | None:
     return None if found is None else float(found["median"])
 
 
-def summary(told: Mapping[str, Evaluation], metrics: Mapping[str, Metric], least: int = 1) -> dict[str, Any] | None:
+def summary(
+    told: Mapping[str, Evaluation], metrics: Mapping[str, Metric | MetricChoice], least: int = 1
+) -> dict[str, Any] | None:
     """Return what devices say of a model, each with one voice however many samples it has; None if too few do.
 
     Sums are exact, so that the order of devices changes no bit.
 
     Args:
         told: device -> its figures.
-        metrics: the task's, by name; of others more is taken to be better, and of the loss less.
+        metrics: the task's and the plan's, by name; of others more is taken to be better, and of the loss less.
         least: devices that a figure is of at least.
     """
     if len(told) < max(least, 1):

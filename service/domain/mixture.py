@@ -20,6 +20,7 @@ from contract.recipes.checks import (
 from contract.recipes.errors import RecipeError
 from contract.recipes.parts import GeneratorFederated, GeneratorTrained, GroupsRandom
 from contract.recipes.recipe import Recipe, discriminator_link
+from contract.tasks import TASKS
 from contract.wire.federations import Prototype, Task
 from contract.wire.plans import RoundsPlan
 from contract.wire.retention import Retention
@@ -59,13 +60,23 @@ def check_mixture(config: FederationConfig, sets: Set[str]) -> None:
 
 
 def _check_metrics(rounds: RoundsPlan, task: Task, sets: Set[str]) -> None:
-    """Refuse metrics of other tasks, and any without a set to measure on."""
+    """Refuse metrics of other tasks, those that devices cannot measure, and any without a set to measure on."""
     if rounds.metrics and "test" not in sets:
         raise invalid_field("rounds.metrics", "are measured on datasets.test; name one, or leave them out")
-    for number, metric in enumerate(rounds.metrics):
+    on_devices = () if rounds.evaluate is None else rounds.evaluate.metrics
+    fields = (("rounds.metrics", rounds.metrics), ("rounds.evaluate.metrics", on_devices))
+    for field, number, metric in ((field, *each) for field, metrics in fields for each in enumerate(metrics)):
         if task.kind not in metric.kinds:
             kinds = ", ".join(sorted(metric.kinds)) or "no tasks"
-            raise invalid_field(f"rounds.metrics.{number}", f"{metric.kind!r} measures {kinds}; leave it out")
+            raise invalid_field(f"{field}.{number}", f"{metric.kind!r} measures {kinds}; leave it out")
+    own = {"loss", *(each.name for each in TASKS[task.kind].metrics)}
+    for number, metric in enumerate(on_devices):
+        place, declares = f"rounds.evaluate.metrics.{number}", metric.declares
+        if metric.kind in own:
+            raise invalid_field(place, f"{metric.kind!r} is a figure of the task itself; leave it out")
+        if declares.worker and not declares.device:
+            what = f"{metric.kind!r} of {metric.package} says of no module what devices do; they cannot measure it"
+            raise invalid_field(place, f"{what}: leave it out, or take it in rounds.metrics")
 
 
 def _check_distance(config: FederationConfig) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from client_sdk.objectives import checks, feduv, moon, scaffold
 from client_sdk.objectives.fedprox import proximal
-from contract import grouping, lowbit
+from contract import grouping, lowbit, measures
 from contract.errors import RuleError
 from contract.local import FedProxObjective
 from contract.recipes import parts
@@ -396,14 +396,14 @@ def fedgo_pseudo_label(inputs: Inputs) -> dict[str, Any]:
 @register
 def avg_probs(inputs: Inputs) -> dict[str, Any]:
     logits = outputs(inputs)
-    return {"target": weigh.softmax(combined(parts.CombineProbs(), logits, given_rows(inputs, logits)))}
+    return {"target": measures.softmax(combined(parts.CombineProbs(), logits, given_rows(inputs, logits)))}
 
 
 @register
 def fedbe_target(inputs: Inputs) -> dict[str, Any]:
     logits, sharpened = outputs(inputs), parts.CombineProbs(sharpen=number(inputs, "sharpen_power", 2.0))
     rows = given_rows(inputs, logits)
-    mean, target = (weigh.softmax(combined(choice, logits, rows)) for choice in (parts.CombineProbs(), sharpened))
+    mean, target = (measures.softmax(combined(choice, logits, rows)) for choice in (parts.CombineProbs(), sharpened))
     return {"mean": mean, "target": target}
 
 
@@ -428,7 +428,7 @@ def soft_cross_entropy(inputs: Inputs) -> dict[str, Any]:
     """The target, or the teacher's probabilities or logits."""
     student = arrays.finite("student", array(inputs["student_logits"]))
     if inputs.get("teacher_logits") is not None:
-        target = weigh.softmax(arrays.finite("teacher", array(inputs["teacher_logits"])))
+        target = measures.softmax(arrays.finite("teacher", array(inputs["teacher_logits"])))
     else:
         given = next(inputs[name] for name in ("target", "teacher_probs", "probs") if inputs.get(name) is not None)
         target = arrays.probabilities("target", array(given), slack=1e-6)
@@ -644,7 +644,7 @@ def fedsdd_ensemble(inputs: Inputs) -> dict[str, Any]:
 def ds_fl_era(inputs: Inputs) -> dict[str, Any]:
     given = outputs({"probs": inputs["probs"]} if inputs.get("probs") is not None else inputs)
     era, rows = parts.CombineEra(temperature=number(inputs, "temperature", 0.1)), given_rows(inputs, given)
-    mean, target = (weigh.softmax(combined(choice, given, rows)) for choice in (parts.CombineProbs(), era))
+    mean, target = (measures.softmax(combined(choice, given, rows)) for choice in (parts.CombineProbs(), era))
     return {"mean": mean, "target": target}
 
 

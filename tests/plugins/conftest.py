@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.methods.base import implements as of_devices
+from client_sdk.metrics import implements as of_figures
 from contract import choices, plugins
 from worker.registry import implements as of_workers
 
@@ -65,7 +66,7 @@ class Packages:
         importlib.invalidate_caches()
         foreign = {choice for choice in choices.every() if not choice.is_own()}
         choices.forget(foreign)
-        for table in (of_workers._table, of_devices._table):
+        for table in (of_workers._table, of_devices._table, of_figures._table):
             for choice in [each for each in table if not each.is_own()]:
                 del table[choice]
         plugins._found = plugins._Found()

@@ -19,7 +19,7 @@ WEIGH = {
     "name": "feddf",
     "options": {"weigh": {"kind": "acme-margin"}, "schedule": {"steps": 2, "batch_size": 8}},
 }
-RULES, DEVICES = "acme_rules/rules.py", "acme_rules/devices.py"
+RULES, DEVICES, FIGURES = (f"acme_rules/{name}.py" for name in ("rules", "devices", "figures"))
 _REMEDY = "; mend or uninstall the package, or take another choice"
 
 
@@ -85,8 +85,16 @@ def test_a_metric_that_fails_is_named(packages: Packages, tmp_path: Path, old: s
     with pytest.raises(
         JobFailure, match=f"^rounds.metrics 'acme-brier' of acme-rules 1.0 {said}.*{_REMEDY}$"
     ) as caught:
-        simulated(packages, tmp_path, RULES, old, new, rounds=rounds)
+        simulated(packages, tmp_path, FIGURES, old, new, rounds=rounds)
     assert caught.value.code == "plugin_failed"
+
+
+def test_a_metric_that_fails_is_named_on_the_device(packages: Packages, tmp_path: Path) -> None:
+    rounds = {"total": 1, "min_updates": 3, "evaluate": {"share": 0.2, "metrics": [{"kind": "acme-brier"}]}}
+    with pytest.raises(
+        PackageFailed, match="^rounds.metrics 'acme-brier' of acme-rules 1.0 raised ZeroDivisionError: "
+    ):
+        simulated(packages, tmp_path, FIGURES, "return self.total / self.count", "return 1 / 0", rounds=rounds)
 
 
 _LOSS = "return functional.cross_entropy(logits, labels, label_smoothing=self.options.share)"

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.measures import softmax
 from contract.recipes import parts
 from contract.tasks import OF_CLASSES, TaskKind
 from contract.tensors import Array
@@ -21,7 +22,6 @@ from worker.parts import fedet
 from worker.parts.arrays import Float, probabilities
 from worker.parts.errors import PartError
 from worker.parts.space import is_held, space
-from worker.parts.weigh import softmax
 from worker.registry import implements
 
 _BLOCK = 16

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from contract.measures import softmax
 from worker.parts.arrays import Float, finite, option
 from worker.parts.errors import PartError
-from worker.parts.weigh import softmax
 
 TIE = 1e-12
 """Shares of the consensus that are this near are a tie, which the lowest class wins: not the last bit of a sum."""

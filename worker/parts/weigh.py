@@ -13,21 +13,11 @@ from numpy.typing import ArrayLike
 
 from contract.guard import fault, theirs
 from contract.local import CLIP
+from contract.measures import log_softmax, softmax
 from contract.recipes import parts
 from worker.parts.arrays import Float, finite, probabilities
 from worker.parts.errors import PartError
 from worker.registry import implements
-
-
-def log_softmax(logits: Float) -> Float:
-    """Return log softmax over the last axis of logits [..., C], with the maximum taken off first."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-
-
-def softmax(logits: Float) -> Float:
-    """Return softmax over the last axis of logits [..., C]."""
-    return np.asarray(np.exp(log_softmax(logits)))
 
 
 def normalise(rows: Sequence[Float]) -> Float:

@@ -2,29 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from contract.guard import fault, theirs
+from contract.calibration import Calibration
+from contract.guard import theirs
+from contract.measures import Figure, value_of
 from contract.metrics import MetricCalibration, MetricChoice
 from contract.wire.federations import Task
-from worker.parts.arrays import Float
-from worker.parts.calibration import Calibration
 from worker.pipeline.networks import outputs
 from worker.registry import implements
-
-
-class Figure(Protocol):
-    """Takes a data set batch by batch; what it gives does not hang on where batches are cut."""
-
-    def add(self, outputs: Float, labels: NDArray[Any]) -> None:
-        """Take a network's outputs [B, ...], float64, and labels [B, ...]."""
-
-    def value(self) -> float:
-        """Return the figure of all that was added."""
 
 
 def figure_of(choice: MetricChoice, task: Task) -> Figure:
@@ -32,20 +20,6 @@ def figure_of(choice: MetricChoice, task: Task) -> Figure:
     make: Callable[[MetricChoice, Task], Figure] = implements.of(choice)
     with theirs(choice):
         return make(choice, task)
-
-
-def value_of(choice: MetricChoice, figure: Figure) -> float:
-    """Return a figure's value, finite or not.
-
-    Raises:
-        PluginFault: it is of another package, and raised an error or is no number.
-    """
-    with theirs(choice):
-        value = figure.value()
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise fault(choice, f"measured {type(value).__name__}, which is no number") from error
 
 
 def further(

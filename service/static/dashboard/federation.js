@@ -8,6 +8,7 @@ import { Feed, progress } from "./events.js";
 import { measured, words } from "./format.js";
 import { clients, jobs, models } from "./lists.js";
 import { onDevices } from "./ondevices.js";
+import { parts } from "./parts.js";
 import { accuracy, participants, shares, timeline } from "./rounds.js";
 
 const OVER = ["finished", "cancelled", "failed"];
@@ -142,6 +143,7 @@ export class FederationPage {
     return [
       el("div", { class: "title" }, el("h1", {}, f.name), badge(f.state), this.may && this.renderActions()),
       el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+      parts(f),
       f.error && el("div", { class: "fault", role: "alert" },
         el("p", {}, el("b", {}, words(f.error)), f.detail ? `: ${f.detail}` : ""),
         el("p", {}, REMEDY[f.error] ?? "Retry its job below, or resume to go on without it.")),

@@ -1,8 +1,8 @@
 // What devices measured of each model on data that they hold back: the middle one, and the worst tenth of them.
 
 import { lines } from "./chart.js";
-import { panel } from "./dom.js";
-import { percent } from "./format.js";
+import { panel, table } from "./dom.js";
+import { measured, percent } from "./format.js";
 
 const MOST_MODELS = 4;
 
@@ -25,13 +25,32 @@ function series(rounds) {
   return [...found.values()];
 }
 
+// Metrics that the plan asks for beside the task's: not every device has the package that measures them.
+function further(evaluation) {
+  return Object.entries(evaluation).slice(0, MOST_MODELS).flatMap(([name, told]) =>
+    Object.entries(told.further ?? {}).map(([kind, count]) => ({ name, kind, count, of: told.devices, figure: told.figures[kind] })));
+}
+
+function besides(found, models) {
+  if (!found.length) return null;
+  const columns = [
+    ["metric", (each) => each.kind, "name"], ["model", (each) => models > 1 && each.name, "name"],
+    ["median", (each) => (each.figure ? measured(each.figure.median, each.kind) : "too few to show it"), "number"],
+    ["worst tenth", (each) => each.figure && measured(each.figure.worst_decile, each.kind), "number"],
+    ["measured by", (each) => `${each.count} of ${each.of} devices`],
+  ];
+  return table(columns, found, { caption: "Further figures on devices' own data" });
+}
+
 export function onDevices(federation, rounds) {
-  const shown = series(rounds);
-  if (!shown.length) return [];
-  const told = Object.values(rounds.findLast((round) => round.metrics.evaluation).metrics.evaluation)[0];
+  const last = rounds.findLast((round) => round.metrics.evaluation);
+  const shown = series(rounds), found = last ? further(last.metrics.evaluation) : [];
+  if (!shown.length && !found.length) return [];
+  const evaluation = last.metrics.evaluation, told = Object.values(evaluation)[0];
+  const what = told.metric.replaceAll("_", " "), beside = besides(found, Object.keys(evaluation).length);
+  if (!shown.length) return panel("On devices: figures on data that they hold back", beside);
   const [at, value] = shown[0].points.at(-1);
-  const what = told.metric.replaceAll("_", " ");
   const label = `${what} on devices' own data; ${shown[0].name} of round ${at}'s model: ${percent(value)}`;
   const scale = { label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) };
-  return panel(`On devices: ${what} on data that they hold back`, lines(shown, scale));
+  return panel(`On devices: ${what} on data that they hold back`, lines(shown, scale), ...(beside ? [beside] : []));
 }

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from contract import measures
 from contract.recipes import parts
 from tests.reference import ensembles as slow
 from tests.teachers import combined, target
@@ -136,7 +137,7 @@ def test_the_consensus_has_labels_and_dissent(tmp_path: Path) -> None:
     assert made.labels is not None and made.labels.tolist() == labels
     assert made.diversity is not None
     np.testing.assert_allclose(made.diversity, diverse, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(weigh.softmax(made.logits), mean, rtol=1e-6)
+    np.testing.assert_allclose(measures.softmax(made.logits), mean, rtol=1e-6)
 
 
 def test_effective_teachers() -> None:

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract import measures
 from contract.recipes import parts
 from tests.reference import ensembles as slow
 from tests.teachers import weights
-from worker.parts import fedet, weigh
+from worker.parts import fedet
 from worker.parts.errors import PartError
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -44,7 +45,7 @@ def test_the_gradient_is_mass_q_minus_target(seed: int, clients: int) -> None:
     server = torch.from_numpy(rng.normal(size=(6, 4))).requires_grad_(True)
     label, diverse = torch.from_numpy(made.label), torch.from_numpy(made.div_target)
     fedet.loss(server, label, diverse, 0.5).backward()
-    q = weigh.softmax(server.detach().numpy())
+    q = measures.softmax(server.detach().numpy())
     expected = (q - np.eye(4)[made.label] + 0.5 * (made.div_mass[:, None] * q - made.div_target)) / 6
     assert server.grad is not None
     np.testing.assert_allclose(server.grad.numpy(), expected, atol=1e-12)

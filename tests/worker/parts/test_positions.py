@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from contract.measures import softmax
 from contract.nn.losses import class_rows, flat_rows
 from contract.recipes import parts
 from tests.reference import measures as slow
 from worker.parts import objectives, space
 from worker.parts.combine import Form, Mean
-from worker.parts.weigh import entropy, log_variance, log_weights, softmax
+from worker.parts.weigh import entropy, log_variance, log_weights
 from worker.pipeline.targets import Targets
 from worker.registry import implements
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from worker.parts.calibration import Calibration
+from contract.calibration import Calibration
 
 
 def logits(*probabilities: float) -> np.ndarray:

@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.parts.arrays import Float
-from worker.parts.weigh import softmax
+from contract.measures import Float64, softmax
 
 
 class Calibration:
@@ -20,7 +19,7 @@ class Calibration:
         self._bins = bins
         self._count, self._right, self._sure = np.zeros(bins), np.zeros(bins), np.zeros(bins)
 
-    def add(self, outputs: Float, labels: NDArray[np.int64]) -> None:
+    def add(self, outputs: Float64, labels: NDArray[np.int64]) -> None:
         """Take logits [B, C] and labels [B]."""
         probabilities = softmax(outputs)
         sure = probabilities.max(axis=1)
