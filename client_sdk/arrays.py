@@ -91,10 +91,10 @@ def _check_numbers(array: NDArray[Any], field: str, row: int | None) -> None:
     kind, holds = array.dtype.kind, _holds(row)
     first = array.flat[0] if array.size else None
     if kind in "US" or (kind == "O" and isinstance(first, (str, bytes))):
-        number = "number your classes 0, 1, …" if field == "labels" else "turn them into numbers"
-        raise DatasetError(
-            field, f"{holds} words, such as {str(first)!r}; {number} as all devices of the federation do"
-        )
+        text = first.decode(errors="replace") if isinstance(first, bytes) else str(first)
+        are_classes = field == "labels" and not _is_number(text)
+        number = "number your classes 0, 1, …" if are_classes else "turn them into numbers"
+        raise DatasetError(field, f"{holds} words, such as {text!r}; {number} as all devices of the federation do")
     if kind == "O":
         raise DatasetError(
             field,
@@ -108,3 +108,11 @@ def _check_numbers(array: NDArray[Any], field: str, row: int | None) -> None:
         raise DatasetError(field, f"{holds} records with named fields; pass one array of numbers")
     if kind == "c":
         raise _complex(field, row)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -60,12 +60,15 @@ class Samples:
         fitting.check_classes(self.classes, task.classes)
         if self.inputs is not None and self.labels is not None:
             self.inputs, self.labels = fitting.conform(self.inputs, self.labels, task)
+            fitting.check_labelled(self.labels, task)
         elif self.looked is not None:
             fitting.conform_inputs(self.looked.first, task)
             labels = fitting.conform_labels(self.looked.labels, task, self.looked.rows)
             if self.looked.not_finite is not None:
                 raise fitting.not_finite(self.looked.not_finite)
             self.labels = labels if self.looked.whole else None
+            if self.labels is not None:
+                fitting.check_labelled(self.labels, task)
         self.task = task
 
     def given_as(self, dtype: torch.dtype) -> "Samples":

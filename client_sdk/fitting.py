@@ -1,5 +1,6 @@
 """Samples held against a federation's task: its dtypes, or the sentence that says what does not fit."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 from client_sdk.errors import DatasetError
 from contract import targets
 from contract.wire.federations import Task
+
+logger = logging.getLogger("client_sdk")
 
 
 def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
@@ -65,9 +68,11 @@ def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None
         raise DatasetError(
             "labels",
             f"have shape {list(labels.shape)}; one whole number per sample is needed, shape [{len(labels)}]"
-            + ("; one-hot labels become that by argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""),
+            + targets.reshaping(labels.shape[1:], task),
         )
     if labels.is_floating_point() or labels.dtype == torch.bool:
+        if labels.is_floating_point():
+            _check_whole(labels, rows)
         raise DatasetError("labels", f"are {_dtype(labels)}, wanted are whole numbers; use y.astype('int64')")
     labels = labels.to(torch.int64)
     wrong = (labels < 0) | (labels >= task.num_classes)
@@ -79,6 +84,36 @@ def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None
             f"{task.num_classes} classes are 0 to {task.num_classes - 1}; map your classes to these numbers",
         )
     return labels
+
+
+def check_labelled(labels: Tensor, task: Task) -> None:
+    """Refuse labels of which none counts, and warn of those that look like a mistake; all of a data set's.
+
+    Raises:
+        DatasetError: every label is the one that is ignored.
+    """
+    try:
+        remark = targets.check_labelled(labels.numpy(), task)
+    except ValueError as error:
+        raise DatasetError("labels", str(error).removeprefix("labels ")) from error
+    if remark:
+        logger.warning(remark)
+
+
+def _check_whole(labels: Tensor, rows: Sequence[int] | None) -> None:
+    """Refuse labels [B] that a conversion would make other ones of: what is no number, or has a fraction.
+
+    Raises:
+        DatasetError: naming the sample.
+    """
+    wrong = ~torch.isfinite(labels) | (labels != labels.floor())
+    if wrong.any():
+        found = int(wrong.nonzero()[0])
+        raise DatasetError(
+            "labels",
+            f"sample {found if rows is None else rows[found]} has label {float(labels[found]):g}; every sample needs a "
+            "class, a whole number: leave out samples without; scores become classes by a threshold or argmax of yours",
+        )
 
 
 def _check_shape(inputs: Tensor, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Labels of tasks with several labels a sample, or numbers: held against the task; those of classes are `labels`."""
+"""Labels held against a task: their shape, and the values of all kinds but classification's (`contract.labels`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,10 +32,57 @@ def conform(labels: NDArray[Any], task: Task, rows: Sequence[int] | None = None)
         raise ValueError(
             f"labels of one sample have shape {list(labels.shape[1:])}, wanted is {list(task.label_shape)}: a task of "
             f"kind {task.kind!r} takes {TASKS[task.kind].labels}, C = {task.num_classes}"
+            f"{reshaping(labels.shape[1:], task)}"
         )
     if task.kind == "regression":
         return _finite(labels, rows)
     return _whole(labels, task, rows)
+
+
+def reshaping(shape: Sequence[int], task: Task) -> str:
+    """Return what makes labels of this shape a sample the task's, as the end of a sentence; "" where nothing does.
+
+    Args:
+        shape: of one sample's labels, not the task's.
+        task: of any kind.
+    """
+    have, wanted, count = list(shape), list(task.label_shape), task.num_classes
+    if have == [1, *wanted]:
+        return "; take y[:, 0]"
+    if have == [*wanted, 1]:
+        return "; take y[..., 0]"
+    if task.kind in ("multilabel", "regression"):
+        from_numbers = task.kind == "multilabel" and not have
+        return f"; class numbers become that by numpy.eye({count})[y]" if from_numbers else ""
+    if have == [count, *wanted]:
+        return "; one-hot labels become that by argmax(1)"
+    if have == [*wanted, count]:
+        return "; one-hot labels become that by argmax(-1)"
+    resized = task.kind == "dense" and len(have) == len(wanted)
+    return "; resize the masks as the inputs are, by nearest neighbour" if resized else ""
+
+
+def check_labelled(labels: NDArray[Any], task: Task) -> str:
+    """Refuse labels of which none counts; return what looks like a mistake in those that do, or "".
+
+    Masks in black and white (0 and 255) are such: their foreground is what counts nowhere.
+
+    Args:
+        labels: all of a data set's, as `conform` returns them.
+        task: of any kind.
+
+    Raises:
+        ValueError: every label is the one that is ignored.
+    """
+    ignored = TASKS[task.kind].ignored
+    if ignored is None or not labels.size:
+        return ""
+    counts = labels != ignored
+    if not counts.any():
+        raise ValueError(f"labels are all {ignored}, which counts nowhere; label some positions, from 0")
+    if task.kind == "dense" and not counts.all() and not (counts & (labels != 0)).any():
+        return f"labels are 0 or {ignored} alone, and {ignored} counts nowhere; is it a class of yours, number it 1"
+    return ""
 
 
 def _finite(labels: NDArray[Any], rows: Sequence[int] | None) -> NDArray[np.float32]:
@@ -49,10 +96,10 @@ def _finite(labels: NDArray[Any], rows: Sequence[int] | None) -> NDArray[np.floa
 
 def _whole(labels: NDArray[Any], task: Task, rows: Sequence[int] | None) -> NDArray[Any]:
     if labels.dtype.kind == "f":
-        wrong = ~np.isfinite(labels) | (labels != np.floor(labels))
-        _refuse(wrong, labels, rows, "labels with fractions are scores; send whole numbers")
+        _refuse(~np.isfinite(labels), labels, rows, "that is no label; repair it or leave the sample out")
+        _refuse(labels != np.floor(labels), labels, rows, "labels with fractions are scores; send whole numbers")
     if task.kind == "multilabel":
-        _refuse((labels != 0) & (labels != 1), labels, rows, "a label is there, 1, or not, 0")
+        _refuse((labels != 0) & (labels != 1), labels, rows, "a label is there, 1, or not, 0; make yours 0 or 1")
         return labels.astype(np.uint8)
     ignored = TASKS[task.kind].ignored
     kept = labels != ignored

@@ -120,10 +120,16 @@ def check_values(name: str, info: TensorInfo, values: Array, offset: int = 0) ->
         index = [int(i) for i in np.unravel_index(offset + found, info.shape)] if info.shape else []
         raise TensorError(
             "values",
-            f"tensor {name!r} has {what} at index {index}; check the training (learning rate, loss) before sending",
+            f"tensor {name!r} has {what} at index {index}; {_remedy(name)}",
             tensor=name,
             index=index,
         )
+
+
+def _remedy(name: str) -> str:
+    if name in ("inputs", "labels"):  # a data set's; in the state of a module a tensor bears its part's name as well
+        return "repair that sample or leave it out"
+    return "check the training (learning rate, loss) before sending"
 
 
 class StreamCheck:

@@ -53,13 +53,19 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
 def _labels(labels: "ndarray", samples: int) -> "ndarray":
     """Return labels as the service takes them: class numbers [N] as int64, of several a sample whole or float32.
 
+    Values with fractions, one a sample, are those of a regression of one number: float32 [N, 1].
+
     Raises:
-        ValueError: a label that is no class number.
+        ValueError: a label that is neither.
     """
     import numpy as np
 
     from contract.labels import class_numbers
 
+    if labels.shape == (samples,) and labels.dtype.kind == "f":
+        values = labels.astype(np.float32)[:, None]
+        if np.isfinite(values).all() and (labels != np.floor(labels)).any():
+            return values
     if labels.ndim < 2:
         return class_numbers(labels, samples)
     if labels.dtype.kind == "f":

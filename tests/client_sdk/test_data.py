@@ -16,6 +16,7 @@ from contract.wire.federations import Task
 
 CPU = torch.device("cpu")
 IMAGES = Task.model_validate({"num_classes": 3, "input": {"shape": [1, 2, 2], "dtype": "float32"}})
+MASKS = Task.model_validate({"kind": "dense", "num_classes": 2, "input": {"shape": [1, 2, 2], "dtype": "float32"}})
 TEXT = Task.model_validate({"num_classes": 3, "input": {"shape": [4], "dtype": "int64"}})
 X = np.arange(28, dtype="float32").reshape(7, 1, 2, 2)
 Y = np.array([0, 1, 2, 0, 1, 2, 0])
@@ -115,7 +116,10 @@ REFUSED: dict[str, tuple[Any, Task, str, str]] = {
     "floats for tokens": ((np.ones((7, 4)), Y), TEXT, "inputs", "float64, wanted are whole numbers"),
     "float labels": ((X, Y.astype("float32")), IMAGES, "labels", r"float32.*astype\('int64'\)"),
     "one-hot": ((X, np.eye(3, dtype=int)[Y]), IMAGES, "labels", r"have shape \[7, 3\].*argmax\(1\)"),
-    "column": ((X, Y[:, None]), IMAGES, "labels", r"have shape \[7, 1\]; one whole number"),
+    "column": ((X, Y[:, None]), IMAGES, "labels", r"have shape \[7, 1\]; one whole number.*take y\[:, 0\]"),
+    "a fraction": ((X, Y + 0.5), IMAGES, "labels", "sample 0 has label 0.5; every sample needs a class"),
+    "no label": ((X, np.where(Y == 2, np.nan, Y)), IMAGES, "labels", "sample 2 has label nan; every sample needs a"),
+    "a mask of nothing": ((X, np.full((7, 2, 2), 255)), MASKS, "labels", "are all 255, which counts nowhere; label"),
     "label too large": ((X, Y + 1), IMAGES, "labels", "sample 2 has label 3; the federation's 3 classes are 0 to 2"),
     "label below 0": ((X, Y - 1), IMAGES, "labels", "sample 0 has label -1"),
 }
@@ -128,6 +132,18 @@ def test_what_does_not_fit_the_task_is_named_with_its_remedy(case: str) -> None:
     with pytest.raises(DatasetError, match=words) as caught:
         samples.check(task)
     assert caught.value.field == field and samples.task is None
+
+
+@pytest.mark.parametrize("form", ["arrays", "a data set"])
+def test_masks_of_0_and_255_are_taken_with_a_word_about_it(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    masks = np.tile(np.array([[0, 255], [0, 0]], np.uint8), (7, 1, 1))
+    data.load((X, masks) if form == "arrays" else Listed(list(zip(X, masks, strict=True)))).check(MASKS)
+    assert [each.message.partition(";")[0] for each in caplog.records] == [
+        "labels are 0 or 255 alone, and 255 counts nowhere"
+    ]
+    caplog.clear()
+    data.load((X, np.minimum(masks, 1))).check(MASKS)
+    assert not caplog.records
 
 
 class Long(Listed):

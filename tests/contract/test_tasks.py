@@ -92,7 +92,7 @@ def test_one_number_a_sample_needs_no_second_axis() -> None:
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
-    "a class number": ("multilabel", [0, 1], r"have shape \[\], wanted is \[3\]: .*0 or 1 \[B, C\], C = 3"),
+    "a class number": ("multilabel", [0, 1], r"have shape \[\], wanted is \[3\]: .*C = 3; .*eye\(3\)\[y\]"),
     "another number": ("multilabel", [[0, 1, 1], [0, 2, 1]], r"sample 11 has label 2 at \[1\]; .*there, 1, or not, 0"),
     "a share": ("multilabel", [[0.5, 0, 1]], r"sample 10 has label 0.5 at \[0\]; labels with fractions"),
     "no number": ("regression", [[0, 1, 2], [0, np.nan, 2]], r"sample 11 has label nan at \[1\]; every value"),
@@ -104,6 +104,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         np.full((1, 4, 4), 3),
         r"sample 10 has label 3 at \[0, 0\]; classes are 0 to 2",
     ),
+    "one channel": ("dense", np.zeros((1, 1, 4, 4)), r"take y\[:, 0\]"),
+    "one channel at the end": ("dense", np.zeros((1, 4, 4, 1)), r"take y\[..., 0\]"),
+    "one-hot": ("dense", np.zeros((1, 3, 4, 4)), r"argmax\(1\)"),
+    "one-hot tokens": ("tokens", np.zeros((1, 5, 3)), r"argmax\(-1\)"),
+    "smaller masks": ("dense", np.zeros((1, 2, 2)), "resize the masks as the inputs are"),
+    "no number at a pixel": ("dense", np.full((1, 4, 4), np.nan), "that is no label; repair it or leave"),
     "below 0": ("dense", np.full((1, 4, 4), -1), "has label -1"),
     "one short": ("tokens", [[0, 1, 2, 0]], r"have shape \[4\], wanted is \[5\]"),
     "255": ("tokens", [[0, 1, 2, 0, 255]], "classes are 0 to 2, and -100 is ignored"),

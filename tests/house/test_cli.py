@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from client_sdk import Connection, RoundReport, RunReport
+from contract.tensors import TensorFile
 from contract.wire.federations import FederationCreate
 from potstill import connection, exits
 from potstill.cli import app
 from potstill.commands.client import summary
+from potstill.commands.dataset import as_safetensors
 from potstill.console import CliError, nest, parse_options, size
 from service.api.routes.catalogue import built_in, list_recipes
 
@@ -211,10 +214,6 @@ def test_a_problem_is_one_line_with_its_detail(service: Service) -> None:
 
 
 def test_dataset_add_converts_npz(service: Service, tmp_path: Any) -> None:
-    import numpy as np
-
-    from contract.tensors import TensorFile
-
     received = tmp_path / "received.safetensors"
 
     def take(request: httpx.Request) -> httpx.Response:
@@ -231,6 +230,12 @@ def test_dataset_add_converts_npz(service: Service, tmp_path: Any) -> None:
     with TensorFile(received) as file:
         assert (file.info("inputs").dtype, file.info("labels").dtype) == ("F32", "I64")
         assert file.read("labels").tolist() == [0, 1, 2]
+
+
+def test_dataset_add_takes_one_value_a_sample_as_a_regressions(tmp_path: Path) -> None:
+    np.savez(tmp_path / "values.npz", x=np.ones((3, 2)), y=np.array([-0.5, 1, 2]))
+    with TensorFile(as_safetensors(tmp_path / "values.npz", tmp_path)) as file:
+        assert file.info("labels").dtype == "F32" and file.read("labels").tolist() == [[-0.5], [1], [2]]
 
 
 @pytest.mark.parametrize(("name", "message"), [("a.csv", "only .safetensors and .npz"), ("b.npz", "there is no file")])

@@ -88,18 +88,20 @@ def read_labels(path: Path, what: str, task: Task) -> Tensor:
     """Return a data set's labels [N, *task.label_shape], of classifications int64.
 
     Raises:
-        JobFailure: schema_mismatch when it has none, or some that are not the task's.
+        JobFailure: bad_option when it has none, some that are not the task's, or none that counts.
     """
     with TensorFile(path) as file:
         if "labels" not in file.header.tensors:
-            raise JobFailure("schema_mismatch", f"the {what} data set has no labels; give one with a tensor 'labels'")
+            raise JobFailure("bad_option", f"the {what} data set has no labels; give one with a tensor 'labels'")
         labels = read_tensor(file, "labels")
     if task.kind == "classification":
         return labels.to(torch.int64).flatten()
     try:
-        return torch.from_numpy(targets.conform(labels.numpy(), task))
+        made = targets.conform(labels.numpy(), task)
+        targets.check_labelled(made, task)
     except ValueError as error:
-        raise JobFailure("schema_mismatch", f"the {what} data set: {error}") from error
+        raise JobFailure("bad_option", f"the {what} data set: {error}") from error
+    return torch.from_numpy(made)
 
 
 def outputs(

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from contract.ids import new_id
 from contract.labels import MOST_CLASSES, class_numbers
+from contract.targets import reshaping
 from contract.tasks import TASKS
 from contract.tensors import Header, TensorError, TensorFile, TensorInfo
 from contract.wire import rounds as wire
@@ -179,15 +180,19 @@ def why_not(row: DatasetRow, task: Task, labeled: bool) -> str | None:
         return None
     if not row.labeled:
         return f"{row.name!r} has no labels; upload it with a tensor 'labels'"
-    shape, wanted = row.label_shape or [], list(task.label_shape)
-    if shape != wanted:
-        what = f"a task of kind {task.kind!r} wants {wanted} ({TASKS[task.kind].labels})"
-        return f"{row.name!r} has labels of shape {shape} a sample, {what}"
     if row.label_dtype == "float32" and task.kind != "regression":
-        return f"{row.name!r} has labels that are float32 values; a task of kind {task.kind!r} wants whole numbers"
+        return (
+            f"{row.name!r} has labels that are float32 values; a task of kind {task.kind!r} wants whole numbers, "
+            f"I64 or U8 ({TASKS[task.kind].labels})"
+        )
+    shape, wanted = row.label_shape or [], list(task.label_shape)
+    if shape != wanted and (shape or wanted != [1]):
+        what = f"a task of kind {task.kind!r} wants {wanted} ({TASKS[task.kind].labels})"
+        return f"{row.name!r} has labels of shape {shape} a sample, {what}{reshaping(shape, task)}"
     classes = {"multilabel": 2, "regression": None}.get(task.kind, task.num_classes)
     if classes is not None and (row.num_classes or 0) > classes:
-        return f"{row.name!r} has label {(row.num_classes or 0) - 1}, the task {classes} classes"
+        known = "a label is there, 1, or not, 0" if task.kind == "multilabel" else f"the task's are 0 to {classes - 1}"
+        return f"{row.name!r} has label {(row.num_classes or 0) - 1}; {known}"
     return None
 
 

@@ -71,7 +71,28 @@ def test_labels_of_several_values_are_described_and_held_against_the_task(world:
     plain = more | {"prototypes": [{"architecture": "lstm" if case == "tokens" else "mlp"}]}
     response = world.op("POST", "/v1/federations", json=world.body(name="other", task=classes, **plain))
     assert refused(response) == (422, "invalid-field")
-    assert "has labels of shape" in response.json()["detail"], response.text
+    said = "has labels that are float32 values" if case == "values" else "has labels of shape"
+    assert said in response.json()["detail"], response.text
+
+
+def test_a_number_a_sample_is_a_regressions_and_what_makes_labels_the_tasks_is_said(world: World) -> None:
+    x = np.zeros((2, 1, 4, 4), F32)
+    task = {"kind": "regression", "num_classes": 1, "input": {"shape": [1, 4, 4]}}
+    numbers = world.dataset(inputs=x, labels=np.array([3, 0]))["name"]
+    assert world.create(name="one", task=task, prototypes=[{"architecture": "mlp"}], datasets={"test": numbers})
+    for kind, labels, said in (
+        ("dense", np.zeros((2, 1, 4, 4), np.uint8), "take y[:, 0]"),
+        ("classification", np.zeros((2, 3), np.int64), "argmax(1)"),
+        ("multilabel", np.full((2, 3), 2), "has label 2; a label is there, 1, or not, 0"),
+        ("dense", np.full((2, 4, 4), 3), "has label 3; the task's are 0 to 2"),
+    ):
+        name = world.dataset(inputs=x, labels=labels)["name"]
+        task = {"kind": kind, "num_classes": 3, "input": {"shape": [1, 4, 4]}}
+        network = [{"architecture": "unet-small" if kind == "dense" else "mlp"}]
+        body = world.body(name="no", task=task, prototypes=network, datasets={"test": name})
+        assert said in world.op("POST", "/v1/federations", json=body).json()["detail"]
+    nan = world.forge.pack({"inputs": np.full((3, 2), np.nan, F32)})
+    assert "repair that sample" in world.op("POST", "/v1/datasets?name=nan", body=nan).json()["detail"]
 
 
 def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: World) -> None:
