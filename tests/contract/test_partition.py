@@ -35,6 +35,13 @@ def test_a_star_is_any_text_and_all_else_is_itself(name: str, pattern: str, expe
     assert matches(name, pattern) is expected
 
 
+def test_parts_are_told_in_words() -> None:
+    assert Parts().in_words == ""
+    told = Parts(trains=["*.lora_*", "head.*"], lora="a_frozen").in_words
+    assert told == "trains *.lora_*, head.*; the rest is frozen; LoRA's factor A is frozen"
+    assert Parts(keeps=["head.*"]).in_words == "keeps head.* on devices"
+
+
 def test_no_pattern_takes_long() -> None:
     began = time.monotonic()
     assert not matches("a" * 512, "*a" * 255 + "*b")

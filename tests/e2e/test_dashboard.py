@@ -176,6 +176,31 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     screen.close()
 
 
+def test_the_head_says_how_a_network_is_parted(service: Deployment, browser: Any) -> None:
+    """A prototype with nothing of it is left as it was: the answer leaves such fields out."""
+    body = request("parted").model_dump(mode="json", exclude_unset=True) | {"datasets": {}}
+    network, other = {"name": "main", "architecture": "cnn-digits"}, {"name": "small", "architecture": "cnn-digits"}
+    body["prototypes"] = [network | {"trains": ["4.*", "7.*"]}, other | {"keeps": ["7.*"]}]
+    service.operator.create_federation(FederationCreate.model_validate(body))
+    service.operator.create_federation(
+        FederationCreate.model_validate(body | {"name": "whole", "prototypes": [network]})
+    )
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.get_by_role("link", name="parted").click()
+    told = page.locator("dl.parts > div").all_inner_texts() if page.locator("dl.parts").wait_for() is None else []
+    assert told == [
+        "main: trained and sent\n4.*, 7.*",
+        "main: frozen\nall other tensors; the base travels once",
+        "small: kept by each device\n7.*",
+    ]
+    page.goto(f"{service.url}#/")
+    page.get_by_role("link", name="whole").click()
+    page.get_by_text("No device has joined yet").wait_for()
+    assert page.locator("dl.parts").count() == 0
+    screen.close()
+
+
 def test_a_retry_leaves_out_whom_the_failure_names(service: Deployment, browser: Any, tmp_path: Path) -> None:
     """The page's own advice for values that are not finite, followed on the page; `b` is named, `b-2` is not."""
     if not any(item.name == "test" for item in service.operator.datasets().items):

@@ -34,10 +34,10 @@ function further(evaluation) {
 function besides(found, models) {
   if (!found.length) return null;
   const columns = [
-    ["metric", (each) => each.kind, "name"], ["model", (each) => models > 1 && each.name, "name"],
+    ["metric", (each) => each.kind, "name"], ...(models > 1 ? [["model", (each) => each.name, "name"]] : []),
     ["median", (each) => (each.figure ? measured(each.figure.median, each.kind) : "too few to show it"), "number"],
     ["worst tenth", (each) => each.figure && measured(each.figure.worst_decile, each.kind), "number"],
-    ["measured by", (each) => `${each.count} of ${each.of} devices`],
+    ["devices", (each) => `${each.count} of ${each.of}`],
   ];
   return table(columns, found, { caption: "Further figures on devices' own data" });
 }

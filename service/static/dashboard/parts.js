@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 const patterns = (names) => names.map((name, at) => [at ? ", " : "", el("code", {}, name)]);
 
 function told(prototype) {
-  const { trains, keeps, lora } = prototype;
+  const { trains, keeps = [], lora } = prototype;  // what is as by default is left out
   const adapters = lora === "a_frozen" || [...(trains ?? []), ...keeps].some((name) => name.toLowerCase().includes("lora"));
   return [
     trains && ["trained and sent", patterns(trains)],
