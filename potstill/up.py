@@ -51,6 +51,7 @@ def bind(host: str, port: int) -> socket.socket:
         ) from error
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it: no answer waits
     try:
         listener.bind(address)
         listener.listen(1024)

@@ -66,6 +66,7 @@ from service.operations.store.workers import running
 from service.operations.upkeep.sweep import sweep, tidy
 from service.operations.view.federations import versions
 from service.operations.view.figures import state
+from service.persistence import watch
 from service.persistence.engine import Database
 
 log = logging.getLogger("service")
@@ -179,7 +180,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     log.info("%d architectures, %d choices of other packages", len(CATALOGUE), len(plugins.installed()))
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
-    services.changes.start()
+    news = contextlib.ExitStack()
+    services.changes.start(news.enter_context(watch.news(services.database.engine, services.changes.kick)))
     services.feed.start()
     ending = asyncio.Event()
     settings, store = services.settings, services.store
@@ -197,6 +199,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(traffic.flush, store, services.traffic)
     await services.changes.stop()
     await services.feed.stop()
+    await asyncio.to_thread(news.close)
     services.wakeup.close()
     services.database.close()
 

@@ -1,16 +1,19 @@
 """Wakes waiting devices. One look at the versions of all awaited federations serves every device that waits.
 
-Changes made by this process are told at once (`kick`); those of workers and other replicas are seen within a poll.
+Changes made by this process are told at once (`kick`), those of workers and other replicas as soon as the database
+says that somebody has committed; if it cannot, they are seen within a poll.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 """How often the database is asked for changes while somebody waits for one."""
+_GLANCE_SECONDS = 0.01
 Versions = Callable[[list[str]], dict[str, int]]
 
 
@@ -24,6 +27,7 @@ class Changes:
 
     def __init__(self, versions: Versions, poll_seconds: float):
         self._versions = versions
+        self._moved: Callable[[], bool] | None = None
         self._poll = poll_seconds
         self._waiting: dict[str, dict[asyncio.Event, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -36,8 +40,13 @@ class Changes:
         """How many devices wait here now."""
         return sum(len(events) for events in self._waiting.values())
 
-    def start(self) -> None:
-        """Begin looking; called inside the event loop."""
+    def start(self, moved: Callable[[], bool] | None = None) -> None:
+        """Begin looking; called inside the event loop.
+
+        Args:
+            moved: says, in microseconds, whether it is worth a look before a poll's time; else `kick` alone does.
+        """
+        self._moved = moved
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
 
@@ -88,11 +97,20 @@ class Changes:
             if not self._waiting:
                 await self._kicked.wait()
             else:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._kicked.wait(), self._poll)
+                await self._news()
             self._kicked.clear()
             if self._waiting and not self.closing:
                 await self._look()
+
+    async def _news(self) -> None:
+        """Return when there is reason to look: a kick, a commit, or a poll's time."""
+        end = time.monotonic() + self._poll
+        while (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kicked.wait(), left if self._moved is None else min(left, _GLANCE_SECONDS))
+                return
+            if self._moved is not None and self._moved():
+                return
 
     async def _look(self) -> None:
         try:

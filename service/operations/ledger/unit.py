@@ -11,6 +11,7 @@ from service.infra.blobs import BlobStore
 from service.infra.parts import Parts
 from service.operations.ledger import after_commit, audit, events, locks, row_events
 from service.operations.ledger.garbage import remove_unnamed
+from service.persistence import watch
 from service.persistence.engine import Database
 
 log = logging.getLogger("service.unit")
@@ -50,6 +51,8 @@ class Store:
             yield session
             told = events.append(session)
             audit.write(session)
+            if session.info.get(after_commit.CHANGED):
+                watch.announce(session)
         if told:
             self._told()
         if session.info.get(after_commit.WAKE):

@@ -141,3 +141,23 @@ def test_a_stop_that_meets_a_kick_ends_all_the_same() -> None:
         await waiting
 
     asyncio.run(main())
+
+
+def test_a_commit_that_is_counted_is_seen_before_the_poll() -> None:
+    versions, asked = {"f": 1}, []
+
+    def moved() -> bool:
+        asked.append(True)
+        return versions["f"] == 2
+
+    async def main() -> None:
+        hub = Changes(lambda ids: {id_: versions[id_] for id_ in ids}, 60)
+        hub.start(moved)
+        waiting = asyncio.create_task(hub.wait("f", 1, 60))
+        while not asked:
+            await asyncio.sleep(0.001)
+        versions["f"] = 2
+        await asyncio.wait_for(waiting, 10)
+        await hub.stop()
+
+    asyncio.run(main())
