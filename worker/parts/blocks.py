@@ -5,7 +5,7 @@ a rule can take one file after another, `fold_files` opens one at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +32,9 @@ BUDGET = 1 << 22
 MOST_OPEN = 32
 """Files that are kept open; of more, each is opened for its block: a process may open 1024, often fewer."""
 FOLDED = 1 << 24
-"""Values that `fold_files` accumulates in one pass over the files: 128 MiB of float64, whatever their number."""
-FOLDED_BLOCK = 1 << 20
+"""Values that `fold_files` accumulates in one pass over more than `MOST_OPEN` files: 128 MiB of float64."""
+FOLDED_BLOCK = 1 << 16
+"""Values that it reads at once: their sum, half a mebibyte, stays in a core's own cache."""
 
 
 def everything(name: str) -> bool:
@@ -260,7 +261,7 @@ class Accumulator(Protocol):
     """A rule that takes one model's block after another, in memory of one block."""
 
     def add(self, values: Array, weight: float) -> None:
-        """Take the next model's values [count]; what it counts is above 0."""
+        """Take the next model's values [count], which are lent for the call; what it counts is above 0."""
 
     def result(self) -> Array:
         """Return the values [count] of the result, in the models' dtype."""
@@ -274,9 +275,12 @@ def fold_files(
     only: Callable[[str], bool] = everything,
     on_source: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the model that an accumulator makes of each block; one file is open at a time.
+    """Write the model that an accumulator makes of each block.
 
-    Memory: one accumulator of `FOLDED` values and one block, whatever the number of files.
+    Up to `MOST_OPEN` files stay open and give one block in turn, so that its sum never leaves the processor's cache. Of
+    more, one is open at a time and gives many blocks.
+
+    Memory: one block read, and accumulators of one block, or of `FOLDED` values where there are more files.
 
     Args:
         sources: one at least, with positive weights, added in this order.
@@ -284,7 +288,7 @@ def fold_files(
         start: dtype -> an accumulator for one block.
         base: the tensors; those of the first file by default.
         only: which of them; the others are not looked at.
-        on_source: called before each reading of a file; what it raises ends the job.
+        on_source: called before a file is read, or a block of all files; what it raises ends the job.
 
     Raises:
         PartError: schema_mismatch, and what the accumulators raise; it names client and tensor.
@@ -292,18 +296,20 @@ def fold_files(
     base = _subset(header_of(sources[0].path) if base is None else base, only)
     for source in sources:
         _check(f"update of {source.name!r}", header_of(source.path), base, only)
-    with model_writer(output, base) as writer:
-        for run in _runs(base):
-            for block, values in zip(run, _one_pass(run, sources, start, on_source), strict=True):
+    few = len(sources) <= MOST_OPEN
+    with ExitStack() as kept, model_writer(output, base) as writer:
+        files = [kept.enter_context(TensorFile(source.path)) for source in sources] if few else None
+        for run in _runs(base, 0 if few else FOLDED):
+            for block, values in zip(run, _one_pass(run, sources, files, start, on_source), strict=True):
                 writer.write(block.name, values)
 
 
-def _runs(header: Header) -> Iterator[list[Block]]:
-    """Cut a model into runs of blocks that fit the accumulators; each run is one pass over the files."""
+def _runs(header: Header, most: int) -> Iterator[list[Block]]:
+    """Cut a model into runs of one block, or of blocks of `most` values; each run is one pass over the files."""
     run: list[Block] = []
     held = 0
     for block in _cut(header, FOLDED_BLOCK, everything):
-        if run and held + block.count > FOLDED:
+        if run and held + block.count > most:
             yield run
             run, held = [], 0
         run.append(block)
@@ -315,17 +321,24 @@ def _runs(header: Header) -> Iterator[list[Block]]:
 def _one_pass(
     run: Sequence[Block],
     sources: Sequence[Source],
+    files: Sequence[TensorFile] | None,
     start: Callable[[str], Accumulator],
     on_source: Callable[[], None],
 ) -> Iterator[Array]:
     """Read every file once and yield the blocks' results; each accumulator is let go when its result is taken."""
     sums = [start(block.dtype) for block in run]
-    for source in sources:
-        on_source()
-        with TensorFile(source.path) as file:
+    lent = {block.dtype: np.empty(0, DTYPES[block.dtype]) for block in run}
+    for block in run:
+        if block.count > len(lent[block.dtype]):
+            lent[block.dtype] = np.empty(block.count, DTYPES[block.dtype])
+    for index, source in enumerate(sources):
+        if files is None or index == 0:
+            on_source()
+        with TensorFile(source.path) if files is None else nullcontext(files[index]) as file:
             for block, total in zip(run, sums, strict=True):
+                values = file.read_block(block.name, block.start, block.count, lent[block.dtype])
                 try:
-                    total.add(file.read_block(block.name, block.start, block.count), source.weight)
+                    total.add(values, source.weight)
                 except PartError as error:
                     where = f"update of {source.name!r}, tensor {block.name!r}: {error.detail}"
                     raise PartError(error.code, where) from error

@@ -70,12 +70,15 @@ class _FloatMean:
 
     def add(self, values: Array, weight: float) -> None:
         wide = values.astype(np.float64)
-        if not np.isfinite(wide).all():
+        with np.errstate(all="ignore"):
+            total = wide.sum()  # over any NaN or infinity it is not finite; the converse needs the slow look
+        if not np.isfinite(total) and not np.isfinite(wide).all():
             raise PartError("non_finite", "NaN or infinity")
+        wide *= weight
         if self._total is None:  # not zeros + ...: that would turn -0.0 into 0.0
-            self._total, self._first = wide * weight, values.copy() if self._dtype == np.float64 else None
+            self._total, self._first = wide, values.copy() if self._dtype == np.float64 else None
         else:
-            self._total += wide * weight
+            self._total += wide
             self._first = None
         self._weight += weight
 
@@ -83,10 +86,10 @@ class _FloatMean:
         if self._first is not None:  # one client in float64: w x / w need not be x
             return self._first
         assert self._total is not None
-        mean = self._total / self._weight
-        if not np.isfinite(mean).all():
+        self._total /= self._weight
+        if not np.isfinite(self._total).all():
             raise PartError("non_finite", "the average overflows float64; the values are too large to be weights")
-        return mean.astype(self._dtype)
+        return self._total.astype(self._dtype)
 
 
 class _IntMax:
@@ -167,7 +170,7 @@ def average_files(
         base: header of the model they started from; default the first source's.
         only: which tensors are averaged; the others are not looked at.
         int_rule: as in `accumulator`.
-        on_source: called before each reading of a source; what it raises ends the job.
+        on_source: called often, as in `fold_files`; what it raises ends the job.
 
     Raises:
         PartError: no_positive_weight, bad_weight, schema_mismatch or non_finite; errors name client and tensor.

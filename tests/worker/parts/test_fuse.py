@@ -103,17 +103,21 @@ def test_arrival_order_makes_no_difference(tmp_path: Path) -> None:
     assert averaged(tmp_path, states[::-1], weights[::-1], names[::-1]) == first
 
 
-def test_passes_over_pieces_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result does not depend on how much fits the accumulator."""
+@pytest.mark.parametrize("most_open", [2, 3])
+def test_passes_over_pieces_give_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_open: int
+) -> None:
+    """The result does not depend on how much fits the accumulator, nor on how many files stay open."""
     states, weights = [state(i) for i in range(3)], [3, 1, 4]
     whole = averaged(tmp_path, states, weights)
+    monkeypatch.setattr(blocks, "MOST_OPEN", most_open)
     monkeypatch.setattr(blocks, "FOLDED", 6)
     monkeypatch.setattr(blocks, "FOLDED_BLOCK", 4)
     assert averaged(tmp_path, states, weights) == whole
 
 
 def test_memory_is_one_accumulator_however_many_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most one client's file is open at a time."""
+    """Of more clients than may be open, one's file is at a time."""
     opened = {"now": 0, "most": 0}
 
     class Counting(TensorFile):
@@ -127,8 +131,11 @@ def test_memory_is_one_accumulator_however_many_clients(tmp_path: Path, monkeypa
             super().close()
 
     monkeypatch.setattr(blocks, "TensorFile", Counting)
+    monkeypatch.setattr(blocks, "MOST_OPEN", 8)
     averaged(tmp_path, [state(i) for i in range(9)], [1] * 9)
     assert opened == {"now": 0, "most": 1}
+    averaged(tmp_path, [state(i) for i in range(8)], [1] * 8)
+    assert opened == {"now": 0, "most": 8}
 
 
 def test_output_keeps_the_base_order_and_buffer_list(tmp_path: Path) -> None:
