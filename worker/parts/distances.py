@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from contract.tensors import Array
 from worker.parts.arrays import Float
 from worker.parts.blocks import Readers, Source, blocks, header_of, parameters
 
@@ -29,6 +30,8 @@ _LARGEST = float(np.finfo(np.float64).max)
 """Infinity is no JSON, and a round's figures are."""
 _FILES = 4
 """Blocks are as large as of so many files, whoever else takes part: a client's figures are its own."""
+_PART = 1 << 15
+"""Values that are squared and added at once: with what they are widened to they fit a core's own cache."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +89,27 @@ def measure_files(
             whole += _squares(start)
             with np.errstate(invalid="ignore", over="ignore"):
                 for sum_, piece in zip(sums, updates.pieces(block), strict=True):
-                    values = piece.astype(np.float64)
-                    sum_ += _squares(values), _squares(np.subtract(values, start, out=values))
+                    sum_ += _lengths(piece, start)
     length = _root(whole)
     return {
         source.name: Distance(length, _root(norm), _root(distance))
         for source, (norm, distance) in zip(sources, sums, strict=True)
         if not math.isnan(norm + distance)
     }
+
+
+def _lengths(values: Array, start: Float) -> Float:
+    """Return the squares of ||w_k|| and ||w_k - w|| [2] of one block.
+
+    Halves are added as numpy adds them itself (pairwise summation), so that the sum is that of the block as a whole.
+    """
+    if len(values) > _PART:
+        half = len(values) // 2
+        half -= half % 8
+        return _lengths(values[:half], start[:half]) + _lengths(values[half:], start[half:])
+    wide = values.astype(np.float64)
+    norm = _squares(wide)
+    return np.array([norm, _squares(np.subtract(wide, start, out=wide))])
 
 
 def _squares(values: Float) -> float:

@@ -155,3 +155,12 @@ def test_too_far_names_the_option() -> None:
 
 def test_the_rules_constants() -> None:
     assert (distances.FACTOR, distances.FEW, distances.LOW, distances.HIGH) == (5.0, 4, 0.5, 2.0)
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 5000, 8191, 1 << 14])
+def test_a_block_in_parts_has_the_sum_of_the_whole(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(count)
+    values, start = rng.normal(size=count).astype(np.float32), rng.normal(size=count)
+    monkeypatch.setattr(distances, "_PART", 256)
+    wide = values.astype(np.float64)
+    assert list(distances._lengths(values, start)) == [np.square(wide).sum(), np.square(wide - start).sum()]
