@@ -3,7 +3,7 @@
 import hashlib
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -61,16 +61,18 @@ class Inspection:
     """Reads files and compares them with their digests while a job works with them, in a thread of its own.
 
     Whoever has read them by then has had the same pages: the disk is asked once, and hashing holds no lock of Python's,
-    so that it costs time only where no second core is free. What the job made counts after `check`.
+    so that it costs time only where no second core is free. What the job made counts after `check`, which takes files
+    of its own while the thread is not through.
 
     Args:
         files: digest -> path; read in this order.
-        on_fault: called once from the thread, when the first fault is found.
+        on_fault: called once, when the first fault is found.
     """
 
     def __init__(self, files: Mapping[str, Path], on_fault: Callable[[], None] = lambda: None):
-        self._files, self._on_fault = files, on_fault
+        self._left, self._on_fault = deque(files.items()), on_fault
         self._ended = threading.Event()
+        self._telling = threading.Lock()
         self.faults: list[BlobFault] = []
         self._thread = threading.Thread(target=self._run, name="inspection", daemon=True)
 
@@ -85,23 +87,28 @@ class Inspection:
         self._thread.join()
 
     def check(self) -> None:
-        """Wait for the end of it.
+        """Help with what is left, and wait for the end of it.
 
         Raises:
             BlobFaults: files are missing or damaged.
         """
+        self._run()
         self._thread.join()
         if self.faults:
             raise BlobFaults(self.faults)
 
     def _run(self) -> None:
-        for digest, path in self._files.items():
-            if self._ended.is_set():
+        while not self._ended.is_set():
+            try:
+                digest, path = self._left.popleft()
+            except IndexError:
                 return
             fault = self._fault(digest, path)
             if fault is not None:
-                self.faults.append(fault)
-                if len(self.faults) == 1:
+                with self._telling:
+                    self.faults.append(fault)
+                    first = len(self.faults) == 1
+                if first:
                     self._on_fault()
 
     def _fault(self, digest: str, path: Path) -> BlobFault | None:
