@@ -25,6 +25,7 @@ _MEMORY = (
     "bad_alloc",
     "MemoryError",
     "failed to map segment from shared object",  # of a library that is loaded; without a reason after it, for memory
+    "cannot map zero-fill pages",  # the same, of a library's own variables
 )
 _LINE = 4096
 _STORAGE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.ESTALE, errno.ENOENT})

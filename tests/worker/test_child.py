@@ -56,6 +56,7 @@ def test_several_jobs_then_the_end(tmp_path: Path) -> None:
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"), "out_of_memory"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out_of_memory"),
+        (ImportError("libtorch_cpu.so: cannot map zero-fill pages"), "out_of_memory"),
         (OSError("libx.so: failed to map segment from shared object: Operation not permitted"), "internal"),
         (SystemError("error return without exception set"), "internal"),  # nothing limits this process
         (RuntimeError("surprise"), "internal"),
