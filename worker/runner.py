@@ -18,7 +18,8 @@ from worker.protocol import STOPPED, Failed, Terms, answers, order, start
 from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress
 
 log = logging.getLogger("worker.runner")
-_IDLE_SECONDS = 300.0
+_IDLE_SECONDS = 60.0
+"""Without a job that runs a network, after which the computing process with its 300 MB of torch is let go."""
 _TIDY_SECONDS = 600.0
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
 _NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "storage_unavailable", STOPPED})

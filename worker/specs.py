@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.architectures import CATALOGUE, is_server_side
 from contract.federation import fusing_runs_networks
 from contract.groups import original
 from contract.local import LocalPlan
@@ -107,6 +108,17 @@ class InitializeSpec(_Job):
         description="what later jobs will need of other packages: it is looked for before a device has trained",
     )
     output_dir: Path
+
+    @property
+    def needs_networks(self) -> bool:
+        """Whether a network is built: not where all first models are files of ones that cannot be built here."""
+        beside = (self.server_model, self.public, self.generator, *self.networks, *self.packaged)
+        return any(each is not None for each in beside) or not all(_as_given(each) for each in self.prototypes)
+
+
+def _as_given(prototype: PrototypeSpec) -> bool:
+    name, whole = prototype.network.architecture, prototype.network.weights is not None and prototype.parts is None
+    return whole and name in CATALOGUE and not is_server_side(name)
 
 
 class GeneratorSpec(_Job):

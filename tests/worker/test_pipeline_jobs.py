@@ -1,5 +1,6 @@
 """The jobs before the first round: first models, a trained generator, discriminators' scores."""
 
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -91,6 +92,39 @@ def test_an_imported_model_passes_through_and_is_measured(files: Files) -> None:
         assert all(made.read(name).tobytes() == given.read(name).tobytes() for name in given.names)
         assert made.header.metadata == given.header.metadata | {FEATURES_KEY: "4"}
     assert 0 <= result.metrics["accuracy"] <= 1
+
+
+def test_an_imported_model_that_cannot_be_built_is_taken_without_torch(files: Files) -> None:
+    given = files.root / "cnn-ward-1"
+    prototype = PrototypeSpec(name="p", network=NetworkRef(architecture="custom", weights=given))
+    spec = InitializeSpec(seed=1, task=TASK, prototypes=[prototype], output_dir=files.root / "taken")
+    code = (
+        "import sys; from worker.pipeline import run; from worker.specs import InitializeSpec\n"
+        "spec = InitializeSpec.model_validate_json(sys.stdin.read())\n"
+        "assert not spec.needs_networks\n"
+        "print(run(spec, lambda p: None).model_dump_json())\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=spec.model_dump_json(),
+        text=True,
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    result = JobResult.model_validate_json(done.stdout)
+    assert result.models["p"].read_bytes() == given.read_bytes()
+    assert result.metrics["networks"] == {}
+
+
+def test_an_imported_model_beside_one_that_is_built_is_taken_as_it_is(files: Files) -> None:
+    given = files.root / "cnn-ward-1"
+    custom = PrototypeSpec(name="p", network=NetworkRef(architecture="custom", weights=given))
+    drawn = PrototypeSpec(name="q", network=NetworkRef(**CNN))
+    spec = InitializeSpec(seed=1, task=TASK, prototypes=[custom, drawn], output_dir=files.root / "beside")
+    assert spec.needs_networks
+    assert run(spec, ignore).models["p"].read_bytes() == given.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ def run(
 
 
 def _initialize(spec: InitializeSpec, given: _Surroundings) -> JobResult:
+    if not spec.needs_networks:
+        from worker.pipeline.given import take_all
+
+        return take_all(spec, given.progress)
     from worker.pipeline.stages import initialize
 
     return initialize(spec, given.progress, given.device)

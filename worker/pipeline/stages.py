@@ -26,6 +26,7 @@ from worker.parts.flops import effort_of
 from worker.pipeline import first_parts, generators
 from worker.pipeline.data import server_set
 from worker.pipeline.evaluation import headline, of_prototypes
+from worker.pipeline.given import take
 from worker.pipeline.job import SERVER
 from worker.pipeline.needed import check_packages
 from worker.pipeline.networks import build_network, inspect, measure, outputs, read_inputs, read_labels
@@ -103,15 +104,17 @@ def _first_model(spec: InitializeSpec, name: str, each: PrototypeSpec, target: P
     runnable = is_server_side(network.architecture)
     seed = derive_seed(spec.seed, "model", name)
     if network.weights is not None:
+        if not runnable:
+            take(network.weights, target)
+            return
         header = check_file(network.weights)
         drawn = network.model_copy(update={"weights": None})
-        module = build_network(drawn, spec.task, "cpu", seed=seed, owner=owner) if runnable and each.parts else None
+        module = build_network(drawn, spec.task, "cpu", seed=seed, owner=owner) if each.parts else None
         if module is not None and first_parts.fill(module, network.weights, header, each.parts, owner):
             save_state(module, target, _named(header) | _features(module, spec.task))
             return
-        module = build_network(network, spec.task, "cpu", owner=owner) if runnable else None
-        noted = module is None or FEATURES_KEY in header.metadata or not _features(module, spec.task)
-        if module is None or noted:
+        module = build_network(network, spec.task, "cpu", owner=owner)
+        if FEATURES_KEY in header.metadata or not _features(module, spec.task):
             shutil.copyfile(network.weights, target)
         else:
             save_state(module, target, header.metadata | _features(module, spec.task))
