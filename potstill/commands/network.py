@@ -95,8 +95,12 @@ def remove(network: Named, url: Url = None, token: Token = None) -> None:
 
 @app.command()
 def check(file: File, as_json: Json = False) -> None:
-    """Say what a document is, or what is wrong with it; torch is not needed."""
-    _show(read(file), as_json)
+    """Say what a document is, or what is wrong with it; its shapes where torch is installed."""
+    document = read(file)
+    inferred = _infer(document, file)
+    _show(document, as_json)
+    if not inferred:
+        typer.echo("its shapes were not looked at: torch is not installed here", err=True)
 
 
 def read(file: Path) -> Document:
@@ -109,6 +113,23 @@ def read(file: Path) -> Document:
         return checks.read(file.read_bytes())
     except NetworkError as error:
         raise CliError(f"{file}: {error}") from None
+
+
+def _infer(document: Document, file: Path) -> bool:
+    """Follow the shapes through both graphs; return whether that could be done here.
+
+    Raises:
+        CliError: naming the node where they do not fit.
+    """
+    try:
+        from contract.nn.graphs import shapes
+    except ImportError:
+        return False
+    try:
+        shapes.check(document)
+    except NetworkError as error:
+        raise CliError(f"{file}: {error}") from None
+    return True
 
 
 def _edges(text: str) -> list[int]:

@@ -162,6 +162,8 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     ticks = page.locator(".accuracy .tick[text-anchor=middle]").all_text_contents()
     assert ticks == ["1", "2", "round"], "every round of a short federation is on the axis"
     assert page.locator(".heat .share").count() == 4
+    chart, heat = (page.locator(f"main > {each}").bounding_box() for each in (".accuracy", ".shares"))
+    assert chart and heat and chart["y"] == heat["y"] and chart["x"] < heat["x"], "chart and counts are side by side"
     page.get_by_text("2 models predict together (weights: uniform, outputs combined: logits)").wait_for()
     with page.expect_download() as caught:
         page.locator(".ensemble").get_by_role("button", name="Download").click()

@@ -65,3 +65,15 @@ def test_a_bent_document_is_told_with_its_place(here: Path) -> None:
     done = call("network", "check", "net.json")
     assert done.exit_code == 1
     assert "net.json: input: is missing" in done.stderr
+
+
+def test_a_document_whose_shapes_do_not_fit_is_told_with_its_node(here: Path) -> None:
+    call("network", "export", "own_nets_of_a_test:Net", "--input-shape", "4", "-o", "net.json")
+    document = json.loads((here / "net.json").read_bytes())
+    for mode in ("train", "eval"):
+        first, last = document[mode]["nodes"][0]["args"], document[mode]["nodes"][2]["args"]
+        first[1], last[1] = last[1], first[1]
+    (here / "bent.json").write_text(json.dumps(document))
+    done = call("network", "check", "bent.json")
+    assert done.exit_code == 1, done.output
+    assert "bent.json: train: in node 'linear'" in done.stderr

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from contract.networks.document import Document, Input
 from contract.networks.errors import NetworkError
 from contract.nn.graphs.module import GraphNetwork
+from contract.nn.outputs import meant
 from contract.nn.seeding import global_seed
 
 _BATCHES = (5, 3)
@@ -50,12 +51,13 @@ def check(module: nn.Module, document: Document) -> None:
         if document.train.features is not None:
             inputs = samples(document.input, _BATCHES[0], network.words)
             again = network.run(network.mode, "head", network.run(network.mode, "features", inputs))
-            _compare("head(features(x))", module(inputs), again)
+            _compare("head(features(x))", _pass(module, inputs, False), again)
 
 
 def _pass(module: nn.Module, inputs: Tensor, backward: bool) -> Tensor:
     with global_seed(len(inputs)):
-        output: Tensor = module(inputs)
+        output = meant(module(inputs))
+        assert output is not None  # it was traced
         if backward:
             weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(0), dtype=output.dtype)
             (output * weights).sum().backward()  # type: ignore[no-untyped-call]

@@ -2,10 +2,13 @@
 
 import copy
 import inspect
+import io
 import linecache
+import logging
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +23,7 @@ from contract.networks.document import Tensor as Described
 from contract.networks.errors import NetworkError
 from contract.nn.graphs import comparing, shapes
 from contract.nn.graphs.encoding import Encoder
+from contract.nn.outputs import described, meant
 
 _BATCH = 5
 _LARGEST_BATCH = 4096
@@ -53,7 +57,7 @@ def export(module: nn.Module, input_shape: Sequence[int], dtype: str = "float32"
     refused, naming the tensor.
 
     Args:
-        module: maps [B, *input_shape] to one tensor [B, ...].
+        module: maps [B, *input_shape] to one tensor [B, ...], or to what calls it `logits` (`contract.nn.outputs`).
         input_shape: of one sample.
         dtype: float32, or int64 for token ids.
         form: the other attributes of `Form`; without `head` and `features`, a module that has ``features(x)`` and a
@@ -72,8 +76,8 @@ def export(module: nn.Module, input_shape: Sequence[int], dtype: str = "float32"
 
 def _document(module: nn.Module, form: Form) -> Document:
     state = _tensors(module)
-    traced = _Named(module, form) if _is_named(module, form) else module
-    encoder = Encoder({each.name: each for each in state}, "" if traced is module else _INNER)
+    traced = _Named(module, form) if _is_named(module, form) else _Plain(module)
+    encoder = Encoder({each.name: each for each in state}, _INNER)
     graphs, shape = {}, []
     for mode in ("train", "eval"):
         exported, output = _traced(traced, form.input, mode == "train")
@@ -131,6 +135,25 @@ def _tensors(module: nn.Module) -> list[Described]:
 
 
 # ----------------------------------------------------------------------------------------------------------- features
+class _Plain(nn.Module):
+    """Gives the tensor that a module means by what it returns."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _meant(self.inner(x))
+
+
+def _meant(returned: Any) -> Tensor:
+    found = meant(returned)
+    if found is None:
+        wanted = "return one tensor [B, ...], or an object or dict that calls it 'logits'"
+        raise NetworkError("forward", f"returns {described(returned)}; {wanted}")
+    return found
+
+
 class _Named(nn.Module):
     """Gives a module's output, and what one of its parts reads or makes."""
 
@@ -148,7 +171,7 @@ class _Named(nn.Module):
         else:
             handle = part.register_forward_hook(lambda _, args, made: seen.append(made))
         try:
-            output = self.inner(x)
+            output = _meant(self.inner(x))
         finally:
             handle.remove()
         if len(seen) != 1:
@@ -166,7 +189,8 @@ def _is_named(module: nn.Module, form: Form) -> bool:
         module.get_submodule(path)
     except AttributeError:
         known = ", ".join(name for name, _ in module.named_children())
-        raise NetworkError("features", f"the module has no part {path!r}; there are {known or 'none'}") from None
+        field = "features" if form.features else "head"
+        raise NetworkError(field, f"the module has no part {path!r}; there are {known or 'none'}") from None
     return True
 
 
@@ -178,7 +202,7 @@ def _traced(module: nn.Module, read: Input, training: bool) -> tuple[fx.GraphMod
     module.train(training)
     doing = "forward failed"
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _quiet():
             warnings.simplefilter("ignore")
             output = copy.deepcopy(module)(inputs)
             doing = "torch.export cannot trace it"
@@ -189,10 +213,22 @@ def _traced(module: nn.Module, read: Input, training: bool) -> tuple[fx.GraphMod
         raise NetworkError("forward", _told(error, doing)) from error
     output = output[0] if isinstance(output, tuple) and isinstance(module, _Named) else output
     if not isinstance(output, Tensor) or output.ndim == 0 or len(output) != _BATCH:
-        what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise NetworkError("forward", f"returns {what} for {_BATCH} samples; return one tensor [B, ...]")
+        raise NetworkError("forward", f"returns {described(output)} for {_BATCH} samples; return one tensor [B, ...]")
     assert isinstance(exported, fx.GraphModule)
     return exported, output
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what torch logs and prints of a graph that it cannot trace: the refusal says it with the line."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _told(error: Exception, doing: str) -> str:

@@ -26,7 +26,7 @@ const REMEDY = {
 };
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const LISTS = ["clients", "jobs", "models", "report"];
-const NAMES = "now accuracy devices shares rounds round costs clients jobs models feed".split(" ");
+const NAMES = "now accuracy shares devices rounds round costs clients jobs models feed".split(" ");
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {

@@ -183,6 +183,13 @@ class Idle(Plain):
         self.spare = nn.Linear(2, 2)
 
 
+class Named(Plain):
+    """Returns what others return of theirs: a dict that calls its outputs logits."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"read": x, "logits": super().forward(x)}
+
+
 class Pair(Plain):
     """Returns two things."""
 

@@ -1,6 +1,7 @@
 """A module and its document: equal bit for bit in training and in evaluation, or refused with the reason."""
 
 import copy
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_a_gradient_of_its_own_is_lost_and_refused() -> None:
         (modules.Sorted, r"operator 'aten.sort.default' .*x.sort\(1\)\[0\].* is not on the list"),
         (modules.Paused, r"a part with a graph of its own"),
         (modules.Idle, r"parameter 'spare.weight', and 1 more: no node reads it"),
-        (modules.Pair, r"forward: returns"),
+        (modules.Pair, r"forward: returns a tuple of 2 \(a tensor of .*an object or dict that calls it 'logits'"),
     ],
 )
 def test_what_no_document_can_hold_is_told_to_the_author(make: Callable[[], nn.Module], said: str) -> None:
@@ -133,11 +134,26 @@ def test_what_no_document_can_hold_is_told_to_the_author(make: Callable[[], nn.M
         export(make(), [6])
 
 
+def test_what_calls_its_output_logits_is_the_network_that_gives_them() -> None:
+    document = export(modules.Named(), [6])
+    assert document == export(modules.Plain(), [6])
+    assert {each.name for each in document.tensors} == set(modules.Named().state_dict())
+
+
+def test_torch_says_nothing_of_a_graph_that_is_refused(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(NetworkError):
+        export(modules.Branching(), [6])
+    assert capfd.readouterr().err == "" and not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
 @pytest.mark.parametrize(
     ("make", "form", "said"),
     [
         (modules.Twice, {"head": "fc"}, r"'fc' runs 2 times"),
-        (modules.Plain, {"head": "last"}, r"no part 'last'; there are fc"),
+        (modules.Plain, {"head": "last"}, r"^head: the module has no part 'last'; there are fc"),
+        (modules.Plain, {"features": "last"}, r"^features: the module has no part 'last'"),
         (modules.Shortcut, {"features": "features"}, r"the output reads more than 'linear'"),
     ],
 )
