@@ -217,15 +217,11 @@ _APART = 20
 
 
 def _limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
-    """Let an axis begin at 0 where values have that as a bound."""
+    """Let an axis of shares begin at 0, and one of errors that are far apart be logarithmic."""
     if metric.is_share:
         axes.set_ylim(0, min(100, 1.08 * max(values) + 2))
-    elif not metric.higher_is_better:
-        low, high = min(values), max(values)
-        if low > 0 and high > _APART * low:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0, 1.08 * high or 1)
+    elif not metric.higher_is_better and max(values) > _APART * min(values) > 0:
+        axes.set_yscale("log")
 
 
 def _axis(metric: Metric) -> str:
