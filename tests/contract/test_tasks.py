@@ -139,7 +139,6 @@ def test_labels_that_do_not_fit_name_sample_and_remedy(case: str) -> None:
         ("multilabel", "feddisco", {}, "fuse", "'weighted_mean'"),
         ("multilabel", "fedet", {}, "distil.combine", "'logits' or 'probs'"),
         ("dense", "ds-fl", {}, "fuse", "recipe feddf"),
-        ("dense", "feddf", {"data": {"kind": "labeled"}}, "distil.data", "'unlabeled'"),
         ("tokens", "feddf", {"drop_worst": {}}, "drop_worst", "leave it out"),
         ("dense", "feddf", {"augment": {"flip": True}}, "distil.data.augment", "leave it out"),
     ],

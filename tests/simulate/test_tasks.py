@@ -1,5 +1,6 @@
 """Every recipe on every kind of task that it has a meaning for, two rounds of it, as a service would run them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,17 @@ def test_two_rounds_of_every_pair(kind: TaskKind, recipe: str, tmp_path: Path) -
         figures = record.metrics["model"]["measures"]["main"]
         assert {metric.name for metric in TASKS[kind].metrics} <= figures.keys()
         assert not main.is_share or 0 <= record.measured <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_students_learn_the_labels_of_the_servers_set_in_every_kind(kind: TaskKind, tmp_path: Path) -> None:
+    found = []
+    for data in ("labeled", "unlabeled"):
+        told = body_of(kind, "feddf")
+        told["recipe"]["options"] |= {"data": {"kind": data}, "early_stop": None}
+        changes = {"recipe": told["recipe"], "rounds": told["rounds"] | {"total": 1}}
+        body = FederationCreate.model_validate(body_of(kind, "feddf") | changes)
+        history = Simulation(replace(config_of(kind, "feddf", tmp_path / data), federation=body)).run()
+        assert history.ending is not None and history.ending.state == "finished"
+        found.append(history.rounds[0].digests)
+    assert found[0] != found[1], "labels of the set teach otherwise than the ensemble's"

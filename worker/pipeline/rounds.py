@@ -146,7 +146,7 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
     if not distil.data.labelled:
         return inputs, _ask_teachers(job, inputs)
     assert spec.datasets.unlabeled is not None
-    targets = own_targets(spec.datasets.unlabeled, spec.task, len(inputs))
+    targets = own_targets(spec.datasets.unlabeled, spec.task, len(inputs), spec.output_dir / "own-labels")
     _ask_teachers(job, None)
     return inputs, targets
 

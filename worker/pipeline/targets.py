@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from contract.nn.losses import class_rows
+from contract.tasks import TASKS
 from contract.tokenizer import PADDING
 from contract.wire.federations import Task
 from worker.parts import combine
-from worker.parts.space import is_held
+from worker.parts.space import is_held, space
 from worker.pipeline.networks import read_labels
 from worker.specs import JobFailure
 
@@ -73,13 +76,16 @@ _NEVER = -1e9
 """The logit of a class that a label is not: its probability is 0 at any temperature, and 0 times it is 0."""
 
 
-def own_targets(path: Path, task: Task, size: int) -> Targets:
+def own_targets(path: Path, task: Task, size: int, scratch: Path) -> Targets:
     """Return a server set's own labels as what students learn: all probability on the label (FedBE's ablation).
 
+    Positions whose label is ignored are not learnt.
+
     Args:
-        path: safetensors file with `labels` [S], or [S, C] of multilabel tasks and regressions.
-        task: of one of these kinds.
+        path: safetensors file with `labels` [S, *task.label_shape].
+        task: of any kind.
         size: S, the number of its inputs.
+        scratch: file for what does not fit into memory.
 
     Raises:
         JobFailure: schema_mismatch: no labels, not one for each sample, or one outside [0, C).
@@ -92,12 +98,24 @@ def own_targets(path: Path, task: Task, size: int) -> Targets:
     if task.kind == "multilabel":
         there = labels.unsqueeze(2) == torch.tensor([1, 0], dtype=labels.dtype)  # [S, C, 2]: there, not there
         return Targets(torch.where(there, 0.0, _NEVER))
+    if task.positions:
+        return _of_positions(labels.numpy(), task, scratch)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):
         said = f"the unlabeled data set has label {int(wrong[0])}; wanted are 0 to {num_classes - 1}"
         raise JobFailure("schema_mismatch", said)
     logits = torch.full((size, num_classes), _NEVER)
     return Targets(logits.scatter_(1, labels.unsqueeze(1), 0.0))
+
+
+def _of_positions(labels: NDArray[Any], task: Task, scratch: Path) -> Targets:
+    """Return the targets of labels [S, P...]."""
+    counted = labels != TASKS[task.kind].ignored
+    logits = space((*labels.shape, task.num_classes), np.float32, scratch)
+    for row, label, kept in zip(logits, labels, counted, strict=True):
+        row[...] = _NEVER
+        np.put_along_axis(row, np.where(kept, label, 0).astype(np.int64)[..., None], 0.0, axis=-1)
+    return Targets(torch.from_numpy(logits), counted=torch.from_numpy(counted))
 
 
 def rows_shape(task: Task) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from contract.bounds import COUNT, ROUNDS, STEPS, VALUE, DataValue
 from contract.choices import ONE_OF, Choice, Declares, Only, Options
 from contract.local import Adam, Optimizer
 from contract.notes import Remark, Setting
-from contract.tasks import OF_CLASSES, OF_VECTORS
+from contract.tasks import OF_CLASSES
 
 
 # objective: what the student minimises
@@ -214,12 +214,12 @@ class DataLabeled(DataChoice):
     """The federation's data set on the server, named as `unlabeled`, with its own labels in place of the teachers'.
 
     What an ensemble's labels are worth is seen against it. Teachers are asked of the test set alone, to be measured.
+    Positions whose label is ignored are not learnt.
     """
 
     declares = Declares(
         source="FedBE's ablation of targets",
         needs=frozenset({"unlabeled"}),
-        only=Only(OF_VECTORS, "students learn whole pseudo-labels, and labels may leave positions out", "'unlabeled'"),
     )
 
     labelled = True
