@@ -54,16 +54,9 @@ def server_sets(deployment: Deployment, kind: TaskKind) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[] if kind == "dense" else [pytest.mark.chaos])
-        for kind in KINDS
-        if kind != "classification"
-    ],
-)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "classification"])
 def test_every_published_file_is_the_services(deployment: Deployment, kind: TaskKind, tmp_path: Path) -> None:
     sets = server_sets(deployment, kind)
     operator = deployment.operator
