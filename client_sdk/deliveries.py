@@ -1,6 +1,7 @@
 """The end of every piece of a device's work: the pending file goes to the service, and its answer is recorded."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from client_sdk import identity
 from client_sdk.client import Client
@@ -27,6 +28,11 @@ class Deliveries:
     def __init__(self, client: Client, folder: StateFolder, progress: Progress):
         self._client, self._folder, self._progress = client, folder, progress
         self._refusals: Counter[tuple[str, str, str]] = Counter()
+        self._data: tuple[int, Sequence[int] | None] = (0, None)
+
+    def hold(self, num_samples: int, label_counts: Sequence[int] | None) -> None:
+        """Note what the device's data set is, for a service that has forgotten it."""
+        self._data = num_samples, label_counts
 
     def deliver(self, pending: Pending, url: str) -> str | None:
         """Upload what is pending and record the answer; return None, or why the service no longer wants it.
@@ -77,4 +83,11 @@ class Deliveries:
             except InvalidField as error:  # an older state of the service came back, which knows of fewer
                 if last == 1 or error.members.get("field") != "num_samples":
                     raise
-                identity.declare(self._client, self._folder, pending.num_samples, anew=True)
+                self._declare_anew(pending)
+
+    def _declare_anew(self, pending: Pending) -> None:
+        """Declare the whole data set, with its counts per class where they are shared: such weightings need them."""
+        size, counts = self._data
+        if size < pending.num_samples:  # it was trained when there were more, and nobody has counted those
+            size, counts = pending.num_samples, None
+        identity.declare(self._client, self._folder, size, counts, anew=True)

@@ -90,6 +90,7 @@ class DeviceRun:
 
         who = identity.establish(self.client, self.folder, application, check)
         identity.declare(self.client, self.folder, application.num_samples, application.label_counts)
+        self._deliveries.hold(application.num_samples, application.label_counts)
         self.progress.say(
             f"{who.name}: {len(self.samples)} samples, {self.resources.device}; asks {self.client.url} for work"
         )

@@ -63,6 +63,27 @@ def test_a_service_that_has_forgotten_is_told_again_and_the_update_is_not_lost(s
     assert declared(service) == [20]
 
 
+def test_a_service_that_has_forgotten_is_told_the_whole_data_set_with_its_counts(service: Any, take_part: Run) -> None:
+    inputs, labels = data(20)
+    counts = np.bincount(labels, minlength=2).tolist()
+    service.fault("PUT", "/v1/rounds/rnd_1/update", too_many)
+    assert take_part(dataset=(inputs, labels), label_counts=counts, rounds=1).rounds_trained == 1
+    told = [json.loads(each.content) for each in service.sent("PUT", "/v1/declaration")]
+    assert told == [{"num_samples": 20, "label_counts": counts}]
+
+
+def test_an_update_of_a_data_set_that_was_larger_is_declared_by_its_own_size(service: Any, take_part: Run) -> None:
+    service.fault("PUT", "/v1/rounds/rnd_1/update", lambda request: httpx.Response(403, text="a proxy"))
+    with pytest.raises(errors.ApiError, match="is sent at the next start"):
+        take_part(dataset=data(20), rounds=1)
+    service.fault("PUT", "/v1/rounds/rnd_1/update", too_many)
+    inputs, labels = data(10)
+    counts = np.bincount(labels, minlength=2).tolist()
+    take_part(dataset=(inputs, labels), label_counts=counts, join_token=None, rounds=1)
+    told = [json.loads(each.content) for each in service.sent("PUT", "/v1/declaration")]
+    assert told[0]["num_samples"] == 20 and told[0].get("label_counts") is None
+
+
 def test_a_service_without_declarations_is_no_obstacle(service: Any, take_part: Run) -> None:
     take_part(dataset=data(20), rounds=1)
     service.fault(
