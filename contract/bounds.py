@@ -24,6 +24,8 @@ ENTRIES, DEPTH, ITEMS = 64, 16, 100_000
 """Of options that hang on a name: most entries of a mapping, levels, and items of a list, such as one a class."""
 COUNT, VALUE = 2**53, 1e9
 """Largest whole number that every reader of JSON has exactly; largest value of data, norm or weight of a term."""
+MOST_VALUES, MOST_OUTPUTS = 10_000_000, 2**25
+"""Values of one sample; values that a network gives of one sample."""
 ROUNDS, CLIENTS, STEPS = 100_000, 1_000_000, 1_000_000
 """Of a federation, and of one job."""
 

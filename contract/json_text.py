@@ -49,6 +49,11 @@ def read_json(text: str | bytes | bytearray, constant: Callable[[str], Any] | No
         RepeatedKey: an object says a key twice.
         ValueError: it is no JSON, or is nested too deeply to read.
     """
+    if not isinstance(text, str):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"it is not UTF-8 from byte {error.start} on") from None
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=constant)
     except RecursionError:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+from contract.bounds import MOST_OUTPUTS, MOST_VALUES
 from contract.networks import arguments, parts
 from contract.networks.document import (
     INPUT,
@@ -53,6 +54,9 @@ def check(document: Document) -> None:
 
 
 def _check_form(document: Document) -> None:
+    for field, shape, most in (("input", document.input.shape, MOST_VALUES), ("output", document.output, MOST_OUTPUTS)):
+        if math.prod(shape) > most:
+            raise NetworkError(field, f"{shape} has more than {most:,} values a sample; take smaller samples")
     if document.role == "discriminator" and document.output:
         raise NetworkError("output", f"a discriminator gives one score a sample, [], not {document.output}")
     if document.role != "discriminator" and not document.output:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from contract.bodies import Part
+from contract.bounds import MOST_VALUES
 from contract.faults import faults_of
 from contract.json_text import read_json
 from contract.networks.errors import NetworkError
@@ -97,7 +98,7 @@ class Graph(Part):
 class Input(Part):
     """What the network reads, without the batch: samples, or a generator's noise."""
 
-    shape: Annotated[list[Annotated[int, Field(ge=1, le=10_000_000)]], Field(min_length=1, max_length=4)]
+    shape: Annotated[list[Annotated[int, Field(ge=1, le=MOST_VALUES)]], Field(min_length=1, max_length=5)]
     dtype: Literal["float32", "int64"] = "float32"
 
 

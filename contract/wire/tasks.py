@@ -6,14 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from contract.bodies import Part
-from contract.bounds import VALUE, AtMost, DataValue, Label
+from contract.bounds import MOST_OUTPUTS, MOST_VALUES, VALUE, AtMost, DataValue, Label
 from contract.labels import MOST_CLASSES
 from contract.tasks import TASKS, Metric, TaskKind
-
-MOST_VALUES = 10_000_000
-"""Values of one sample."""
-MOST_OUTPUTS = 2**25
-"""Values that a network gives of one sample."""
 
 Dtype = Literal["float32", "float16", "uint8", "int64"]
 _Scale = Annotated[float, Field(gt=0, le=VALUE)]

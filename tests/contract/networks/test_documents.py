@@ -56,6 +56,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "negative edge": (changed("tensors.0.shape", [-1]), "tensors.0.shape.0"),
     "rank": (changed("tensors.0.shape", [1] * 9), "tensors.0.shape"),
     "all values": (changed("tensors.0.shape", [2**30, 2**30]), "more than 2,000,000,000 values"),
+    "values of a sample": (changed("input.shape", [10**4, 10**4]), "input: .* more than 10,000,000 values a sample"),
+    "outputs of a sample": (changed("output", [2**13, 2**13]), "output: .* more than 33,554,432 values a sample"),
     "dtype": (changed("tensors.0.dtype", "complex64"), "tensors.0.dtype"),
     "discriminator": (changed("role", "discriminator"), "one score a sample"),
     "generator": (changed("role", "generator") | {"input": {"shape": [1, 4, 4]}}, "reads noise"),
@@ -94,7 +96,7 @@ def test_a_bent_document_is_refused_with_place_and_remedy(name: str) -> None:
     ("bad", "said"),
     [
         (b"", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
+        (b"\xff\xfe", "no JSON: it is not UTF-8 from byte 0 on"),
         (b"[" * 100_000, "no JSON: it is nested too deeply"),
         (b'{"version": 1, "version": 1}', "the key 'version' is there twice"),
         (b'{"version": NaN}', "NaN is no JSON"),
