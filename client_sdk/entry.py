@@ -21,7 +21,7 @@ from client_sdk.handed import handed
 from client_sdk.loops import TrainFunction
 from client_sdk.own_training import OwnTraining
 from client_sdk.precision import has_bfloat16
-from client_sdk.progress import Progress
+from client_sdk.progress import Progress, Wanted
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.resources import Resources
 from client_sdk.runner import DeviceRun
@@ -78,7 +78,7 @@ def train_and_push(
     rounds: int | None = None,
     device: str = "auto",
     state_dir: str | Path | None = None,
-    progress: bool = True,
+    progress: Wanted = True,
     on_round: Callable[[RoundReport], None] | None = None,
     model: models.UserModel | None = None,
     cache: bool = False,
@@ -100,7 +100,7 @@ def train_and_push(
         name: unique in the federation; results are reproducible by names. Default: from the host's, remembered.
         rounds, device: stop after so many delivered rounds, None for all of them; a torch device, or ``auto``.
         state_dir: default ``~/.local/state/potstill/<host>/<federation>[/devices/<name>]``.
-        progress, on_round: whether bars and lines are shown on stderr; what is called after each round.
+        progress, on_round: bars in terminals and notebooks, else the log, or ``bar``, ``log``; called after each round.
         model: your own module, or a function that makes it, with the federation's tensors; gets the final weights.
         cache: hold what the `Dataset` gives now; without it each epoch reads it anew, for the sake of augmentation.
         label_counts: samples per class [C], told when enrolling; only for federations that weigh by labels (FedDisco).

@@ -144,7 +144,7 @@ class Gone(io.StringIO):
 @pytest.mark.parametrize("stream", [None, Gone(), io.TextIOWrapper(io.BytesIO(), encoding="ascii")])
 def test_no_stderr_stops_the_training(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    progress = Progress(True)
+    progress = Progress("bar")
     progress.say("Gerät→Süd: waiting")
     with progress.bar("Gerät→Süd round 1/2", 2) as done:
         done(1, 0.5)

@@ -150,7 +150,7 @@ def test_who_waits_is_told_for_what_at_once(
 ) -> None:
     monkeypatch.setitem(defaults(), "sleep", lambda seconds: None)
     service.fault("GET", "/v1/assignment", lambda request: waiting(service))
-    take_part(progress=True)
+    take_part(progress="bar")
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "a step is tried with 8 samples on cpu"
     assert said[1] == f"{service.name}: 40 samples, cpu; asks http://potstill.test for work"
@@ -205,7 +205,7 @@ def test_an_update_that_is_no_longer_wanted_is_skipped(
         return problem(kind)(request)
 
     service.fault("PUT", ".*/update", refuse)
-    report = take_part(progress=True)
+    report = take_part(progress="bar")
     assert [(r.index, r.uploaded) for r in report.rounds] == [(1, False), (2, True)]
     assert report.rounds[0].reason == f"{kind} it is"
     assert "no longer wanted" in capsys.readouterr().err

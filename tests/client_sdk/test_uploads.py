@@ -265,13 +265,13 @@ def test_a_post_keeps_one_key_over_both_ways(file: Path) -> None:
 
 
 def test_the_bar_goes_back_when_the_service_has_less(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(True).sending("uploading") as sent:
+    with Progress("bar").sending("uploading") as sent:
         for done in (0, 600, 200, 1000):
             sent(done, 1000)
     shown = capsys.readouterr().err
     assert "uploading: 100%" in shown
     assert "20%" in shown
-    with Progress(True).sending("nothing"):
+    with Progress("bar").sending("nothing"):
         pass
     assert capsys.readouterr().err == ""
 
