@@ -20,7 +20,7 @@ from client_sdk.forms import Columns
 from client_sdk.handed import handed
 from client_sdk.loops import TrainFunction
 from client_sdk.own_training import OwnTraining
-from client_sdk.precision import has_bfloat16
+from client_sdk.precision import Mixed, dtype_named
 from client_sdk.progress import Progress, Wanted
 from client_sdk.reports import RoundReport, RunReport
 from client_sdk.resources import Resources
@@ -64,7 +64,7 @@ class DeviceOptions(Options, total=False):
     evaluate_on: Any
     loss: Loss | None
     class_weights: ClassWeights | None
-    mixed_precision: bool
+    mixed_precision: Mixed
 
 
 def train_and_push(
@@ -170,10 +170,11 @@ def _wished(
     said: DeviceOptions, classes: Sequence[str] | None, computes: torch.device, shown: Progress
 ) -> tuple[Wishes, Samples | None]:
     """Return what our loop does otherwise, and the samples that are measured."""
-    mixed = said.get("mixed_precision", False)
-    if mixed and not has_bfloat16(computes):
-        shown.say(f"mixed_precision: {computes} does not compute in bfloat16; it trains in full precision")
-    wishes = Wishes(said.get("loss"), said.get("class_weights"), mixed)
+    wishes = Wishes(said.get("loss"), said.get("class_weights"), said.get("mixed_precision", False))
+    dtype = dtype_named(wishes.mixed_precision)
+    if dtype is not None and wishes.mixed_on(computes) is None:
+        name = str(dtype).removeprefix("torch.")
+        shown.say(f"mixed_precision: {computes} does not compute in {name}; it trains in full precision")
     held_out = said.get("evaluate_on")
     if held_out is None:
         return wishes, None

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from client_sdk.errors import TrainingError, UsageError
 from contract import lowbit, updates
 from contract.nn import codec
 from contract.tensors import Header
@@ -58,13 +60,82 @@ class Binary:
         return found
 
 
+Mixed = bool | Literal["bfloat16", "float16"]
+"""Of forward passes; True: bfloat16, whose range is float32's, so that nothing need be scaled."""
+_IN_A_ROW = 20  # halvings from 2**16: beyond, no scale helps
+
+
+def dtype_named(wanted: Mixed) -> torch.dtype | None:
+    """Return what forward passes are to compute in; None: in the network's own.
+
+    Raises:
+        UsageError: it is no such name.
+    """
+    if wanted not in (True, False, "bfloat16", "float16"):
+        raise UsageError(f"mixed_precision: {wanted!r} is unknown; pass True, False, 'bfloat16' or 'float16'")
+    if not wanted:
+        return None
+    return torch.float16 if wanted == "float16" else torch.bfloat16
+
+
+def has(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether mixed precision computes in `dtype` on a device."""
+    return has_bfloat16(device) if dtype == torch.bfloat16 else _computes(dtype, device)
+
+
+def _computes(dtype: torch.dtype, device: torch.device) -> bool:
+    try:
+        with torch.autocast(device.type, dtype):
+            one = torch.ones(1, 1, device=device)
+            return bool((one @ one).dtype == dtype)
+    except (RuntimeError, TypeError):
+        return False
+
+
+class Scaling:
+    """Dynamic loss scaling of float16 (Micikevicius et al. 2018, 3.2), by `torch.amp.GradScaler`, for one round.
+
+    A step whose gradients are not finite is left out, and the scale halved.
+
+    Attributes:
+        taken, skipped: steps so far.
+    """
+
+    def __init__(self, device: torch.device):
+        self.taken = self.skipped = self._in_a_row = 0
+        self._scaler = torch.amp.GradScaler(device.type)
+
+    def backward(self, loss: Tensor) -> None:
+        """Make the gradients of the scaled loss."""
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale: what is added to them or bounds them is of the loss as it is."""
+        self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the step if all gradients are finite; return whether it was taken.
+
+        Raises:
+            TrainingError: so many in a row were not that the scale is not at fault.
+        """
+        before = self._scaler.get_scale()
+        self._scaler.step(optimizer)
+        self._scaler.update()
+        if self._scaler.get_scale() >= before:
+            self.taken, self._in_a_row = self.taken + 1, 0
+            return True
+        self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1
+        if self._in_a_row >= _IN_A_ROW:
+            raise TrainingError(
+                f"mixed_precision: {_IN_A_ROW} steps in a row had gradients that are NaN or infinite in float16, "
+                "whatever the scale; nothing was uploaded. Pass mixed_precision='bfloat16', or leave it out"
+            )
+        return False
+
+
 def has_bfloat16(device: torch.device) -> bool:
     """Whether a device computes in bfloat16 by itself, as mixed precision does; CPUs do, the older ones slowly."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    try:
-        with torch.autocast(device.type, torch.bfloat16):
-            one = torch.ones(1, 1, device=device)
-            return bool((one @ one).dtype == torch.bfloat16)
-    except (RuntimeError, TypeError):
-        return False
+    return _computes(torch.bfloat16, device)

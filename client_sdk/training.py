@@ -15,7 +15,7 @@ from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer, UsageError
 from client_sdk.methods.base import Method, Outcome, Work
 from client_sdk.outputs import dtype_of
-from client_sdk.precision import Binary, has_bfloat16
+from client_sdk.precision import Binary, Scaling
 from client_sdk.privacy import PrivateSteps, Spent, secret_seed
 from client_sdk.wishes import PLAIN, Wishes
 from contract import updates
@@ -173,7 +173,7 @@ def train_local(
             module, parameters, given, plan, base, extras or {}, memory, first, seed, device, round_index, prototype
         )
         work.parts, work.on_pass = parts, on_pass or work.on_pass
-        work.criterion, work.mixed = wishes.criterion(samples, plan), wishes.mixed_precision and has_bfloat16(device)
+        work.criterion, work.mixed = wishes.criterion(samples, plan), wishes.mixed_on(device)
         return _train_round(work, loop or partial(_train, on_epoch=on_epoch, on_step=on_step))
 
 
@@ -260,6 +260,7 @@ def _train(
     plan, samples, device = work.plan, work.samples, work.device
     optimizer = make_optimizer(plan.optimizer, list(work.parameters.values()))
     private = PrivateSteps(plan, work.module, optimizer, samples, device) if plan.privacy is not None else None
+    scaling = Scaling(device) if work.mixed == torch.float16 else None
     steps, loss, accuracy = 0, 0.0, None
     zero = torch.zeros((), dtype=torch.int64, device=device)
     try:
@@ -269,7 +270,13 @@ def _train(
             for inputs, labels in batches:
                 if private is not None and inputs.is_floating_point():
                     inputs.requires_grad_()  # else torch warns of Opacus's hooks, an error under `python -W error`
-                step_loss, (hits, positions) = _step(work, method, optimizer, private, inputs, labels)
+                step = partial(_step, work, method, optimizer, private, scaling, inputs, labels)
+                found = step()
+                while found is None and steps == 0:  # the scale is sought: a round without a step would be none
+                    found = step()
+                if found is None:
+                    continue
+                step_loss, (hits, positions) = found
                 steps, seen = steps + 1, seen + len(labels)
                 lost += step_loss * len(labels)
                 right, judged = right + hits, judged + positions
@@ -285,7 +292,8 @@ def _train(
     finally:
         if private is not None:
             private.close()
-    return Trained(loss, accuracy, steps, len(samples), private.spent if private else None)
+    metrics = {} if scaling is None else {"skipped_steps": float(scaling.skipped)}
+    return Trained(loss, accuracy, steps, len(samples), private.spent if private else None, metrics)
 
 
 def _step(
@@ -293,32 +301,43 @@ def _step(
     method: Method,
     optimizer: torch.optim.Optimizer,
     private: PrivateSteps | None,
+    scaling: Scaling | None,
     inputs: Tensor,
     labels: Tensor,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Take one step; return the loss, how many positions were right, and how many were labelled."""
+) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
+    """Take one step; return the loss, how many positions were right, and how many were labelled; None: left out."""
     parameters = list(work.parameters.values())
     (private or optimizer).zero_grad()
     loss, none = torch.zeros((), device=work.device), torch.zeros((), dtype=torch.int64, device=work.device)
     hits = none, none
     penalty = method.penalty()  # of the float weights, so before they are rounded
     if len(labels):
-        loss, hits = _backward(work, method, inputs, labels)
+        loss, hits = _backward(work, method, scaling, inputs, labels)
+    if scaling is not None:
+        scaling.unscale(optimizer)
     if private is not None:
         private.privatise(len(labels))
     if penalty is not None:
         _add_gradient(penalty, parameters)
     if work.plan.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, work.plan.clip_norm)
-    optimizer.step()
+    if scaling is None:
+        optimizer.step()
+    elif not scaling.step(optimizer):
+        return None
     return loss, hits
 
 
-def _backward(work: Work, method: Method, inputs: Tensor, labels: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def _backward(
+    work: Work, method: Method, scaling: Scaling | None, inputs: Tensor, labels: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     with work.passes(len(labels)):
         logits, features = work.forward(inputs, method.needs_features)
         loss = method.loss(inputs, labels, logits, features)
-        loss.backward()  # type: ignore[no-untyped-call]
+        if scaling is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            scaling.backward(loss)
     return loss.detach(), losses.hits(logits.detach(), labels, work.task)
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from client_sdk.data import Samples
 from client_sdk.errors import UsageError
+from client_sdk.precision import Mixed, dtype_named, has
 from contract.local import LocalPlan
 from contract.wire.federations import Task
 
@@ -25,18 +26,24 @@ class Wishes:
     Attributes:
         loss: in place of the task's; what the plan's objective adds is added to it.
         class_weights: of the task's cross-entropy [C]; ``balanced``: N / (classes that are there * N_c) of this device.
-        mixed_precision: forward passes compute in bfloat16 where that loses nothing that matters (torch.autocast).
+        mixed_precision: forward passes compute in bfloat16 (True) or float16, where that loses little (torch.autocast).
     """
 
     loss: Loss | None = None
     class_weights: ClassWeights | None = None
-    mixed_precision: bool = False
+    mixed_precision: Mixed = False
 
     def __post_init__(self) -> None:
         if self.loss is not None and not callable(self.loss):
             raise UsageError(f"loss: a {type(self.loss).__name__} cannot be called; pass a function (outputs, labels)")
         if self.loss is not None and self.class_weights is not None:
             raise UsageError("class_weights: are of the task's loss, and loss= takes its place; weigh there")
+        dtype_named(self.mixed_precision)
+
+    def mixed_on(self, device: torch.device) -> torch.dtype | None:
+        """Return what forward passes compute in on a device; None: in the network's own."""
+        dtype = dtype_named(self.mixed_precision)
+        return dtype if dtype is not None and has(dtype, device) else None
 
     def _check(self, plan: LocalPlan) -> None:
         given = {name: getattr(self, name) for name in ("loss", "class_weights", "mixed_precision")}

@@ -40,7 +40,7 @@ class Work:
         on_pass: called before each batch that goes through the network: a sign of life.
         parts: which tensors are trained, sent and kept; None: all are trained and sent.
         criterion: what is minimised in place of the task's loss.
-        mixed: whether forward passes compute in bfloat16 where torch.autocast does.
+        mixed: what forward passes compute in where torch.autocast does; None: in the module's own.
     """
 
     module: nn.Module
@@ -59,7 +59,7 @@ class Work:
     on_pass: Callable[[], None] = lambda: None
     parts: Partition | None = None
     criterion: Callable[[Tensor, Tensor], Tensor] | None = None
-    mixed: bool = False
+    mixed: torch.dtype | None = None
 
     @property
     def moving(self) -> frozenset[str] | None:
@@ -100,14 +100,19 @@ class Work:
         with self.binary.applied():
             yield
 
-    def forward(self, inputs: Tensor, with_features: bool) -> tuple[Tensor, Tensor | None]:
-        """Return logits [B, C], and features [B, d] if they are asked for; both in full precision."""
-        with torch.autocast(self.device.type, torch.bfloat16) if self.mixed else nullcontext():
+    def forward(self, inputs: Tensor, with_features: bool, *, scaled: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Return logits [B, C], and features [B, d] if they are asked for; both in full precision.
+
+        Args:
+            scaled: the loss will be, or no gradient is made; else float16, where small gradients vanish, isn't taken.
+        """
+        mixed = self.mixed if scaled or self.mixed != torch.float16 else None
+        with nullcontext() if mixed is None else torch.autocast(self.device.type, mixed):
             if not with_features:
                 return self.logits(self.module(inputs), len(inputs)), None
             features = features_of(self.module, inputs)
             logits = self.logits(self.module.head(features), len(inputs))  # type: ignore[operator]
-        return logits, features.float() if self.mixed else features
+        return logits, features if mixed is None else features.float()
 
     def own_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch by its labels alone, a scalar: the task's, or what takes its place."""

@@ -99,7 +99,7 @@ class Scaffold(Method):
         work.module.zero_grad(set_to_none=True)
         for inputs, labels in work.samples.batches(work.plan.batch_size, order, work.device):
             with work.passes(len(labels)):
-                loss = work.own_loss(work.forward(inputs, False)[0], labels) * (len(labels) / total)
+                loss = work.own_loss(work.forward(inputs, False, scaled=False)[0], labels) * (len(labels) / total)
                 loss.backward()  # type: ignore[no-untyped-call]
         gradients = {
             name: torch.zeros_like(value, dtype=torch.float32) if value.grad is None else value.grad.float().clone()

@@ -222,11 +222,10 @@ def test_mixed_precision_computes_in_bfloat16_and_keeps_float32_weights(
     one, other = load(plain), load(mixed)
     assert {value.dtype for value in other.values()} == {torch.float32}
     assert plain != mixed and all(torch.allclose(one[name], other[name], atol=0.05) for name in one)
-    monkeypatch.setattr("client_sdk.entry.has_bfloat16", lambda device: False)
-    monkeypatch.setattr("client_sdk.training.has_bfloat16", lambda device: False)
-    assert updates(service, take_part, tmp_path, mixed_precision=True, progress=True) == plain
-    assert "cpu does not compute in bfloat16; it trains in full precision" in capsys.readouterr().err
     assert precision.has_bfloat16(CPU) and not precision.has_bfloat16(torch.device("meta"))
+    monkeypatch.setattr("client_sdk.precision.has_bfloat16", lambda device: False)
+    assert updates(service, take_part, tmp_path, mixed_precision=True, progress="bar") == plain
+    assert "cpu does not compute in bfloat16; it trains in full precision" in capsys.readouterr().err
 
 
 # What is measured
