@@ -88,11 +88,11 @@ def _stream(
             f"a {type(dataset).__name__} can be gone through once, and each epoch begins anew; pass an "
             "IterableDataset, or what its samples are made from",
         )
-    if how.workers or how.collate is not None:
+    if how.workers:
         raise DatasetError(
-            "dataset",
-            "an iterable data set is read in one process, sample by sample; leave out "
-            "num_workers and collate, or pass a map-style Dataset",
+            "num_workers",
+            "an iterable data set is read in one process: each further one would give all its samples once more; "
+            "leave num_workers out, or pass a map-style Dataset",
         )
     try:
         size = len(dataset) if num_samples is None else num_samples

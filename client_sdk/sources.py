@@ -112,11 +112,21 @@ def read(source: Any, rows: Sequence[int], seed: int, how: Reading = PLAIN) -> t
             found.append(raw if how.collate is not None else augmented(item(raw, row), row, how))
         if how.collate is not None:
             seed_all(seed, rows[0])
-            inputs, labels = _collated(found, rows, how.collate)
-            if how.augment is None:
-                return inputs, labels
-            found = [augmented((x, y), row, how) for row, x, y in zip(rows, inputs, labels, strict=True)]
-    return stacked(found, rows)
+        return batch(found, rows, how)
+
+
+def batch(found: list[Any], rows: Sequence[int], how: Reading) -> tuple[Tensor, Tensor]:
+    """Return ``(inputs [B, *shape], labels [B, ...])`` of pairs, or of raw items where a `collate` makes these.
+
+    Raises:
+        DatasetError: as `read`.
+    """
+    if how.collate is None:
+        return stacked(found, rows)
+    inputs, labels = _collated(found, rows, how.collate)
+    if how.augment is None:
+        return inputs, labels
+    return stacked([augmented((x, y), row, how) for row, x, y in zip(rows, inputs, labels, strict=True)], rows)
 
 
 def stacked(pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -23,8 +23,8 @@ def stream(
         DatasetError: a sample cannot be read, or there are fewer.
     """
     count = size if cache else min(size, _LOOK_AT)
-    with _items(source, columns, 0) as items:
-        inputs, labels = sources.stacked(items.take(count, 0, size), range(count))
+    with _items(source, columns, 0, how.plain()) as items:
+        inputs, labels = items.take(count, 0, size)
     if cache:
         return Samples(size, inputs, labels, how=how)
     not_finite = None
@@ -73,7 +73,7 @@ class Stream(Samples):
         with _items(source, columns, seed, how) as items:
             for index in rows:
                 which = index.tolist()
-                inputs, labels = sources.stacked(items.take(len(which), which[0], self.size), which)
+                inputs, labels = items.take(len(which), which[0], self.size)
                 x, y = fitting.conform(inputs, labels, self.task, which)
                 yield x.to(device), y.to(device)
 
@@ -87,9 +87,9 @@ class _Items:
             sources.seed_all(seed, 0)
             self._items = iter(source)
 
-    def take(self, count: int, at: int, size: int) -> list[tuple[Tensor, Tensor]]:
-        """Return the next `count` items as pairs; `at` of `size` were there before."""
-        found = []
+    def take(self, count: int, at: int, size: int) -> tuple[Tensor, Tensor]:
+        """Return inputs [count, *shape] and labels [count, ...] of the next items; `at` of `size` were there before."""
+        found: list[Any] = []
         with sources.generators_kept():
             sources.seed_all(self._seed, at + 1)
             for row in range(at, at + count):
@@ -107,8 +107,9 @@ class _Items:
                     ) from error
                 if self._columns is not None and isinstance(item, Mapping):
                     item = forms.pair(item, self._columns, row)
-                found.append(sources.augmented(sources.item(item, row), row, self._how))
-        return found
+                collates = self._how.collate is not None
+                found.append(item if collates else sources.augmented(sources.item(item, row), row, self._how))
+            return sources.batch(found, range(at, at + count), self._how)
 
     def close(self) -> None:
         """End a generator that was not read to its end."""

@@ -142,6 +142,24 @@ def test_a_stream_with_a_declared_length_is_gone_through_each_epoch() -> None:
     assert np.allclose(torch.cat([x for x, _ in one[:4]]), X[:33], atol=0.11)
 
 
+def test_a_collate_makes_a_stream_s_batches_as_it_does_a_data_set_s() -> None:
+    def collate(items: list[Any]) -> Any:
+        return torch.stack([torch.as_tensor(x) * 2 for x, _ in items]), torch.tensor([int(y) for _, y in items])
+
+    how = sources.Reading(collate=collate, augment=lambda x: x + torch.rand(()))
+    samples = intake.take(Stream(noise=0.1), num_samples=33, how=how)
+    samples.check(TOY)
+    one, other = epoch(samples), epoch(samples)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(one, other, strict=True))
+    read = torch.cat([x for x, _ in one[:4]])
+    assert np.all(read.numpy() >= 2 * X[:33]) and np.all(read.numpy() <= 2 * X[:33] + 1.2)
+    assert np.array_equal(torch.cat([y for _, y in one[:4]]), Y[:33])
+    with pytest.raises(errors.DatasetError, match="collate: failed on 33 items from sample 0 on: TypeError"):
+        intake.take(Stream(), num_samples=33, how=sources.Reading(collate=lambda items: items[0]["x"]))
+    with pytest.raises(errors.DatasetError, match="num_workers: an iterable data set is read in one process"):
+        intake.take(Stream(), num_samples=33, how=sources.Reading(workers=2))
+
+
 def test_a_stream_trains(service: FakeService, take_part: Run, tmp_path: Any) -> None:
     with pytest.raises(errors.DatasetError, match="num_samples: a Stream has no length; pass num_samples="):
         take_part(Stream())
@@ -208,7 +226,7 @@ def test_a_stream_cannot_be_drawn_from_at_random(service: FakeService, take_part
     service.plan |= {"privacy": {"noise_multiplier": 1.0}}
     with pytest.raises(errors.DatasetError, match="an iterable data set has an order of its own"):
         take_part(Stream(), num_samples=40, rounds=1)
-    with pytest.raises(errors.DatasetError, match="leave out num_workers and collate"):
+    with pytest.raises(errors.DatasetError, match="leave num_workers out"):
         take_part(Stream(), num_samples=40, num_workers=2)
     held = intake.take(Stream(), num_samples=40, cache=True)
     assert held.inputs is not None and held.how == sources.PLAIN
