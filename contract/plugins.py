@@ -11,6 +11,7 @@ import hashlib
 import importlib.abc
 import importlib.metadata
 import importlib.util
+import json
 import re
 import sys
 import threading
@@ -197,6 +198,12 @@ def _check(choice: type[Choice], whose: str) -> None:
         raise PluginError(f"{whose}: {name} adds tensors to updates and does not say so; declare sends")
     if choice.is_own():
         raise PluginError(f"{whose}: {name} is potstill's own; derive a class from it, with a kind of its own")
+    try:
+        json.dumps(choice.model_json_schema(), allow_nan=False)
+    except Exception as error:  # code of others
+        said = str(error).partition("\n")[0] or type(error).__name__
+        why = f"{name} has options that JSON Schema cannot describe: {said}"
+        raise PluginError(f"{whose}: {why}; give them types of JSON, and defaults that are finite") from error
 
 
 def find(slot: str, kind: str) -> type[Choice] | None:
@@ -250,9 +257,17 @@ def _missing(slot: type[Choice]) -> type[Missing]:
 
 # ------------------------------------------------------------------------------------------------------ how it is read
 class _Open:
-    """Makes a field of a slot's class one of its choices, as `ONE_OF` does, those of packages included."""
+    """Makes a field of a slot's class one of its choices, as `ONE_OF` does, those of packages included.
+
+    Attributes:
+        classes: the classes that fields were made of.
+    """
+
+    def __init__(self) -> None:
+        self.classes: set[type[Choice]] = set()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        self.classes.add(source)
         own: CoreSchema = handler.generate_schema(Annotated[source, ONE_OF])
         return core_schema.with_info_wrap_validator_function(
             functools.partial(_read, source),

@@ -5,8 +5,7 @@ know; gives fields defaults that are objects, which they refuse; and names class
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -14,9 +13,10 @@ from fastapi.routing import APIRoute
 
 from contract import __version__
 from contract.wire.problems import Problem
+from service.api.added import add_packages
 from service.api.problems import documented
+from service.api.schemas import Schema, dicts, named
 
-Schema = dict[str, Any]
 _DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
 upload weights; the service averages or distils them, round by round.
 
@@ -40,7 +40,6 @@ _TAGS = [
     {"name": "audit", "description": "Who did what, when and from where."},
     {"name": "health", "description": "Liveness and readiness."},
 ]
-_REFERENCE = "#/components/schemas/"
 _LONGEST_DEFAULT = 200
 
 
@@ -68,10 +67,11 @@ def _made(app: FastAPI) -> Schema:
         servers=[{"url": ".", "description": "this service, whatever path it is under"}],  # beside the document
     )
     document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+    add_packages(document)
     for operation in _operations(document):
         _problem_for_422(operation)
         _problem_for_429(operation)
-    for schema in list(_dicts(document)):
+    for schema in list(dicts(document)):
         for simplify in (_without_tuples, _without_large_defaults, _without_unsure_choices):
             simplify(schema)
     _leave_out_unused(document)
@@ -93,18 +93,6 @@ def _problem_for_429(operation: Schema) -> None:
     """Whoever shows a token is told to wait where too many came, or too many false ones from that address."""
     if operation.get("security"):
         operation["responses"].setdefault("429", documented("too-many-requests")[429])
-
-
-def _dicts(value: Any) -> Iterator[Schema]:
-    """Yield all objects of the document that may be schemas; examples and defaults are values."""
-    if isinstance(value, dict):
-        yield value
-        for key, inner in value.items():
-            if key not in ("example", "examples", "default", "const", "enum"):
-                yield from _dicts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _dicts(inner)
 
 
 def _without_tuples(schema: Schema) -> None:
@@ -137,14 +125,8 @@ def _without_unsure_choices(schema: Schema) -> None:
 def _leave_out_unused(document: Schema) -> None:
     schemas = document["components"]["schemas"]
     used: set[str] = set()
-    found = _named(document["paths"])
+    found = named(document["paths"])
     while found:
         used |= found
-        found = {name for each in found for name in _named(schemas[each])} - used
+        found = {name for each in found for name in named(schemas[each])} - used
     document["components"]["schemas"] = {name: schemas[name] for name in schemas if name in used}
-
-
-def _named(value: Any) -> set[str]:
-    """Return the schemas that something refers to, also by what tells choices apart."""
-    texts: Iterable[Any] = (text for each in _dicts(value) for text in each.values())
-    return {text.removeprefix(_REFERENCE) for text in texts if isinstance(text, str) and text.startswith(_REFERENCE)}

@@ -72,7 +72,8 @@ def _unbounded(
 
 
 def _items(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return schema["prefixItems"] if "prefixItems" in schema else [schema["items"]]
+    found: list[dict[str, Any]] = schema.get("prefixItems", [schema["items"]] if "items" in schema else [])
+    return found
 
 
 def _open(schema: dict[str, Any], where: str) -> Iterator[str]:
