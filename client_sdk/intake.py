@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from client_sdk import data, forms, sources, streams
+from client_sdk import data, forms, sources, streams, workers
 from client_sdk.data import Samples
 from client_sdk.errors import DatasetError
 
@@ -88,12 +88,6 @@ def _stream(
             f"a {type(dataset).__name__} can be gone through once, and each epoch begins anew; pass an "
             "IterableDataset, or what its samples are made from",
         )
-    if how.workers:
-        raise DatasetError(
-            "num_workers",
-            "an iterable data set is read in one process: each further one would give all its samples once more; "
-            "leave num_workers out, or pass a map-style Dataset",
-        )
     try:
         size = len(dataset) if num_samples is None else num_samples
     except TypeError as error:
@@ -102,4 +96,6 @@ def _stream(
         ) from error
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise DatasetError("num_samples", f"is {size!r}; a whole number of at least 1 is needed")
+    if how.workers > 1:
+        workers.check_shards(dataset, how.workers)
     return streams.stream(dataset, columns, size, cache, how)

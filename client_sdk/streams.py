@@ -1,15 +1,17 @@
 """A data set that can only be gone through, with a length that was declared: an epoch is one way through it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from client_sdk import fitting, forms, sources
+from client_sdk import fitting, forms, sources, workers
 from client_sdk.data import Samples, cut
-from client_sdk.errors import DatasetError
+from client_sdk.errors import DatasetError, PotstillError
 
 _LOOK_AT = 256
 
@@ -23,7 +25,7 @@ def stream(
         DatasetError: a sample cannot be read, or there are fewer.
     """
     count = size if cache else min(size, _LOOK_AT)
-    with _items(source, columns, 0, how.plain()) as items:
+    with _items(source, columns, 0, replace(how.plain(), workers=0)) as items:
         inputs, labels = items.take(count, 0, size)
     if cache:
         return Samples(size, inputs, labels, how=how)
@@ -45,7 +47,9 @@ class Stream(Samples):
     def some(self, count: int) -> Samples:
         """Return the first samples, at most `count` of them, in memory."""
         count = min(count, self.size)
-        inputs, labels = next(self._stored([torch.arange(count)], torch.device("cpu"), 0, self.how.plain()))
+        inputs, labels = next(
+            self._stored([torch.arange(count)], torch.device("cpu"), 0, replace(self.how.plain(), workers=0))
+        )
         return Samples(count, inputs, labels, None, self.task, self.classes, None, self.dtype, self.how)
 
     def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -82,10 +86,16 @@ class _Items:
     """The items of one way through an iterable, read a batch at a time under generators of its own."""
 
     def __init__(self, source: Iterable[Any], columns: forms.Columns | None, seed: int, how: sources.Reading):
-        self._columns, self._seed, self._how = columns, seed, how
+        self._made: Callable[[Any, int], Any] = partial(_made, columns=columns, how=how)
+        self._seed, self._how = seed, how
+        self._items: Iterator[Any]
         with sources.generators_kept():
             sources.seed_all(seed, 0)
-            self._items = iter(source)
+            if how.workers:
+                shared = workers.items(source, seed, how.workers, self._made)
+                self._items, self._made = (item for _, item in shared), workers.as_it_is
+            else:
+                self._items = iter(source)
 
     def take(self, count: int, at: int, size: int) -> tuple[Tensor, Tensor]:
         """Return inputs [count, *shape] and labels [count, ...] of the next items; `at` of `size` were there before."""
@@ -101,14 +111,13 @@ class _Items:
                         f"ended after {row} of the {size} samples that were declared; pass num_samples={row}, or "
                         "let it give as many in every epoch",
                     ) from None
+                except PotstillError:
+                    raise
                 except Exception as error:
                     raise DatasetError(
                         "dataset", f"sample {row} cannot be read: {type(error).__name__}: {error}"
                     ) from error
-                if self._columns is not None and isinstance(item, Mapping):
-                    item = forms.pair(item, self._columns, row)
-                collates = self._how.collate is not None
-                found.append(item if collates else sources.augmented(sources.item(item, row), row, self._how))
+                found.append(self._made(item, row))
             return sources.batch(found, range(at, at + count), self._how)
 
     def close(self) -> None:
@@ -116,6 +125,13 @@ class _Items:
         close = getattr(self._items, "close", None)
         if close is not None:
             close()
+
+
+def _made(item: Any, row: int, columns: forms.Columns | None, how: sources.Reading) -> Any:
+    """Return an item as the pair of its tensors, or what `collate` is given of it."""
+    if columns is not None and isinstance(item, Mapping):
+        item = forms.pair(item, columns, row)
+    return item if how.collate is not None else sources.augmented(sources.item(item, row), row, how)
 
 
 @contextmanager

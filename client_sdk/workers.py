@@ -1,14 +1,19 @@
-"""Batches of a source read by other processes, in the order in which they are wanted and the same bit for bit."""
+"""What other processes read: batches of a source by number, the same bit for bit; items of an iterable in shards."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from client_sdk import sources
 from client_sdk.errors import DatasetError
+from contract.seeds import derive_seed
 
 _Batch = tuple[Tensor, Tensor] | tuple[str, str]
 
@@ -56,3 +61,108 @@ def read(
         if isinstance(one, str):
             raise DatasetError(one, other)
         yield one, other
+
+
+_FAILED = -1
+_COMPARED = 8
+"""Samples at each process's beginning that show whether an iterable tells its processes apart."""
+
+
+class _Shard(IterableDataset[tuple[int, Any]]):
+    """What one process gives of an iterable that heeds `get_worker_info`: its number and an item.
+
+    An error comes as `_FAILED`, its field and text. Pairs travel as arrays: tensors would hold a file descriptor each.
+    """
+
+    def __init__(self, source: Iterable[Any], seed: int, most: int | None, made: Callable[[Any, int], Any]):
+        self._source, self._seed, self._most, self._made = source, seed, most, made
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        info = get_worker_info()
+        assert info is not None
+        apart = info.id if self._most is None else 0  # where beginnings are compared, what is equal draws the same
+        own = derive_seed(self._seed, "process", apart)
+        sources.seed_all(own, 0)
+        try:
+            items = iter(self._source)
+            for row in range(sys.maxsize if self._most is None else self._most):
+                sources.seed_all(own, row + 1)
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+                yield info.id, _sent(self._made(item, row))
+        except DatasetError as error:
+            told = error.field, f"process {info.id}: {str(error).removeprefix(f'{error.field}: ')}"
+            yield _FAILED, told
+        except Exception as error:  # noqa: BLE001  # told in another process
+            told = "dataset", f"process {info.id} cannot read it: {type(error).__name__}: {error}"
+            yield _FAILED, told
+
+
+def items(
+    source: Iterable[Any], seed: int, count: int, made: Callable[[Any, int], Any], most: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield (process, item) of an iterable that `count` processes share, one of each in turn.
+
+    The same seed gives the same items in the same order.
+
+    Args:
+        made: makes what is given of an item and its number in its process.
+        most: how many each process gives at most, all of them with the same draws; None: all, with draws of its own.
+
+    Raises:
+        DatasetError: an item cannot be read; a process ended, or the iterable cannot be sent to one.
+    """
+    order = torch.Generator().manual_seed(seed)
+    shard = _Shard(source, seed, most, made)
+    shards = iter(DataLoader(shard, batch_size=None, num_workers=count, generator=order, collate_fn=as_it_is))
+    while True:
+        try:
+            process, content = next(shards)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise DatasetError(
+                "num_workers", f"the processes that read failed: {type(error).__name__}: {error}; pass num_workers=0"
+            ) from error
+        if process == _FAILED:
+            raise DatasetError(*content)
+        yield process, _received(content)
+
+
+def _sent(item: Any) -> Any:
+    pair = isinstance(item, tuple) and all(isinstance(part, Tensor) and part.dtype != torch.bfloat16 for part in item)
+    return tuple(part.numpy() for part in item) if pair else item
+
+
+def _received(item: Any) -> Any:
+    pair = isinstance(item, tuple) and all(isinstance(part, np.ndarray) for part in item)
+    return tuple(torch.from_numpy(part) for part in item) if pair else item
+
+
+def check_shards(source: Iterable[Any], count: int) -> None:
+    """Refuse an iterable that gives two processes the same samples: each epoch would have them twice.
+
+    Raises:
+        DatasetError: it does.
+    """
+    heads: dict[int, list[bytes]] = {}
+    for process, content in items(source, 0, count, _digest, _COMPARED):
+        heads.setdefault(process, []).append(content)
+    seen = [tuple(head) for head in heads.values()]
+    if len(set(seen)) < len(seen):
+        raise DatasetError(
+            "num_workers",
+            f"the iterable data set gives its {count} processes the same samples, which would count {count} times; let "
+            "its __iter__ give each its share (torch.utils.data.get_worker_info: id, num_workers), or leave it out",
+        )
+
+
+def _digest(item: Any, row: int) -> bytes:
+    return hashlib.sha256(pickle.dumps(item)).digest()  # of items of any kind, and nobody reads it back
+
+
+def as_it_is(item: Any, row: int = 0) -> Any:
+    """Return the item."""
+    return item

@@ -156,8 +156,52 @@ def test_a_collate_makes_a_stream_s_batches_as_it_does_a_data_set_s() -> None:
     assert np.array_equal(torch.cat([y for _, y in one[:4]]), Y[:33])
     with pytest.raises(errors.DatasetError, match="collate: failed on 33 items from sample 0 on: TypeError"):
         intake.take(Stream(), num_samples=33, how=sources.Reading(collate=lambda items: items[0]["x"]))
-    with pytest.raises(errors.DatasetError, match="num_workers: an iterable data set is read in one process"):
-        intake.take(Stream(), num_samples=33, how=sources.Reading(workers=2))
+
+
+class Shares(Stream):
+    """Gives each process its share."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for row in range(first, self.count, step):
+            yield X[row] + self.noise * random.random(), Y[row]
+
+
+def test_processes_share_a_stream_and_no_sample_is_read_twice() -> None:
+    samples = intake.take(Shares(), num_samples=40, how=sources.Reading(workers=2))
+    samples.check(TOY)
+    read = torch.cat([x for x, _ in epoch(samples)[:5]])
+    assert np.array_equal(read, X[:40]), "one of each in turn"
+    noisy = intake.take(Shares(noise=0.1), num_samples=40, how=sources.Reading(workers=2))
+    noisy.check(TOY)
+    one, other = epoch(noisy), epoch(noisy)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(one, other, strict=True))
+    assert not torch.equal(one[0][0], one[5][0]), "the next epoch draws anew"
+    collated = sources.Reading(workers=2, collate=lambda items: ([x * 2 for x, _ in items], [y for _, y in items]))
+    twice = intake.take(Shares(), num_samples=40, how=collated)
+    twice.check(TOY)
+    assert np.array_equal(torch.cat([x for x, _ in epoch(twice)[:5]]), X[:40] * 2)
+
+
+def test_an_error_in_a_process_of_a_stream_is_told_like_one_here() -> None:
+    class Torn(Shares):
+        def __iter__(self) -> Iterator[Any]:
+            info = torch.utils.data.get_worker_info()
+            for row, item in enumerate(super().__iter__()):
+                if row == 12 and info is not None and info.id == 1:
+                    raise OSError("the disk is gone")
+                yield item
+
+    samples = intake.take(Torn(), num_samples=40, how=sources.Reading(workers=2))
+    samples.check(TOY)
+    with pytest.raises(errors.DatasetError, match="dataset: process 1 cannot read it: OSError: the disk is gone"):
+        epoch(samples)
+
+
+def test_a_stream_that_gives_all_processes_the_same_is_refused() -> None:
+    with pytest.raises(errors.DatasetError, match="num_workers: .* gives its 2 processes the same samples"):
+        intake.take(Stream(noise=0.1), num_samples=40, how=sources.Reading(workers=2))
 
 
 def test_a_stream_trains(service: FakeService, take_part: Run, tmp_path: Any) -> None:
@@ -226,7 +270,5 @@ def test_a_stream_cannot_be_drawn_from_at_random(service: FakeService, take_part
     service.plan |= {"privacy": {"noise_multiplier": 1.0}}
     with pytest.raises(errors.DatasetError, match="an iterable data set has an order of its own"):
         take_part(Stream(), num_samples=40, rounds=1)
-    with pytest.raises(errors.DatasetError, match="leave num_workers out"):
-        take_part(Stream(), num_samples=40, num_workers=2)
     held = intake.take(Stream(), num_samples=40, cache=True)
     assert held.inputs is not None and held.how == sources.PLAIN
