@@ -1,7 +1,7 @@
 """`python -m tools.inspection`: what it costs a round's job that its inputs are compared with their digests.
 
-The mean of some clients' files, once as it is and once with the inspection beside it, in turn, so that both meet the
-same machine; each pair gives a ratio.
+What every round's job does with some clients' files (where they lie, their mean, its digest), once as it is and once
+with the inspection beside it, in turn, so that both meet the same machine; each pair gives a ratio.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from potstill.console import print_table
 from service.infra.blob_checks import Inspection
 from service.infra.blobs import digest_of
 from worker.parts.blocks import Source
+from worker.parts.distances import measure_files
 from worker.parts.fuse import average_files
 
 MIB = 1 << 20
@@ -34,10 +35,11 @@ def _files(folder: Path, count: int, megabytes: int) -> dict[str, Path]:
 
 
 def _seconds(files: dict[str, Path], output: Path, checked: bool) -> tuple[float, float]:
-    """Average the files and put the result on the disk; return seconds on the clock and of the processors."""
+    """Measure the files' distances and average them; return seconds on the clock and of the processors."""
     sources = [Source(path.name, path, 1.0) for path in files.values()]
     wall, cpu = time.perf_counter(), time.process_time()
     with Inspection(files if checked else {}) as inspection:
+        measure_files(sources, sources[0].path)
         average_files(sources, output)
         digest_of(output)  # as every result is, before it is published
         inspection.check()
@@ -63,7 +65,7 @@ def run(clients: int, megabytes: int, pairs: int) -> None:
                 f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
             ]
         )
-    print(f"the mean of {clients} files of {megabytes} MiB, {pairs} pairs")
+    print(f"distances and mean of {clients} files of {megabytes} MiB, {pairs} pairs")
     print_table(["figure", "unchecked", "checked", "ratio by pairs"], rows)
 
 
