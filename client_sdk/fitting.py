@@ -59,31 +59,17 @@ def not_finite(row: int) -> DatasetError:
 
 def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
     """Return labels [B, *task.label_shape], of classes int64; arguments and errors as `conform`'s."""
-    if task.kind != "classification":
-        try:
-            return torch.from_numpy(targets.conform(labels.numpy(), task, rows))
-        except ValueError as error:
-            raise DatasetError("labels", str(error).removeprefix("labels ")) from error
-    if labels.ndim != 1:
+    if task.kind == "classification" and labels.ndim != 1:
         raise DatasetError(
             "labels",
             f"have shape {list(labels.shape)}; one whole number per sample is needed, shape [{len(labels)}]"
             + targets.reshaping(labels.shape[1:], task),
         )
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        if labels.is_floating_point():
-            _check_whole(labels, rows)
-        raise DatasetError("labels", f"are {_dtype(labels)}, wanted are whole numbers; use y.astype('int64')")
-    labels = labels.to(torch.int64)
-    wrong = (labels < 0) | (labels >= task.num_classes)
-    if wrong.any():
-        found = int(wrong.nonzero()[0])
-        raise DatasetError(
-            "labels",
-            f"sample {found if rows is None else rows[found]} has label {int(labels[found])}; the federation's "
-            f"{task.num_classes} classes are 0 to {task.num_classes - 1}; map your classes to these numbers",
-        )
-    return labels
+    exact = labels.to(torch.float32) if labels.dtype == torch.bfloat16 else labels  # numpy has no bfloat16
+    try:
+        return torch.from_numpy(targets.conform(exact.numpy(), task, rows))
+    except ValueError as error:
+        raise DatasetError("labels", str(error).removeprefix("labels ")) from error
 
 
 def check_labelled(labels: Tensor, task: Task) -> None:
@@ -98,22 +84,6 @@ def check_labelled(labels: Tensor, task: Task) -> None:
         raise DatasetError("labels", str(error).removeprefix("labels ")) from error
     if remark:
         logger.warning(remark)
-
-
-def _check_whole(labels: Tensor, rows: Sequence[int] | None) -> None:
-    """Refuse labels [B] that a conversion would make other ones of: what is no number, or has a fraction.
-
-    Raises:
-        DatasetError: naming the sample.
-    """
-    wrong = ~torch.isfinite(labels) | (labels != labels.floor())
-    if wrong.any():
-        found = int(wrong.nonzero()[0])
-        raise DatasetError(
-            "labels",
-            f"sample {found if rows is None else rows[found]} has label {float(labels[found]):g}; every sample needs a "
-            "class, a whole number: leave out samples without; scores become classes by a threshold or argmax of yours",
-        )
 
 
 def _check_shape(inputs: Tensor, task: Task) -> None:

@@ -5,6 +5,7 @@ are refused where one is meant; where any number may stand, a whole one may. NaN
 stored before a rule was there is read all the same (`stored`).
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -57,6 +58,16 @@ def _in_whole_digits(value: Any) -> Any:
 
 QUERY_NUMBER, QUERY_COUNT = BeforeValidator(_in_digits), BeforeValidator(_in_whole_digits)
 """Of numbers in a query, which are text: `0.5` and `12`; Python would take ` 1_000 `, `1e3` and `nan`, too."""
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(f"Input should be a list of texts: {json.dumps([value if len(value) <= 64 else 'fc.*'])}")
+    return value
+
+
+TEXTS = BeforeValidator(_texts)
+"""``Annotated[list[Pattern], TEXTS]``: a text in the list's place is refused with the list that it would be."""
 
 
 def stored(kind: type[Made] | TypeAdapter[Made], value: str | bytes | Mapping[str, Any]) -> Made:

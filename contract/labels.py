@@ -1,10 +1,26 @@
-"""Labels of a data set: whole numbers from 0, one for each sample. What is not one is never made one by rounding."""
+"""Labels of a data set: whole numbers from 0, of any numeric dtype. What is not one is never made one by rounding."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 MOST_CLASSES = 100_000
 """Classes that a task may have; a label is below."""
+
+
+def not_whole(labels: NDArray[Any]) -> list[tuple[NDArray[np.bool_], str]]:
+    """Return the rule of all labels that count, for devices and server data: what breaks it, with the remedy.
+
+    Args:
+        labels: [...], any kind of number; whole numbers of each are taken, and are the same as int64.
+    """
+    if labels.dtype.kind != "f":
+        return []
+    return [
+        (~np.isfinite(labels), "every sample needs a class; leave out those without"),
+        (labels != np.floor(labels), "labels with fractions are scores, no classes; send whole numbers from 0"),
+    ]
 
 
 def class_numbers(labels: NDArray[np.generic], samples: int) -> NDArray[np.int64]:
@@ -29,8 +45,7 @@ def class_numbers(labels: NDArray[np.generic], samples: int) -> NDArray[np.int64
         raise ValueError(f"there are {len(labels)} labels for {samples} inputs; pair them one to one")
     numbers = labels.astype(np.float64)
     for wrong, remedy in (
-        (~np.isfinite(numbers), "every sample needs a class; leave out those without"),
-        (numbers != np.floor(numbers), "labels with fractions are scores, no classes; send whole numbers from 0"),
+        *not_whole(labels),
         (numbers < 0, "labels start at 0"),
         (numbers >= MOST_CLASSES, f"labels are class numbers from 0, below {MOST_CLASSES}"),
     ):

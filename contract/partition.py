@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contract.bodies import Part
+from contract.bodies import TEXTS, Part
 from contract.bounds import SHOWN, AtMost
 from contract.choices import Carried, declare
 from contract.tensors import FLOATS, MAX_NAME, Header
@@ -28,7 +28,7 @@ Lora = Literal["factors", "a_frozen"]
 class Parts(Part):
     """How a prototype's network is parted; see `partition`."""
 
-    trains: list[Pattern] | None = Field(
+    trains: Annotated[list[Pattern] | None, TEXTS] = Field(
         None,
         min_length=1,
         max_length=MOST_PATTERNS,
@@ -37,7 +37,7 @@ class Parts(Part):
         "which devices are sent once. null: all tensors",
         examples=[["head.*", "*.lora_*"]],
     )
-    keeps: list[Pattern] = Field(
+    keeps: Annotated[list[Pattern], TEXTS] = Field(
         default_factory=list,
         max_length=MOST_PATTERNS,
         exclude_if=lambda value: not value,

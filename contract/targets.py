@@ -1,4 +1,4 @@
-"""Labels held against a task: their shape, and the values of all kinds but classification's (`contract.labels`)."""
+"""Labels held against a task: their shape and their values; `contract.labels` has the rule of whole numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.labels import not_whole
 from contract.tasks import TASKS
 from contract.wire.tasks import Task
 
@@ -17,7 +18,7 @@ def conform(labels: NDArray[Any], task: Task, rows: Sequence[int] | None = None)
 
     Args:
         labels: [B, ...], any kind of number.
-        task: of any kind but classification, whose labels are `class_numbers`.
+        task: of any kind.
         rows: which samples of the data set these are; by default the first ones.
 
     Raises:
@@ -95,15 +96,15 @@ def _finite(labels: NDArray[Any], rows: Sequence[int] | None) -> NDArray[np.floa
 
 
 def _whole(labels: NDArray[Any], task: Task, rows: Sequence[int] | None) -> NDArray[Any]:
-    if labels.dtype.kind == "f":
-        _refuse(~np.isfinite(labels), labels, rows, "that is no label; repair it or leave the sample out")
-        _refuse(labels != np.floor(labels), labels, rows, "labels with fractions are scores; send whole numbers")
+    for wrong, remedy in not_whole(labels):
+        _refuse(wrong, labels, rows, remedy)
     if task.kind == "multilabel":
         _refuse((labels != 0) & (labels != 1), labels, rows, "a label is there, 1, or not, 0; make yours 0 or 1")
         return labels.astype(np.uint8)
     ignored = TASKS[task.kind].ignored
-    kept = labels != ignored
-    remedy = f"classes are 0 to {task.num_classes - 1}, and {ignored} is ignored; map yours to these numbers"
+    kept = np.ones(labels.shape, np.bool_) if ignored is None else labels != ignored
+    besides = "" if ignored is None else f", and {ignored} is ignored"
+    remedy = f"the federation's {task.num_classes} classes are 0 to {task.num_classes - 1}{besides}; map yours to these"
     _refuse(kept & ((labels < 0) | (labels >= task.num_classes)), labels, rows, remedy)
     return labels.astype(np.uint8 if task.kind == "dense" else np.int64)
 

@@ -177,7 +177,7 @@ class Dataset(Response):
         None, description="largest label + 1, where labels are whole numbers; 255 is not counted among those of images"
     )
     label_shape: list[int] | None = Field(None, description="of one sample's labels; [] is one number")
-    label_dtype: str | None = Field(None, description="of labels: float32, uint8 or int64")
+    label_dtype: str | None = Field(None, description="of labels, such as float32, uint8 or int64")
     created_at: Timestamp
 
 

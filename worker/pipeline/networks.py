@@ -94,8 +94,6 @@ def read_labels(path: Path, what: str, task: Task) -> Tensor:
         if "labels" not in file.header.tensors:
             raise JobFailure("bad_option", f"the {what} data set has no labels; give one with a tensor 'labels'")
         labels = read_tensor(file, "labels")
-    if task.kind == "classification":
-        return labels.to(torch.int64).flatten()
     try:
         made = targets.conform(labels.numpy(), task)
         targets.check_labelled(made, task)

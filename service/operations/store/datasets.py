@@ -8,10 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.labels import MOST_CLASSES, class_numbers
+from contract.labels import MOST_CLASSES, class_numbers, not_whole
 from contract.targets import reshaping
 from contract.tasks import TASKS
-from contract.tensors import Header, TensorError, TensorFile, TensorInfo
+from contract.tensors import DTYPES, FLOATS, Header, TensorError, TensorFile, TensorInfo
 from contract.wire import rounds as wire
 from contract.wire.federations import Task
 from service.domain.errors import DomainError, not_found
@@ -24,7 +24,7 @@ from service.persistence.tables import DatasetRow, FederationRow
 
 MAX_DATASETS = 1000
 _DTYPES = {"F32": "float32", "I64": "int64", "F16": "float16", "U8": "uint8"}
-_LABELS = {"I64": "int64", "U8": "uint8", "F32": "float32"}
+_LABELS = {name: str(dtype) for name, dtype in DTYPES.items() if name not in ("BF16", "BOOL")}
 _BLOCK = 1 << 20
 """Labels that are in memory at once, where a sample has several."""
 IGNORED_TOKEN = TASKS["tokens"].ignored
@@ -55,16 +55,15 @@ def check_header(header: Header) -> None:
 def _check_labels(labels: TensorInfo, samples: int) -> None:
     found = f"labels is {labels.dtype} {list(labels.shape)}"
     several = len(labels.shape) > 1
-    if labels.shape[:1] != (samples,) or not (labels.dtype == "I64" or (several and labels.dtype in _LABELS)):
-        wanted = f"I64 [{samples}], one label a sample"
-        others = "I64 or U8 of several labels, F32 of values"
-        raise TensorError("tensors", f"{found}; send {wanted}, or [{samples}, ...]: {others}", tensor="labels")
+    if labels.shape[:1] != (samples,) or labels.dtype not in _LABELS:
+        wanted = f"[{samples}], one label a sample, or [{samples}, ...], several, such as I64, U8 or F32"
+        raise TensorError("tensors", f"{found}; send {wanted}", tensor="labels")
     if several and not labels.numel:
         raise TensorError("tensors", f"{found}; a sample has no label", tensor="labels")
 
 
 def num_classes(file: TensorFile) -> int | None:
-    """Return the largest label + 1, or None without labels and where they are values.
+    """Return the largest label + 1, or None without labels and where some are values with fractions.
 
     Raises:
         TensorError: code 'values', for a label that is no class number, or a value that is not finite.
@@ -84,20 +83,28 @@ def num_classes(file: TensorFile) -> int | None:
 def _largest(file: TensorFile, info: TensorInfo) -> int | None:
     """Return the largest of several labels a sample + 1; of images', [N, H, W] or [N, D, H, W], without 255.
 
+    Floats that are no labels, such as 0.5 or -3.0, make all of them values, which have none: the answer is None.
+
     Raises:
         ValueError: naming the sample.
     """
     largest, a_sample = -1, info.numel // info.shape[0]
+    floats, values = info.dtype in FLOATS, False
     for start in range(0, info.numel, _BLOCK):
         block = file.read_block("labels", start, min(_BLOCK, info.numel - start))
-        if info.dtype == "F32":
+        if floats:
             _refuse(~np.isfinite(block), "a value that is NaN or infinite", a_sample, start)
-            continue
+            values = values or any(broken.any() for broken, _ in not_whole(block))
         known = block[block != 255] if len(info.shape) > 2 else block
         wrong = (block < 0) & (block != IGNORED_TOKEN) | (block >= MOST_CLASSES)
-        _refuse(wrong, "a label that is no class, nor -100, which is ignored", a_sample, start)
+        if floats:
+            values = values or bool(wrong.any())
+        else:
+            _refuse(wrong, "a label that is no class, nor -100, which is ignored", a_sample, start)
+        if values:
+            continue
         largest = max(largest, int(known.max()) if len(known) else -1)
-    return None if info.dtype == "F32" else largest + 1
+    return None if values else largest + 1
 
 
 def _refuse(wrong: NDArray[np.bool_], what: str, a_sample: int, start: int) -> None:
@@ -180,10 +187,10 @@ def why_not(row: DatasetRow, task: Task, labeled: bool) -> str | None:
         return None
     if not row.labeled:
         return f"{row.name!r} has no labels; upload it with a tensor 'labels'"
-    if row.label_dtype == "float32" and task.kind != "regression":
+    if row.num_classes is None and task.kind != "regression":
         return (
-            f"{row.name!r} has labels that are float32 values; a task of kind {task.kind!r} wants whole numbers, "
-            f"I64 or U8 ({TASKS[task.kind].labels})"
+            f"{row.name!r} has labels that are {row.label_dtype} values; a task of kind {task.kind!r} wants whole "
+            f"numbers ({TASKS[task.kind].labels})"
         )
     shape, wanted = row.label_shape or [], list(task.label_shape)
     if shape != wanted and (shape or wanted != [1]):

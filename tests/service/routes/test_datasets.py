@@ -30,6 +30,12 @@ SEVERAL: dict[str, tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
         {"dtype": "uint8", "num_classes": 3, "label_shape": [2, 2], "label_dtype": "uint8"},
         {"kind": "dense", "num_classes": 3, "input": {"shape": [1, 2, 2], "dtype": "uint8"}},
     ),
+    "pixels of floats": (
+        np.zeros((2, 1, 2, 2), np.uint8),
+        PIXELS.astype(F32),
+        {"num_classes": 3, "label_dtype": "float32"},
+        {"kind": "dense", "num_classes": 3, "input": {"shape": [1, 2, 2], "dtype": "uint8"}},
+    ),
     "tokens": (
         np.ones((2, 3), np.int64),
         np.array([[4, -100, 0]] * 2),
@@ -56,9 +62,11 @@ def test_labels_of_several_values_are_described_and_held_against_the_task(world:
     inputs, labels, described, task = SEVERAL[case]
     made = world.dataset(inputs=inputs, labels=labels)
     assert made.items() >= ({"labeled": True, "num_samples": 2} | described).items()
-    architecture = {"pixels": "unet-small", "tokens": "transformer-causal-tiny"}.get(case, "mlp")
+    architecture = {"pixels": "unet-small", "pixels of floats": "unet-small", "tokens": "transformer-causal-tiny"}.get(
+        case, "mlp"
+    )
     more = {"prototypes": [{"architecture": architecture}], "datasets": {"test": made["name"]}}
-    if case == "pixels":  # four pixels an edge at least
+    if case.startswith("pixels"):  # four pixels an edge at least
         inputs, labels = (np.kron(each, np.ones((2, 2))).astype(each.dtype) for each in (inputs, labels))
         more["datasets"] = {"test": world.dataset(inputs=inputs, labels=labels)["name"]}
         task = task | {"input": {"shape": [1, 4, 4], "dtype": "uint8"}}
@@ -112,7 +120,7 @@ BAD: list[tuple[dict[str, np.ndarray], str, str]] = [
     ({"inputs": np.zeros((0, 2), F32)}, "invalid-tensors", "inputs"),
     ({"inputs": np.zeros(3, F32)}, "invalid-tensors", "inputs"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(2, np.int64)}, "invalid-tensors", "labels"),
-    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(3, F32)}, "invalid-tensors", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.full(3, 0.5, F32)}, "invalid-values", "labels"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((3, 0), np.int64)}, "invalid-tensors", "labels"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros((2, 2), np.int64)}, "invalid-tensors", "labels"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.full((3, 2), np.nan, F32)}, "invalid-values", "labels"),

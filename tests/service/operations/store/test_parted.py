@@ -224,6 +224,8 @@ KEEPS = [{**NETWORK, "keeps": ["3.*"]}]
         ({"prototypes": KEEPS, "rounds": {"keep_ensemble": True}}, "rounds.keep_ensemble", "leave it out"),
         ({"prototypes": PARTED, "recipe": {"name": "fedma"}}, "prototypes.0.trains", "matches all layers"),
         ({"prototypes": [{**NETWORK, "lora": "a_frozen"}]}, "prototypes.0.lora", "name them"),
+        ({"prototypes": [{**NETWORK, "trains": "fc.*"}]}, "prototypes.0.trains", 'a list of texts: ["fc.*"]'),
+        ({"prototypes": [{**NETWORK, "keeps": "3.*"}]}, "prototypes.0.keeps", 'a list of texts: ["3.*"]'),
         ({"prototypes": [{**NETWORK, "trains": []}]}, "prototypes.0.trains", "at least 1 item"),
         ({"prototypes": [{**NETWORK, "trains": ["x"] * 65}]}, "prototypes.0.trains", "at most 64"),
         ({"prototypes": [{**NETWORK, "keeps": ["x" * 513]}]}, "prototypes.0.keeps.0", "513"),
