@@ -103,5 +103,5 @@ def _microseconds(session: Session, moment: InstrumentedAttribute[Any]) -> Colum
     """Return a moment as a whole number; SQLite keeps text with six digits after the point."""
     if session.get_bind().dialect.name == "postgresql":
         return cast(extract("epoch", moment) * _A_SECOND, BigInteger)
-    seconds = cast(func.strftime("%s", moment), BigInteger)
+    seconds = cast(func.strftime("%s", func.substr(moment, 1, 19)), BigInteger)  # it rounds .9995 up to the next
     return seconds * _A_SECOND + cast(func.substr(moment, 21), BigInteger)
