@@ -237,19 +237,23 @@ def test_teachers_are_measured_beside_labels_and_not_asked_without_a_test_set(tm
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
-    [(None, "has no labels"), ([0] * 20, "20 labels for 21 samples"), ([0] * 20 + [3], "label 3; wanted are 0 to 2")],
+    ("labels", "code", "said"),
+    [
+        (None, "bad_option", "has no labels"),
+        ([0] * 20, "schema_mismatch", "20 labels for 21 samples"),
+        ([0] * 20 + [3], "bad_option", "label 3; the federation's 3 classes are 0 to 2"),
+    ],
     ids=["none", "too few", "out of range"],
 )
 def test_labels_that_cannot_be_learnt(
-    tmp_path: Path, federation: Any, tensors: Read, labels: list[int] | None, said: str
+    tmp_path: Path, federation: Any, tensors: Read, labels: list[int] | None, code: str, said: str
 ) -> None:
     world = federation(tmp_path, presets.build("feddf", SHORT | {"data": {"kind": "labeled"}}))
     arrays = {"inputs": tensors(tmp_path / "unlabeled")["inputs"]}
     write_file(tmp_path / "odd", arrays | ({} if labels is None else {"labels": np.array(labels)}))
     with pytest.raises(JobFailure, match=said) as caught:
         world.round(datasets=Datasets(unlabeled=tmp_path / "odd"))
-    assert caught.value.code == "schema_mismatch"
+    assert caught.value.code == code
 
 
 # ---------------------------------------------------------------------------------------------------- FedBE's posterior
