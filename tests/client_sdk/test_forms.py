@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from client_sdk import data, errors, intake, sources
+from client_sdk import data, errors, intake, sources, workers
 from contract.wire.federations import Task
 
 from .conftest import TASK, FakeService
@@ -202,6 +202,20 @@ def test_an_error_in_a_process_of_a_stream_is_told_like_one_here() -> None:
 def test_a_stream_that_gives_all_processes_the_same_is_refused() -> None:
     with pytest.raises(errors.DatasetError, match="num_workers: .* gives its 2 processes the same samples"):
         intake.take(Stream(noise=0.1), num_samples=40, how=sources.Reading(workers=2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: (torch.full((3,), number, dtype=torch.bfloat16), torch.tensor(number)),
+        lambda number: {"x": np.full(3, number), "text": f"sample {number}"},
+        lambda number: [number, ["a", b"b", None]],
+    ],
+    ids=["tensors", "mapping", "nested"],
+)
+def test_equal_samples_are_known_wherever_they_lie(make: Any) -> None:
+    assert workers._digest(make(1), 0) == workers._digest(make(1), 5)
+    assert workers._digest(make(1), 0) != workers._digest(make(2), 0)
 
 
 def test_a_stream_trains(service: FakeService, take_part: Run, tmp_path: Any) -> None:
