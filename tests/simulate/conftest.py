@@ -1,3 +1,17 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+
 from tests.e2e.conftest import deployment
 
 __all__ = ["deployment"]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As devices and workers of an installation compute here: sums of several threads differ in their last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from client_sdk import train_and_push
 from client_sdk.client import Client
@@ -24,6 +23,7 @@ from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, digest_of
 from tools.deployment import CLASSES, Deployment, add_server_data, federation_request, images, running, wait_for
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = ("east", "north", "south", "west")
 SCHEDULE = {"epochs": 2, "batch_size": 32}
 SGD = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 1, "batch_size": 16}
@@ -183,14 +183,6 @@ CASES = {
         excluded=[["west"], ["west"]],
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

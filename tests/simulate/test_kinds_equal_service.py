@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from client_sdk import RunReport, train_and_push
 from contract.tasks import KINDS, TaskKind
@@ -19,20 +18,14 @@ from tools.tasks import body_of
 
 from .test_tasks import CLIENTS, samples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     made = Deployment(tmp_path_factory.mktemp("deployment") / "home")
     with running(made):
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def request_for(kind: TaskKind) -> FederationCreate:
