@@ -8,7 +8,7 @@ The folder is named by --data-dir or POTSTILL_DATA_DIR. Image files are safetens
 import gzip
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,13 +197,7 @@ def load(name: str, folder: Path | None = None, kind: TaskKind | None = None) ->
             labels are of another kind.
     """
     if name not in NAMES:
-        path = Path(name)
-        if path.suffix.lower() not in (".npz", ".safetensors"):
-            known = ", ".join(NAMES)
-            raise SimulationError(f"data: {name!r} is neither one of {known} nor a .npz or .safetensors file")
-        if not path.exists():
-            raise SimulationError(f"data: there is no file {path}")
-        return own_files.read(path, kind)
+        return own_files.read(_own(name, "data", NAMES), kind)
     if name in _MADE:
         found = _MADE[name]()
     else:
@@ -211,6 +205,16 @@ def load(name: str, folder: Path | None = None, kind: TaskKind | None = None) ->
     if kind not in (None, found.kind):
         raise SimulationError(f"task: {name} has labels of {found.kind}, none of {kind}; leave --task out")
     return found
+
+
+def _own(name: str, field: str, known: Sequence[str]) -> Path:
+    """Return the path of somebody's own file."""
+    path = Path(name)
+    if path.suffix.lower() not in (".npz", ".safetensors"):
+        raise SimulationError(f"{field}: {name!r} is neither one of {', '.join(known)} nor a .npz or .safetensors file")
+    if not path.is_file():
+        raise SimulationError(f"{field}: there is no file {path}")
+    return path
 
 
 def files(name: str, folder: Path | None = None) -> list[Path]:
@@ -262,10 +266,4 @@ def server_inputs(name: str, folder: Path | None = None) -> Inputs:
     if name in NAMES:
         found = load(name, folder)
         return (found.server or found.train).inputs
-    path = Path(name)
-    if path.suffix.lower() not in (".npz", ".safetensors"):
-        known = ", ".join(SERVER_NAMES)
-        raise SimulationError(f"server_data: {name!r} is neither one of {known} nor a .npz or .safetensors file")
-    if not path.is_file():
-        raise SimulationError(f"server_data: there is no file {path}")
-    return own_files.inputs_of(path)
+    return own_files.inputs_of(_own(name, "server_data", SERVER_NAMES))
