@@ -17,7 +17,7 @@ MASKS = Task.model_validate({"kind": "dense", "num_classes": 2, "input": {"shape
     ("masks", "said"),
     [
         (np.full((3, 4, 4), 255, np.uint8), "the test data set: labels are all 255, which counts nowhere; label some"),
-        (np.full((3, 4, 4), -100), "the test data set: sample 0 has label -100 at [0, 0]; classes are 0 to 1"),
+        (np.full((3, 4, 4), -100), "test data set: sample 0 has label -100 at [0, 0]; the federation's 2 classes"),
         (None, "the test data set has no labels"),
     ],
 )
