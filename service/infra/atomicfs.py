@@ -2,7 +2,8 @@
 
 kombu's own filesystem transport opens a message under its final name and then writes it; a consumer that comes between
 takes an empty file, loses the message, and may end the worker with a JSONDecodeError. Here nothing is ever visible
-half-written. Messages are wake-ups only (the jobs table is the truth), so a full queue drops further ones.
+half-written. Messages are wake-ups only (the jobs table is the truth), so a full queue drops further ones. Who puts one
+in rings the queue's bell; a consumer that hears none looks every `polling_interval`.
 """
 
 import fcntl
@@ -11,12 +12,13 @@ import uuid
 from json import dumps, loads
 from pathlib import Path
 from queue import Empty
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
 from contract.private import private, private_folder
+from service.infra.bells import Bells, ring
 
 NAME = "atomicfs"
 MAX_PENDING = 64
@@ -42,6 +44,14 @@ class Channel(filesystem.Channel):
         with open(hidden, "w", encoding="utf-8", opener=private) as file:
             file.write(dumps(payload))
         os.replace(hidden, self._folder / name)
+        ring(self._bell(queue))
+
+    def _bell(self, queue: str) -> Path:
+        return self._folder / f"{queue}.bell"
+
+    def bells(self) -> set[Path]:
+        """Return the bells of the queues that are consumed here."""
+        return {self._bell(queue) for queue in self._active_queues}
 
     def _get(self, queue: str, timeout: Any = None) -> Any:
         for name in self._pending(queue):
@@ -74,6 +84,34 @@ class Transport(filesystem.Transport):
     """The transport, registered as ``atomicfs://``."""
 
     Channel = Channel
+
+    def __init__(self, client: Any, **kwargs: Any):
+        super().__init__(client, **kwargs)  # type: ignore[no-untyped-call]
+        self._bells = Bells()
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        """Hand on the next message, as soon as there is one.
+
+        Raises:
+            TimeoutError: there was none in time.
+        """
+        assert self.cycle is not None
+        end = None if timeout is None else monotonic() + timeout
+        while True:
+            self._bells.hang({bell for channel in self.channels for bell in channel.bells()})
+            try:
+                self.cycle.get(self._deliver, timeout=timeout)  # type: ignore[no-untyped-call]
+                return
+            except Empty:
+                left = self.polling_interval if end is None else min(self.polling_interval, end - monotonic())
+            if left <= 0:
+                raise TimeoutError
+            self._bells.wait(left)
+
+    def close_connection(self, connection: Any) -> None:
+        """Let go of the channels, and of the bells."""
+        super().close_connection(connection)  # type: ignore[no-untyped-call]
+        self._bells.close()
 
 
 def register() -> None:

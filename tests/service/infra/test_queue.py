@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty
+from typing import Any
 
 import pytest
 from kombu.connection import Connection
+from kombu.entity import Queue
 
 from contract.queue import TASK_WORK
 from service.config import Settings
@@ -68,6 +70,25 @@ def test_a_half_written_message_is_not_seen(channel: Channel, tmp_path: Path) ->
     (tmp_path / "queue" / "messages" / ".000-half.potstill.msg").write_text("{")
     with pytest.raises(Empty):
         channel._get("potstill")
+
+
+def test_who_waits_for_a_message_has_it_at_the_ring_and_unheard_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    atomicfs.register()
+    taken: list[Any] = []
+    for poll, heard in ((60.0, True), (0.01, False)):
+        if not heard:
+            monkeypatch.setattr(atomicfs, "ring", lambda bell: None)
+        options = atomicfs.options(tmp_path / str(heard), poll)
+        with Connection("atomicfs://", transport_options=options) as connection:
+            consumer = connection.Consumer([Queue("potstill")], callbacks=[lambda body, _: taken.append(body)])
+            with consumer, pytest.raises(TimeoutError):
+                connection.drain_events(timeout=0.001)
+            with consumer:
+                threading.Timer(0.05, connection.Producer().publish, ("look",), {"routing_key": "potstill"}).start()
+                connection.drain_events(timeout=60)
+    assert taken == ["look", "look"]
 
 
 def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Settings) -> None:
