@@ -6,6 +6,8 @@ from contract.networks.document import Document, canonical, digest_of
 from service.api.intake import mends
 from service.api.services import Services
 from service.infra.blobs import BlobFault
+from service.infra.sums import Checksum
+from service.operations.ledger import checksums
 from service.operations.ledger.garbage import Named
 
 
@@ -21,6 +23,8 @@ class Kept:
         self.digest = digest_of(text)
         self._services, self._path = services, services.blobs.scratch.temp()
         self._path.write_bytes(text)
+        self._checksum = Checksum()
+        self._checksum.update(text)
         self._lost = False
         try:
             services.blobs.store.verify(self.digest)
@@ -32,6 +36,7 @@ class Kept:
         """Within the transaction that makes it count: give it its final name, where that is not there already."""
         if mends(session, self._services, row, fresh, self._lost):
             self._services.blobs.store.keep(self._path, self.digest)
+            checksums.note(session, {self.digest: self._checksum.value})
 
     def close(self) -> None:
         """Remove what is temporary."""

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import contextlib
-import hashlib
 import logging
 import os
 import re
@@ -29,6 +28,8 @@ from service.domain.errors import DomainError, not_found
 from service.infra.blobs import BlobFault, Staging
 from service.infra.parts import PartsLost
 from service.infra.storage import FULL
+from service.infra.sums import Sums
+from service.operations.ledger import checksums
 from service.operations.ledger.garbage import Named
 from service.operations.store import faults, reservations, uploads
 from service.operations.store.uploads import Held
@@ -71,16 +72,26 @@ REFUSALS = documented(
 class Received:
     """A file on the disk, checked; `path` is temporary.
 
-    `held` is the resumable upload that it came by, `staged` whose and which file of the bucket.
+    `sums` has digest, checksum and size; `held` is the resumable upload that it came by, `staged` whose and which file
+    of the bucket.
     """
 
     path: Path
-    digest: str
-    size: int
+    sums: Sums
     header: Header
     target: str = ""
     held: Held | None = None
     staged: tuple[str, str] | None = None
+
+    @property
+    def digest(self) -> str:
+        """What the blob is called."""
+        return self.sums.digest
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.sums.size
 
     def bring(self, services: Services) -> bool:
         """Before that transaction: bring the file to where blobs are. Return whether no whole one of its digest was."""
@@ -92,10 +103,15 @@ class Received:
         store.prepare(self.path, self.digest)
         return lost
 
+    def keep(self, session: Session, services: Services) -> None:
+        """Within the transaction that makes the file count, after its locks: give it its final name."""
+        services.blobs.store.keep(self.path, self.digest)
+        checksums.note(session, {self.digest: self.sums.checksum})
+
     def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
-        """Within the transaction that makes the file count: give it its final name; what it came by is spent."""
+        """Within that transaction: keep the file if it is `fresh`; what it came by is spent."""
         if fresh:
-            services.blobs.store.keep(self.path, self.digest)
+            self.keep(session, services)
         if self.held is not None:
             uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
         if self.staged is not None:
@@ -132,7 +148,7 @@ class _Sink:
 
     def __init__(self, path: Path, check: StreamCheck, on_header: Callable[[Header], None]):
         self._file = open(path, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by close()
-        self._hash = hashlib.sha256()
+        self._sums = Sums()
         self._check = check
         self._on_header = on_header
 
@@ -140,27 +156,28 @@ class _Sink:
         if self._check.feed(batch):
             assert self._check.header is not None
             self._on_header(self._check.header)
-        self._hash.update(batch)
+        self._sums.update(batch)
         while batch:
             batch = batch[self._file.write(batch) :]
 
-    def finish(self) -> tuple[str, Header]:
+    def finish(self) -> tuple[Sums, Header]:
         header = self._check.finish()
         os.fsync(self._file.fileno())
-        return self._hash.hexdigest(), header
+        return self._sums, header
 
     def close(self) -> None:
         self._file.close()
 
 
-def _expected_digest(request: Request, name: str) -> bytes | None:
+def _expected_digest(request: Request, name: str) -> str | None:
+    """Return the digest that a header names, as blobs are named."""
     text = request.headers.get(name)
     if text is None:
         return None
     match = _DIGEST.fullmatch(text.strip())
     try:
         if match:
-            return base64.b64decode(match[1], validate=True)
+            return f"sha256-{base64.b64decode(match[1], validate=True).hex()}"
     except binascii.Error:
         pass
     raise DomainError("invalid-request", f"{name} must read sha-256=:<base64 of 32 bytes>:")
@@ -234,12 +251,12 @@ async def _from_body(
         patience = Patience()
         async for batch in batches(request, settings.max_upload_bytes, patience):
             await run_in_threadpool(sink.write, batch)
-        hexdigest, header = await run_in_threadpool(sink.finish)
+        sums, header = await run_in_threadpool(sink.finish)
     finally:
         await run_in_threadpool(sink.close)
-    if expected is not None and expected.hex() != hexdigest:
+    if expected not in (None, sums.digest):
         raise DomainError("digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again")
-    yield Received(path, f"sha256-{hexdigest}", check.received, header)
+    yield Received(path, sums, header)
 
 
 def _no_body(request: Request, instead: str) -> None:
@@ -288,11 +305,10 @@ def _fetched(
     try:
         for block in staging.read(owner, name):
             sink.write(memoryview(block))
-        hexdigest, header = sink.finish()
+        sums, header = sink.finish()
     finally:
         sink.close()
-    digest, staged = f"sha256-{hexdigest}", (owner, name)
-    return Received(path, digest, check.received, header, source.target, staged=staged)
+    return Received(path, sums, header, source.target, staged=(owner, name))
 
 
 def _room(services: Services) -> int:
@@ -312,11 +328,11 @@ async def _from_upload(
     async with _or_answered(source), holding(services, source.owner, source.upload or "") as held:
         uploads.check_whole(held)
         check = StreamCheck(await run_in_threadpool(manifest), held.length)
-        hexdigest, header = await run_in_threadpool(_assembled, services, held, path, check, on_header)
-        if expected is not None and expected.hex() != hexdigest:
+        sums, header = await run_in_threadpool(_assembled, services, held, path, check, on_header)
+        if expected not in (None, sums.digest):
             detail = "the upload's bytes are not those of Repr-Digest; it is removed, send it again"
             raise DomainError("digest-mismatch", detail)
-        yield Received(path, f"sha256-{hexdigest}", held.length, header, source.target, held)
+        yield Received(path, sums, header, source.target, held)
 
 
 @contextlib.asynccontextmanager
@@ -333,20 +349,20 @@ async def _or_answered(source: Source) -> AsyncIterator[None]:
 
 def _assembled(
     services: Services, held: Held, path: Path, check: StreamCheck, on_header: Callable[[Header], None]
-) -> tuple[str, Header]:
-    """Bring a whole upload to `path` and read it once: the same checks as of a body, and its digest."""
+) -> tuple[Sums, Header]:
+    """Bring a whole upload to `path` and read it once: the same checks as of a body, and its sums."""
     try:
         services.parts.assemble(held.id, held.parts, held.length, path)
     except PartsLost:
         raise lost(services, held) from None
-    digest = hashlib.sha256()
+    sums = Sums()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(BATCH):
             if check.feed(piece):
                 assert check.header is not None
                 on_header(check.header)
-            digest.update(piece)
-    return digest.hexdigest(), check.finish()
+            sums.update(piece)
+    return sums, check.finish()
 
 
 def lost(services: Services, held: Held) -> DomainError:

@@ -1,16 +1,18 @@
 """Whether stored files are what their digests say: once as long as a file is the same, or while a job reads them."""
 
-import hashlib
+import logging
 import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from service.infra.blobs import BLOCK, BlobFault, Identity
+from service.infra.sums import Checksum, Sums
 
+log = logging.getLogger(__name__)
 _KEPT = 4096
 _LOCKS = 64
 
@@ -57,23 +59,39 @@ class Checked:
             return self._whole.get(digest) == identity
 
 
-class Inspection:
-    """Reads files and compares them with their digests while a job works with them, in a thread of its own.
+class _Summing(Protocol):
+    def update(self, block: memoryview) -> None: ...
 
-    Whoever has read them by then has had the same pages: the disk is asked once, and hashing holds no lock of Python's,
-    so that it costs time only where no second core is free. What the job made counts after `check`, which takes files
-    of its own while the thread is not through.
+
+class Inspection:
+    """Reads files and compares them with their checksums while a job works with them, in a thread of its own.
+
+    Whoever has read them by then has had the same pages: the disk is asked once, and summing holds no lock of Python's,
+    so that it costs time only where no second core is free. A file whose checksum is not known, or is another one, is
+    compared with its digest, which decides. What the job made counts after `check`, which takes files of its own while
+    the thread is not through.
 
     Args:
         files: digest -> path; read in this order.
         on_fault: called once, when the first fault is found.
+        checksums: digest -> checksum, of those files of which it is known.
+
+    Attributes:
+        faults: what was found missing or damaged.
+        mended: digest -> checksum of whole files of which it was not known, or wrong.
     """
 
-    def __init__(self, files: Mapping[str, Path], on_fault: Callable[[], None] = lambda: None):
-        self._left, self._on_fault = deque(files.items()), on_fault
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        on_fault: Callable[[], None] = lambda: None,
+        checksums: Mapping[str, str] | None = None,
+    ):
+        self._left, self._on_fault, self._checksums = deque(files.items()), on_fault, checksums or {}
         self._ended = threading.Event()
         self._telling = threading.Lock()
         self.faults: list[BlobFault] = []
+        self.mended: dict[str, str] = {}
         self._thread = threading.Thread(target=self._run, name="inspection", daemon=True)
 
     def __enter__(self) -> "Inspection":
@@ -114,12 +132,39 @@ class Inspection:
     def _fault(self, digest: str, path: Path) -> BlobFault | None:
         try:
             with open(path, "rb", buffering=0) as file:
-                found = digest_until(file, self._ended)
+                return self._difference(digest, file)
         except FileNotFoundError:
             return BlobFault(digest, "missing")
         except OSError as error:
             return BlobFault(digest, "damaged", detail=error.strerror or str(error))
-        return None if found in (digest, None) else BlobFault(digest, "damaged")
+
+    def _difference(self, digest: str, file: BinaryIO) -> BlobFault | None:
+        """Compare an open file with its checksum, and with its digest where that says nothing or no."""
+        known = self._checksums.get(digest)
+        if known is not None:
+            checksum = Checksum()
+            if not self._summed(file, checksum) or checksum.value == known:
+                return None
+            file.seek(0)
+        sums = Sums()
+        if not self._summed(file, sums):
+            return None
+        if sums.digest != digest:
+            return BlobFault(digest, "damaged")
+        if sums.checksum != known:
+            if known is not None:
+                log.warning("%s is whole, and its checksum in the database was wrong: it is mended", digest)
+            self.mended[digest] = sums.checksum
+        return None
+
+    def _summed(self, file: BinaryIO, into: "_Summing") -> bool:
+        """Read a file to its end; return False when nobody wants to know any more."""
+        block = memoryview(bytearray(BLOCK))
+        while count := file.readinto(block):  # type: ignore[attr-defined]
+            if self._ended.is_set():
+                return False
+            into.update(block[:count])
+        return True
 
 
 class BlobFaults(Exception):
@@ -128,14 +173,3 @@ class BlobFaults(Exception):
     def __init__(self, faults: Iterable[BlobFault]):
         self.faults = sorted(faults, key=lambda fault: fault.digest)
         super().__init__("; ".join(str(fault) for fault in self.faults))
-
-
-def digest_until(file: BinaryIO, ended: threading.Event) -> str | None:
-    """Return the digest of an open file, or None when `ended` was set before its end."""
-    found, block = hashlib.sha256(), bytearray(BLOCK)
-    view = memoryview(block)
-    while count := file.readinto(view):  # type: ignore[attr-defined]
-        if ended.is_set():
-            return None
-        found.update(view[:count])
-    return f"sha256-{found.hexdigest()}"

@@ -1,7 +1,6 @@
 """Blobs: immutable files named by their digest. What there is to ask of them; a folder and a bucket answer it."""
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -267,13 +266,3 @@ def digest_at(path: Path, path_of: Callable[[str], Path]) -> str | None:
         digest = f"sha256-{path.name}"
         return digest if path_of(digest) == path else None
     return None
-
-
-def digest_of(path: Path) -> tuple[str, int]:
-    """Return the digest and the size of a file."""
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-            size += len(block)
-    return f"sha256-{digest.hexdigest()}", size

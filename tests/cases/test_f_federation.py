@@ -12,7 +12,7 @@ import pytest
 
 from client_sdk import train_and_push
 from contract.tensors import check_file
-from service.infra.blobs import digest_of
+from service.infra.sums import sums_of
 from tests.cases.conftest import NETWORK, Arrays, Invite
 from tests.cases.wire import put
 from tools.deployment import Deployment, wait_for
@@ -135,7 +135,7 @@ def test_f11_a_crash_while_publishing(party: Invite, live: Deployment) -> None:
     for model in live.operator.models(federation=fed.id).items:
         path = live.home / "blobs" / model.digest.removeprefix("sha256-")[:2] / model.digest.removeprefix("sha256-")
         path = path if path.exists() else next((live.home / "blobs").rglob(model.digest.removeprefix("sha256-")))
-        assert digest_of(path)[0] == model.digest
+        assert sums_of(path).digest == model.digest
         check_file(path)
 
 

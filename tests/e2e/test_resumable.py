@@ -22,7 +22,7 @@ from client_sdk import Client
 from contract.tensors import write_file
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
-from service.infra.blobs import digest_of
+from service.infra.sums import sums_of
 from tools.deployment import ROOT, SHAPE, Deployment, federation_request, running, wait_for
 
 from .proxy import link_to
@@ -84,7 +84,8 @@ def tuspy(service: Deployment, url: str, file: Path, **options: Any) -> Uploader
 def delivered(service: Deployment, url: str | None, file: Path) -> None:
     """Deliver a finished upload as a data set; the service has the very bytes."""
     assert url is not None
-    digest, size = digest_of(file)
+    sums = sums_of(file)
+    digest, size = sums.digest, sums.size
     params = {"name": digest[-40:], "upload": url.rpartition("/")[2]}
     made = service.operator._transport.request("POST", "/v1/datasets", params=params).json()
     assert (made["digest"], made["size"]) == (digest, size)

@@ -8,7 +8,7 @@ from contract.ids import new_id
 from contract.tensors import write_file
 from service.config import Settings
 from service.infra.blob_folder import open_folder
-from service.infra.blobs import digest_of
+from service.infra.sums import sums_of
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
 from service.operations.ledger.unit import Store
@@ -32,7 +32,8 @@ class House:
         """Add a model; return its digest."""
         path = self.blobs.scratch.temp()
         write_file(path, {"w": np.full(size, seed, np.float32)})
-        digest, length = digest_of(path)
+        sums = sums_of(path)
+        digest, length = sums.digest, sums.size
         with self.store.write() as session:
             self.blobs.store.keep(path, digest)
             session.add(

@@ -21,7 +21,7 @@ from potstill.console import CliError
 from potstill.storage.backup import to_folder
 from service.config import Settings
 from service.infra.blob_folder import FolderStore
-from service.infra.blobs import digest_of
+from service.infra.sums import sums_of
 from service.operations.ledger.clock import now
 from service.persistence import migrate
 from service.persistence.tables import DatasetRow, ModelRow
@@ -160,7 +160,7 @@ def test_every_blob_that_a_snapshot_names_is_in_it_while_models_come_and_go(hous
             with sqlite3.connect(tmp_path / "b" / f"potstill-{made.database.digest[7:19]}.db") as connection:
                 named = {row[0] for row in connection.execute("SELECT digest FROM models")}
             assert named == set(made.blobs), number
-            assert all(digest_of(tmp_path / "b" / "blobs" / d[7:9] / d[7:])[0] == d for d in named)
+            assert all(sums_of(tmp_path / "b" / "blobs" / d[7:9] / d[7:]).digest == d for d in named)
     finally:
         writer.kill()
         writer.wait()
@@ -263,7 +263,8 @@ def test_a_backup_of_an_older_schema_is_brought_up(house: House, potstill: Calla
     migrate.downgrade(old, "0003")
     assert "potstill migrate" in _backup_of(potstill, old.home, tmp_path)
     told = json.loads((tmp_path / "b" / "backup.json").read_text())
-    found, size = digest_of(old.home / "potstill.db")
+    sums = sums_of(old.home / "potstill.db")
+    found, size = sums.digest, sums.size
     told |= {"database": {"digest": found, "size": size}, "revision": "0003"}
     shutil.copy(old.home / "potstill.db", tmp_path / "b" / f"potstill-{found[7:19]}.db")
     (tmp_path / "b" / "backup.json").write_text(json.dumps(told))
@@ -290,7 +291,8 @@ def test_a_folder_that_holds_something_else_is_left_alone(house: House, tmp_path
 def test_data_sets_are_in_it(house: House, potstill: Callable[..., str], tmp_path: Path) -> None:
     path = house.blobs.scratch.temp()
     write_file(path, {"inputs": np.zeros((3, 2), np.float32)})
-    digest, size = digest_of(path)
+    sums = sums_of(path)
+    digest, size = sums.digest, sums.size
     with house.store.write() as session:
         house.blobs.store.keep(path, digest)
         session.add(

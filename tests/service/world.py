@@ -12,7 +12,8 @@ from contract.tensors import write_file
 from contract.wire.problems import TYPE_PREFIX
 from service.app import create_app
 from service.config import Settings
-from service.infra.blobs import Blobs, digest_of
+from service.infra.blobs import Blobs
+from service.infra.sums import sums_of
 from service.operations.access.tokens import ensure_operator_token
 from service.operations.ledger.unit import Store
 from service.operations.progress import jobs
@@ -186,7 +187,8 @@ class World:
     def _stored(self, arrays: Arrays) -> tuple[str, int]:
         path = self.blobs.scratch.temp()
         write_file(path, arrays)
-        digest, size = digest_of(path)
+        sums = sums_of(path)
+        digest, size = sums.digest, sums.size
         self.blobs.store.keep(path, digest)
         return digest, size
 

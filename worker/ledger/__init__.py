@@ -13,16 +13,13 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.tensors import TensorError, TensorFile, check_file, compare
-from contract.wire.ensembles import Member, Network
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blob_checks import BlobFaults, Inspection
 from service.infra.blob_store import open_blobs
-from service.infra.blobs import BlobFault, digest_of
+from service.infra.blobs import BlobFault
 from service.infra.queue import Sender
-from service.operations.ledger import locks
-from service.operations.ledger.garbage import forget_copies
+from service.operations.ledger import checksums, garbage, locks
 from service.operations.ledger.unit import Store
 from service.operations.progress import jobs, reading
 from service.operations.progress.jobs import LostLease
@@ -33,11 +30,10 @@ from service.persistence.engine import Database
 from service.persistence.tables import FederationRow, ModelRow, RoundRow
 from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
-from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, KeptMember, Progress, Resumed
+from worker.ledger.made import Made, members
+from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress, Resumed
 
 log = logging.getLogger("worker.ledger")
-Files = dict[Path, tuple[str, int]]
-"""A file -> (digest, size)."""
 __all__ = ["BlobFaults", "Claimed", "DomainError", "Inspection", "Ledger", "LostLease"]
 _ABANDONED_SECONDS = 3600.0
 
@@ -121,19 +117,16 @@ class Ledger:
             LostLease: somebody else has the job by now; nothing becomes visible.
             JobFailure: a file is not what it should be.
         """
-        state, members = result.state or {}, _members(result)
-        named = (*result.models.values(), *state.values(), *members.values(), *_bases(result))
-        files = {path: digest_of(path) for path in named}
-        self._check(job, result.models)
-        self._check(job, state)
-        self._check(job, {name: path for name, path in members.items() if self._is_new(path)})
-        self._prepare(files)
+        made = Made(self._blobs, self._bases(job))
+        for named in (result.models, result.state or {}, members(result)):
+            made.take(named)
+        made.prepare()
         with self._store.write() as session:
-            self._make_blobs(session, job, files)
+            self._keep(session, job, made)
             outcome = Outcome(
-                files={name: files[path] for name, path in result.models.items()},
-                state=None if result.state is None else {name: files[path] for name, path in state.items()},
-                ensemble=None if result.ensemble is None else [_kept(each, files) for each in result.ensemble],
+                files=made.of(result.models),
+                state=None if result.state is None else made.of(result.state),
+                ensemble=None if result.ensemble is None else [made.member(each) for each in result.ensemble],
                 metrics=plain(result.metrics),
                 peak_memory_bytes=result.peak_memory_bytes,
                 device=result.device,
@@ -141,64 +134,40 @@ class Ledger:
                 origin=result.origin,
             )
             publishing.publish(session, job.id, job.fence, outcome, self.settings.retention)
-        self._adopt(files)
+            made.note(session)
+        made.adopt()
         self._blobs.states.forget(job.id)
 
-    def publish_groups(self, job: Claimed, made: Handover) -> None:
+    def publish_groups(self, job: Claimed, given: Handover) -> None:
         """Make visible what a round's job hands over before it ends; the job goes on.
 
         Raises:
             LostLease: somebody else has the job by now; nothing becomes visible.
             JobFailure: a file is not what it should be.
         """
-        files = {path: digest_of(path) for path in made.models.values()}
-        self._check(job, made.models)
-        self._prepare(files)
+        made = Made(self._blobs, self._bases(job))
+        made.take(given.models)
+        made.prepare()
         with self._store.write() as session:
-            self._make_blobs(session, job, files)
-            outcome = Outcome({name: files[path] for name, path in made.models.items()}, origin=made.origin)
+            self._keep(session, job, made)
+            outcome = Outcome(made.of(given.models), origin=given.origin)
             overlap.publish_groups(session, job.id, job.fence, outcome)
-        self._adopt(files)
+            made.note(session)
+        made.adopt()
 
-    def _is_new(self, path: Path) -> bool:
-        return self._blobs.cache.digest_at(path) is None
-
-    def _prepare(self, files: Files) -> None:
-        for path, (digest, _) in files.items():
-            if path != self._blobs.cache.path(digest):
-                self._blobs.store.prepare(path, digest)
-
-    def _adopt(self, files: Files) -> None:
-        for path, (digest, _) in files.items():
-            if path != self._blobs.cache.path(digest):
-                self._blobs.cache.adopt(path, digest)  # the next round starts from it
-
-    def _make_blobs(self, session: Session, job: Claimed, files: Files) -> None:
+    def _keep(self, session: Session, job: Claimed, made: Made) -> None:
         """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
         locks.hold_blobs(session)
         jobs.held(session, job.id, job.fence)
-        for path, (digest, _) in files.items():
-            if path.exists() and path != self._blobs.cache.path(digest):  # two names may have one content
-                self._blobs.store.keep(path, digest)
+        made.keep()
 
-    def _check(self, job: Claimed, files: dict[str, Path]) -> None:
-        """Look once more at what is about to become the global model: finite, and with the tensors it must have."""
-        bases: dict[str, str] = {}
-        if job.round_id is not None:
-            with self._store.read() as session:
-                bases = self._base_digests(session, session.get_one(RoundRow, job.round_id))
-        for name, path in files.items():
-            try:
-                header = check_file(path)
-                if name in bases:
-                    with TensorFile(self._blobs.cache.path(bases[name])) as base:
-                        compare(header, base.header)
-            except TensorError as error:
-                code = "non_finite" if error.code == "values" else "schema_mismatch"
-                raise JobFailure(code, f"the result for {name!r} is not published: {error.detail}") from error
-
-    def _base_digests(self, session: Session, round_: RoundRow) -> dict[str, str]:
-        return {name: session.get_one(ModelRow, id_).digest for name, id_ in round_.base_models.items()}
+    def _bases(self, job: Claimed) -> dict[str, str]:
+        """Return the digests of the models that a round started from, by their names."""
+        if job.round_id is None:
+            return {}
+        with self._store.read() as session:
+            bases = session.get_one(RoundRow, job.round_id).base_models
+            return {name: session.get_one(ModelRow, id_).digest for name, id_ in bases.items()}
 
     def fail(self, job: Claimed, code: str, detail: str, final: bool) -> None:
         """Record a failure. A final one ends the job; any other is tried again later, up to the limit of attempts."""
@@ -261,8 +230,16 @@ class Ledger:
                 held.enter_context(cache.hold(files, fetched))
             except BlobFault as fault:
                 raise BlobFaults([fault]) from fault
-            yield held.enter_context(Inspection(files, on_fault))
-        forget_copies(self._database, self._blobs.cache)
+            with self._store.read() as session:
+                known = checksums.known(session, files)
+            inspection = Inspection(files, on_fault, known)
+            yield held.enter_context(inspection)
+        if inspection.mended:
+            with self._store.write() as session:
+                locks.hold_blobs(session)
+                stay = garbage.named(session, set(inspection.mended))
+                checksums.note(session, {digest: inspection.mended[digest] for digest in stay})
+        garbage.forget_copies(self._database, self._blobs.cache)
 
     def spoilt(self, job: Claimed, found: BlobFaults) -> None:
         """Record that files which a job reads are damaged or missing, and ask for them again where that is possible.
@@ -299,7 +276,7 @@ class Ledger:
         with self._store.read() as session:
             working = jobs.folders(session)
         self._blobs.sweep(_ABANDONED_SECONDS, working)
-        forget_copies(self._database, self._blobs.cache)
+        garbage.forget_copies(self._database, self._blobs.cache)
 
     def postpone(self, job: Claimed, detail: str) -> None:
         """Put a job back for a while because the blob store is away, which is no fault of the job's."""
@@ -320,37 +297,6 @@ class Ledger:
     def drop_outputs(self, spec: JobSpec) -> None:
         """Remove a job's folder."""
         shutil.rmtree(spec.output_dir, ignore_errors=True)
-
-
-def _members(result: JobResult) -> dict[str, Path]:
-    """Return the files of an ensemble's members, by what each is told by: a client may be called as a sample is."""
-    numbered = enumerate(result.ensemble or (), start=1)
-    return {
-        f"member {number}, {each.name}": each.network.weights
-        for number, each in numbered
-        if each.network.weights is not None
-    }
-
-
-def _bases(result: JobResult) -> set[Path]:
-    """Return the files of what rounds do not move of an ensemble's members."""
-    return {each.network.base for each in result.ensemble or () if each.network.base is not None}
-
-
-def _kept(member: KeptMember, files: Files) -> Member:
-    network = member.network
-    assert network.weights is not None
-    digest, size = files[network.weights]
-    base = None if network.base is None else files[network.base][0]
-    return Member(
-        name=member.name,
-        client=member.client,
-        network=Network(architecture=network.architecture, options=network.options, digest=digest, base=base),
-        size=size,
-        num_samples=member.num_samples,
-        group=member.is_group,
-        counted=member.counted,
-    )
 
 
 def _paths(value: Any) -> Iterator[Path]:

@@ -54,7 +54,7 @@ def _import(services: Parts, caller: Principal, key: str | None, architecture: s
         for use in faults.uses(session, upload.digest) if lost else ():
             faults.note_restored(session, use.row, upload.digest)
         row = models.import_file(session, upload.digest, upload.size, architecture)
-        services.blobs.store.keep(upload.path, upload.digest)
+        upload.keep(session, services)
         return {"id": row.id}
 
     lost = upload.bring(services)

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from service.infra.blobs import BlobCache, BlobStore
-from service.operations.ledger import after_commit, locks
+from service.operations.ledger import after_commit, checksums, locks
 from service.operations.ledger.clock import now
 from service.persistence.engine import Database
 from service.persistence.tables import (
@@ -69,10 +69,14 @@ def let_go(session: Session, rows: Iterable[Removable]) -> int:
 
 
 def remove_unnamed(session: Session, blobs: BlobStore, digests: set[str]) -> None:
-    """Remove those of the blobs that nothing names; none while a backup is read, then a later collection does it."""
+    """Remove those of the blobs that nothing names, and what is kept of them; none while a backup is read, then a later
+    collection does it.
+    """
     with blobs.removing() as may:
-        for digest in digests - named(session, digests) if may else ():
+        gone = digests - named(session, digests) if may else set()
+        for digest in gone:
             blobs.delete(digest)
+        checksums.forget(session, gone)
 
 
 def forget_copies(database: Database, cache: BlobCache) -> None:
@@ -113,4 +117,16 @@ def collect(
                 with database.write() as session:
                     locks.lock_blobs(session)
                     remove_unnamed(session, blobs, unnamed)
+    if not dry_run:
+        _forget_checksums(database)
     return removed
+
+
+def _forget_checksums(database: Database) -> None:
+    """Remove checksums of blobs that nothing names, whatever became of their files."""
+    with database.read() as session:
+        unnamed = {digest for batch in checksums.batches(session) for digest in batch - named(session, batch)}
+    if unnamed:
+        with database.write() as session:
+            locks.lock_blobs(session)
+            checksums.forget(session, unnamed - named(session, unnamed))

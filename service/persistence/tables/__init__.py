@@ -4,6 +4,7 @@ from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow
 from service.persistence.tables.base import Base, UtcDateTime
 from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, TrafficRow
 from service.persistence.tables.models import (
+    ChecksumRow,
     CurrentModelRow,
     DatasetRow,
     EnsembleMemberRow,
@@ -20,6 +21,7 @@ from service.persistence.tables.work import EventRow, JobRow, WorkerRow
 __all__ = [
     "AuditRow",
     "Base",
+    "ChecksumRow",
     "ClientRow",
     "CurrentModelRow",
     "DatasetRow",

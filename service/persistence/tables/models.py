@@ -109,6 +109,14 @@ class PredictionInputRow(Base):
     digest: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
+class ChecksumRow(Base):
+    """The checksum of a blob's bytes (`service.infra.sums`), where one is known; it goes with the blob."""
+
+    __tablename__ = "blob_checksums"
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    checksum: Mapped[str]
+
+
 class NetworkRow(Base):
     """A network that is a document; `weights` is the model that federations start from where they name none."""
 

@@ -17,8 +17,9 @@ import pytest
 from service.config import Settings
 from service.domain.errors import DomainError
 from service.infra.blob_bucket import WrongBytes, open_bucket
-from service.infra.blobs import BlobFault, Blobs, digest_of
+from service.infra.blobs import BlobFault, Blobs
 from service.infra.bucket import Bucket
+from service.infra.sums import sums_of
 from tests.bucket_server import BucketServer, client, environment
 
 ROOT = Path(__file__).parents[3]
@@ -48,7 +49,7 @@ def bucket(values: dict[str, Any]) -> Blobs:
 def stored(bucket: Blobs, content: bytes) -> str:
     path = bucket.scratch.temp()
     path.write_bytes(content)
-    digest, _ = digest_of(path)
+    digest = sums_of(path).digest
     bucket.store.prepare(path, digest)
     path.unlink()
     return digest
@@ -62,7 +63,7 @@ def test_a_large_file_goes_in_parts_and_is_there_only_when_whole(
     assert b"".join(bucket.store.read(digest)) == content
     path = bucket.scratch.temp()
     path.write_bytes(content[:-1])
-    other, _ = digest_of(path)
+    other = sums_of(path).digest
     with open(path, "ab") as file:
         file.write(b"!")  # it changes between its check and its way to the bucket
     with pytest.raises(WrongBytes):
@@ -85,7 +86,7 @@ def test_a_killed_put_leaves_nothing_to_see_and_is_swept(
     bucket: Blobs, server: BucketServer, values: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(os.urandom(3 * PART))
-    digest, _ = digest_of(tmp_path / "file")
+    digest = sums_of(tmp_path / "file").digest
     program = (
         "import sys; from pathlib import Path; from service.config import load;"
         "from service.infra.blob_bucket import open_bucket;"
@@ -154,7 +155,7 @@ def _hold(values: dict[str, Any], digest: str, begin: Any) -> None:
     bucket = open_bucket(Settings(**values))
     begin.wait()
     with bucket.cache.hold([digest]):
-        assert digest_of(bucket.cache.path(digest))[0] == digest
+        assert sums_of(bucket.cache.path(digest)).digest == digest
 
 
 @pytest.mark.skipif("POTSTILL_TEST_DISTRIBUTED" not in os.environ, reason="make test-distributed")
@@ -201,7 +202,7 @@ def test_wrong_bytes_never_become_a_copy(bucket: Blobs, values: dict[str, Any]) 
 def test_a_result_becomes_a_copy(bucket: Blobs, server: BucketServer) -> None:
     path = bucket.scratch.temp()
     path.write_bytes(b"result")
-    digest, _ = digest_of(path)
+    digest = sums_of(path).digest
     bucket.store.prepare(path, digest)
     bucket.store.keep(path, digest)
     bucket.cache.adopt(path, digest)

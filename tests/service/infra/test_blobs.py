@@ -13,7 +13,8 @@ import pytest
 from contract.tensors import write_file
 from service.config import Settings
 from service.infra.blob_store import open_blobs
-from service.infra.blobs import Blobs, digest_of
+from service.infra.blobs import Blobs
+from service.infra.sums import sums_of
 from tests.bucket_server import BucketServer
 
 Maker = Callable[[], Blobs]
@@ -38,7 +39,8 @@ def blobs(store: Maker) -> Blobs:
 def stored(blobs: Blobs, content: bytes) -> str:
     path = blobs.scratch.temp()
     path.write_bytes(content)
-    digest, size = digest_of(path)
+    sums = sums_of(path)
+    digest, size = sums.digest, sums.size
     assert size == len(content)
     blobs.store.prepare(path, digest)
     blobs.store.keep(path, digest)
@@ -72,7 +74,7 @@ def test_a_file_is_kept_under_its_digest_and_removed(store: Maker) -> None:
 def test_what_was_only_prepared_is_kept_later_though_it_was_removed_in_between(blobs: Blobs) -> None:
     path = blobs.scratch.temp()
     path.write_bytes(b"in the making")
-    digest, _ = digest_of(path)
+    digest = sums_of(path).digest
     blobs.store.prepare(path, digest)
     blobs.store.delete(digest)
     blobs.store.keep(path, digest)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from service.infra.blobs import digest_of as digest_of_file
+from service.infra.sums import sums_of
 from service.operations.steer import publishing
 from service.operations.store import provenance
 from service.operations.store.outcome import Outcome
@@ -22,7 +22,8 @@ def publish(world: World, fed: Fed, spec: dict[str, Any], metrics: dict[str, Any
     job = world.claim()
     path = world.blobs.scratch.temp()
     path.write_bytes(world.forge.pack(world.forge.arrays(77)))
-    digest, size = digest_of_file(path)
+    sums = sums_of(path)
+    digest, size = sums.digest, sums.size
     world.blobs.store.keep(path, digest)
     outcome = Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from service.config import Settings
-from service.infra.blobs import digest_of
+from service.infra.sums import sums_of
 from service.operations.fleet import generators
 from service.operations.ledger.garbage import collect
 from service.operations.progress import jobs, lifecycle, reading
@@ -233,7 +233,7 @@ def test_the_averaging_job_is_told_what_went_out_and_what_came_back_by_name(worl
         assert send(world, fed, name, body).status_code == 201
     spec = load(world)
     assert (spec.gan_round, spec.generator.kind) == (1, "fedgan")
-    assert spec.gan is not None and digest_of(spec.gan)[0] == task["model"]["digest"]
+    assert spec.gan is not None and sums_of(spec.gan).digest == task["model"]["digest"]
     assert [(each.client, each.num_samples) for each in spec.updates] == [("a", 4), ("b", 3)]
     assert [each.weights.read_bytes() for each in spec.updates] == [bodies["a"], bodies["b"]]
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from service.infra.blob_folder import FolderStore
+from service.infra.sums import sums_of
 from service.operations.ledger import clock
-from service.persistence.tables import ModelRow
+from service.persistence.tables import ChecksumRow, ModelRow
 from tests.service.world import Fed, World
 from worker.lease import Lease
 from worker.ledger import Ledger
@@ -56,6 +57,16 @@ class Site:
         receipt = self.world.push(fed, name, body)
         assert receipt.status_code == 201, receipt.text
         return body, self.store.path(receipt.json()["digest"])
+
+    def checksums(self) -> dict[str, str]:
+        """Return digest -> checksum, as it is in the database."""
+        with self.world.store.read() as session:
+            return {row.digest: row.checksum for row in session.scalars(select(ChecksumRow))}
+
+    def right_checksums(self) -> dict[str, str]:
+        """Return digest -> checksum of all files that there are."""
+        found = [sums_of(path) for path in self.store.root.glob("[0-9a-f][0-9a-f]/*")]
+        return {each.digest: each.checksum for each in found}
 
     def job(self, fed: Fed, kind: str = "round") -> dict[str, Any]:
         """Return the newest job of a kind."""
@@ -267,3 +278,34 @@ def test_the_result_of_a_job_that_read_damaged_files_is_thrown_away(
     site.work()
     assert len(computed) == 1
     assert world.round(fed)["models"] == {}
+
+
+def test_wrong_checksums_cost_no_attempt_and_are_put_right(site: Site) -> None:
+    """Those of updates are wrong, that of the model from which the round starts is not there; updates go afterwards."""
+    world = site.world
+    fed = world.running()
+    for number, name in enumerate("ab"):
+        site.delivered(fed, name, number)
+    with world.store.write() as session:
+        session.execute(update(ChecksumRow).values(checksum=f"xxh3-{'0' * 32}"))
+    assert len(site.checksums()) == 2
+    site.work()
+    assert (site.job(fed)["attempt"], world.round(fed, 1)["state"]) == (1, "published")
+    assert len(site.checksums()) == 2, "of the model that was given and of the one that was made"
+    assert site.checksums() == site.right_checksums()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_damage_is_found_with_and_without_a_checksum(site: Site, known: bool) -> None:
+    world = site.world
+    fed = world.running()
+    _, path = site.delivered(fed, "a", 1)
+    site.delivered(fed, "b", 2)
+    if not known:
+        with world.store.write() as session:
+            session.execute(delete(ChecksumRow))
+    harm(path)
+    site.work()
+    job = site.job(fed)
+    assert (job["error"], job["attempt"], world.round(fed)["models"]) == ("blob_damaged", 1, {})
+    assert "the update of 'a' in round 1" in job["detail"] and "'b'" not in job["detail"]

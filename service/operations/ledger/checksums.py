@@ -1,0 +1,58 @@
+"""Checksums of blobs, by which jobs find damage; a blob without one is compared with its name, which takes longer."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.persistence.tables import ChecksumRow
+
+_AT_ONCE = 500
+
+
+def known(session: Session, digests: Iterable[str]) -> dict[str, str]:
+    """Return digest -> checksum of those blobs that have one."""
+    found: dict[str, str] = {}
+    for some in _pieces(digests):
+        query = select(ChecksumRow.digest, ChecksumRow.checksum).where(ChecksumRow.digest.in_(some))
+        found.update((digest, checksum) for digest, checksum in session.execute(query))
+    return found
+
+
+def note(session: Session, found: Mapping[str, str]) -> None:
+    """Keep checksums, of blobs whose bytes had these digests, in place of others.
+
+    To be called under `locks.hold_blobs` and after the transaction's other locks.
+    """
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    for some in _pieces(found):
+        made = insert(ChecksumRow).values([{"digest": digest, "checksum": found[digest]} for digest in some])
+        other = ChecksumRow.checksum != made.excluded.checksum
+        values = {"checksum": made.excluded.checksum}
+        session.execute(made.on_conflict_do_update(index_elements=[ChecksumRow.digest], set_=values, where=other))
+
+
+def forget(session: Session, digests: Iterable[str]) -> None:
+    """Remove the checksums of blobs that go; to be called under `locks.lock_blobs`."""
+    for some in _pieces(digests):
+        session.execute(delete(ChecksumRow).where(ChecksumRow.digest.in_(some)))
+
+
+def batches(session: Session) -> Iterator[set[str]]:
+    """Yield the digests of all blobs that have a checksum, in batches."""
+    last = ""
+    while some := list(
+        session.scalars(
+            select(ChecksumRow.digest).where(ChecksumRow.digest > last).order_by(ChecksumRow.digest).limit(_AT_ONCE)
+        )
+    ):
+        yield set(some)
+        last = some[-1]
+
+
+def _pieces(digests: Iterable[str]) -> Iterator[list[str]]:
+    """Yield digests, few enough for a query, and in one order: no two transactions wait for each other."""
+    ordered = sorted(digests)
+    for start in range(0, len(ordered), _AT_ONCE):
+        yield ordered[start : start + _AT_ONCE]
