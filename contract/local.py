@@ -11,6 +11,7 @@ from contract.choices import Carried, Choice, Declares, Only, Options, Partner, 
 from contract.discriminators import DiscriminatorPlan as DiscriminatorPlan
 from contract.objectives import ClientObjective as ClientObjective
 from contract.objectives import DafkdObjective as DafkdObjective
+from contract.objectives import PriorAdjustedObjective as PriorAdjustedObjective
 from contract.optimizers import Adam as Adam
 from contract.optimizers import LearningRate
 from contract.optimizers import Optimizer as Optimizer

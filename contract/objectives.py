@@ -1,4 +1,4 @@
-"""What an objective of devices is, and the one of DaFKD; the others stand with the plan, in `contract.local`."""
+"""What an objective of devices is, with DaFKD's and Reflux's; the others stand with the plan, in `contract.local`."""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -125,3 +125,31 @@ class DafkdObjective(ClientObjective):
     def passes(self, epochs: int) -> Passes:
         """Real samples, as many generated ones, those between them, and those that the generator learns from."""
         return Passes(4 * epochs)
+
+
+class PriorAdjustedObjective(ClientObjective):
+    """Cross-entropy of logits + lambda ln pi, pi the classes' shares on the device: what it lacks is not unlearnt.
+
+    The offset is for training alone: the network is sent without it, and the shares stay on the device.
+    """
+
+    declares = Declares(
+        source="logit adjustment, Menon et al. 2021; balanced softmax, Ren et al. 2020",
+        only=Only(
+            frozenset({"classification"}),
+            "it shifts logits by the classes' shares",
+            "'sgd', 'fedprox' or 'scaffold'",
+        ),
+    )
+
+    kind: Literal["prior_adjusted_ce"] = "prior_adjusted_ce"
+    weight: float = Field(0.5, ge=0, le=100, description="lambda; 0 is cross-entropy")
+    eps: float = Field(0.1, gt=0, le=VALUE, description="added to the number of samples of every class")
+
+    def check(self, plan: Any) -> None:
+        """Refuse differential privacy."""
+        if plan.privacy is not None:
+            raise ValueError(
+                "privacy: the classes' shares on a device, which move every gradient, get no noise; take the objective "
+                "sgd or fedprox, or leave local.privacy out"
+            )

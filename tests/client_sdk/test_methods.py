@@ -170,8 +170,8 @@ CASES: list[tuple[Any, Callable[[Array], float]]] = [
 
 def test_every_objective_of_the_contract_has_a_method_and_a_case_here() -> None:
     found = set(choices_of(local.ClientObjective))
-    # see test_predictions.py, test_frozen_layers.py and test_dafkd.py
-    elsewhere = {local.DsFlObjective, local.FedMaObjective, local.DafkdObjective}
+    # see test_predictions.py, test_frozen_layers.py, test_dafkd.py and, below, one with labels that are skewed
+    elsewhere = {local.DsFlObjective, local.FedMaObjective, local.DafkdObjective, local.PriorAdjustedObjective}
     assert not found - base.implements.known(), "no class of client_sdk.methods does these: add one under @implements"
     assert not found - {type(objective) for objective, _ in CASES} - elsewhere, "these have no row in CASES"
 
@@ -312,6 +312,51 @@ def test_without_prototypes_fedtgp_trains_plainly(extras: dict[str, Path], tmp_p
     codec.save_state({"prototypes": torch.zeros(2, 5)}, tmp_path / "p.safetensors")
     with pytest.raises(UnexpectedAnswer, match=r"extras\.prototypes.*\[2, 5\].*\[2, 3\]"):
         train(local.FedTgpObjective(), extras={"prototypes": tmp_path / "p.safetensors"})
+
+
+# Reflux
+
+
+def test_the_prior_is_of_the_devices_own_labels_and_is_not_sent() -> None:
+    """One sample of class 1 and five of class 0: pi = (5.1, 1.1) / 6.2, lambda 0.5 and eps 0.1."""
+    labels = np.array([0, 0, 0, 1, 0, 0])
+    offset = 0.5 * np.log(np.array([5.1, 1.1]) / 6.2)
+
+    def adjusted(w: Array) -> float:
+        probabilities = softmax(features_and_logits(w)[1] + offset)
+        return float(-np.log(probabilities[np.arange(6), labels]).mean())
+
+    w = START.copy()
+    for _ in range(3):
+        w = w - LR * gradient(adjusted, w)
+    skewed = samples(X, labels)
+    result = train(local.PriorAdjustedObjective(), data=skewed)
+    assert flat(result.tensors) == pytest.approx(w, abs=2e-5)
+    plain = train(local.SgdObjective(), data=skewed)
+    assert np.abs(flat(plain.tensors) - w).max() > 1e-3
+    assert list(result.tensors) == list(plain.tensors) and not result.memory
+
+
+def test_with_lambda_0_it_is_plain_training_bit_for_bit() -> None:
+    skewed = samples(X, np.array([0, 0, 0, 1, 0, 0]))
+    one, two = (train(each, data=skewed) for each in (local.PriorAdjustedObjective(weight=0), local.SgdObjective()))
+    assert all(torch.equal(one.tensors[name], two.tensors[name]) for name in two.tensors)
+
+
+def test_classes_of_a_source_are_counted_by_reading_it() -> None:
+    class Source(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            return X[index], int(index == 3)
+
+    held = samples(X, np.array([0, 0, 0, 1, 0, 0]))
+    read = data.load(Source())
+    read.check(TASK)
+    read.labels = None  # as of a source too large to have been read whole
+    one, two = (train(local.PriorAdjustedObjective(), data=each) for each in (held, read))
+    assert flat(one.tensors) == pytest.approx(flat(two.tensors), abs=1e-6)
 
 
 # Features

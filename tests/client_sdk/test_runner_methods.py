@@ -26,6 +26,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "moon": {"objective": {"kind": "moon"}},
     "feduv": {"objective": {"kind": "feduv"}},
     "fedtgp": {"objective": {"kind": "fedtgp"}},
+    "prior_adjusted_ce": {"objective": {"kind": "prior_adjusted_ce"}},
     "binary": {"precision": {"kind": "binary"}},
 }
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from client_sdk.objectives import ds_fl, fedgkd, fedprox, fedtgp, feduv, moon, scaffold
+from client_sdk.objectives import ds_fl, fedgkd, fedprox, fedtgp, feduv, moon, prior, scaffold
 from contract.errors import RuleError
 from tests.reference import local as slow
 
@@ -117,6 +117,14 @@ def test_moon_edges() -> None:
     assert moon.contrast(zeros.detach(), zeros.detach(), torch.zeros(0, 2, 3)).item() == 0
 
 
+# --------------------------------------------------------------------------------------------------------------- Reflux
+def test_the_prior_by_hand() -> None:
+    """n = (3, 1, 0), eps 1: pi = (4, 2, 1) / 7."""
+    found = prior.offset(torch.tensor([3, 1, 0]), weight=2.0, eps=1.0)
+    assert found.tolist() == pytest.approx([2 * np.log(each / 7) for each in (4, 2, 1)], rel=1e-6)
+    assert torch.isfinite(prior.offset(torch.tensor([0, 0]), eps=1e-9)).all()
+
+
 # ---------------------------------------------------------------------------------------------------------------- FedUV
 @given(SEEDS, st.integers(2, 6), st.integers(1, 5))
 def test_feduv_is_the_slow_one_and_ignores_order(seed: int, batch: int, classes: int) -> None:
@@ -190,6 +198,9 @@ ONE, TWO = torch.zeros(1), torch.zeros(2)
         (lambda: moon.contrast(NAN, torch.zeros(1, 2), torch.zeros(1, 1, 2)), "non_finite"),
         (lambda: moon.contrast(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1, 2), tau=0.0), "bad_option"),
         (lambda: moon.contrast(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1, 2), mu=-1.0), "bad_option"),
+        (lambda: prior.offset(torch.tensor([1, -1])), "out_of_range"),
+        (lambda: prior.offset(torch.tensor([1]), eps=0.0), "bad_option"),
+        (lambda: prior.offset(torch.tensor([1]), weight=-1.0), "bad_option"),
         (lambda: feduv.spread(torch.zeros(2, 2), torch.zeros(3, 2)), "schema_mismatch"),
         (lambda: feduv.spread(NAN, torch.zeros(1, 2)), "non_finite"),
         (lambda: feduv.spread(torch.zeros(2, 0), torch.zeros(2, 2)), "too_few_classes"),
