@@ -55,12 +55,15 @@ class Carried:
         follows: what a rollback, a promotion and a gate do with it.
         sent: devices are sent it beside the model.
         each_round: it is kept by round, too.
+        tells_of: whose data it tells of beside those of models: `client`, whose name takes the model's place, or `all`
+            clients. It goes when that client, or any, is deleted.
     """
 
     name: str
     follows: Follows
     sent: bool = False
     each_round: bool = False
+    tells_of: Literal["client", "all"] | None = None
 
     @property
     def stem(self) -> str:

@@ -8,6 +8,7 @@ from contract.wire.ensembles import EnsembleDocument
 
 MEMBERS_ARE_PREDICTIONS = "devices send predictions of the server set, and no models that could predict anything else"
 SCORERS_ARE_NOT_KEPT = "discriminators come with each round's updates and are not kept, and teachers count by them"
+MEMBERS_ARE_REMEMBERED = "absent clients count by what is known of the server's own sets alone"
 MEMBERS_ARE_MASKED = "secure rounds show sums alone, and these teachers are clients' models or are drawn from them"
 
 
@@ -31,6 +32,8 @@ def why_none(recipe: Recipe, secure: bool) -> str | None:
         return SCORERS_ARE_NOT_KEPT
     if recipe.sends_predictions:
         return MEMBERS_ARE_PREDICTIONS
+    if recipe.counts_absent:
+        return MEMBERS_ARE_REMEMBERED
     if secure and (recipe.distil is None or not recipe.distil.members.are_groups):
         return MEMBERS_ARE_MASKED
     return None

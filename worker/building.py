@@ -4,6 +4,7 @@ The service's workers, simulations and experiments differ in where they have the
 them is decided here.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from contract.federation import SERVER, FederationConfig
 from contract.networks.document import PREFIX
 from contract.partition import SENT_BASE
 from contract.recipes.parts import Discriminators, GeneratorImported
+from contract.recipes.recipe import Recipe
+from contract.tensors import TensorFile
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
 from worker.specs import (
     Datasets,
@@ -28,6 +31,7 @@ from worker.specs import (
     PackagedChoice,
     PredictSpec,
     PrototypeSpec,
+    RegisteredSpec,
     RoundSpec,
     ScorerSpec,
     ScoreSpec,
@@ -142,6 +146,7 @@ class Builder:
         min_updates: int | None = None,
         unmasking: Mapping[str, SecureGroup] | None = None,
         drawing: Drawing | None = None,
+        registered: Mapping[str, RegisteredSpec] | None = None,
     ) -> RoundSpec:
         """Return the job that fuses a round.
 
@@ -153,16 +158,15 @@ class Builder:
             clients_total: prototype -> N, clients of it that are enrolled.
             scores: what is there, by client; of those who answered the ones that the recipe reads are taken.
             state: what the recipe keeps between rounds, by name.
-            min_updates: fewer are not fused, whoever is left out; default: the plan's. Fewer that are here all the same
-                are enough: an operator has closed the round with them.
+            min_updates: fewer are not fused; default: the plan's, or as many as an operator has closed the round with.
             drawing: what there is, where every round draws samples of its own.
             unmasking: of a secure round, what unmasks its sums, by model; None where its updates are not masked.
+            registered: who is enrolled, or is fused here, by name; read where the recipe counts absent clients.
         """
-        config = self.config
-        server_model, prototypes = self._models(models, state)
+        config, (server_model, prototypes) = self.config, self._models(models, state)
         least = config.rounds.least if min_updates is None else min_updates
         answered = {update.client for update in updates}
-        return RoundSpec(
+        spec = RoundSpec(
             seed=self.seed,
             round_index=index,
             rounds_total=config.rounds.total,
@@ -187,6 +191,26 @@ class Builder:
             state=dict(state),
             output_dir=folder,
         )
+        return self._counting(spec, registered or {}) if config.recipe.counts_absent else spec
+
+    def _counting(self, spec: RoundSpec, registered: Mapping[str, RegisteredSpec]) -> RoundSpec:
+        """Tell a round who is registered, and give it teachers whose memory is within its bound."""
+        recipe, said = self._fitting(spec.recipe, len(registered or spec.updates))
+        return spec.model_copy(update={"recipe": recipe, "registered": dict(registered), "exchanged": said})
+
+    def _fitting(self, recipe: Recipe, clients: int) -> tuple[Recipe, dict[str, Any]]:
+        assert recipe.distil is not None
+        members, task, sets = recipe.distil.members, self.config.task, self._read
+        if not members.counts_absent:
+            return recipe, {}
+        values = math.prod(task.output_shape) * (2 if task.kind == "multilabel" else 1)  # as `losses.class_rows`
+        needed = 4 * clients * values * sum(_samples(path) for path in (sets.unlabeled, sets.test))
+        other = members.lighter(needed)
+        if other is None:
+            return recipe, {}
+        distil = recipe.distil.model_copy(update={"members": other})
+        said = {"kind": other.kind, "instead_of": members.kind, "needed_bytes": needed, "clients": clients}
+        return recipe.model_copy(update={"distil": distil}), said
 
     def _drawn(self, drawing: Drawing, answered: Set[str]) -> DrawnSpec:
         stage, scorer = self._stage, None
@@ -235,6 +259,14 @@ class Builder:
             made[each.name] = PrototypeSpec(name=each.name, network=network)
         server_model = made.pop(SERVER, None) if self.config.server_model else None
         return server_model, list(made.values())
+
+
+def _samples(path: Path | None) -> int:
+    """Return how many samples a set has; none, where there is no such set."""
+    if path is None:
+        return 0
+    with TensorFile(path) as file:
+        return file.info("inputs").shape[0]
 
 
 def documents_of(spec: JobSpec) -> list[str]:

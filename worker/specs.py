@@ -199,6 +199,14 @@ class DrawnSpec(_Spec):
     discriminators: dict[str, Path] = Field(default_factory=dict, description="client name -> weights")
 
 
+class RegisteredSpec(_Spec):
+    """A client that is registered, whether it took part in the round or not."""
+
+    prototype: str
+    num_samples: int = Field(ge=0)
+    scores: Path | None = Field(None, description="as `RoundSpec.scores`; null where it has none")
+
+
 class RoundSpec(_Job):
     """Fuse one round."""
 
@@ -214,6 +222,16 @@ class RoundSpec(_Job):
     scores: dict[str, Path] = Field(
         default_factory=dict,
         description="per client: safetensors file with float32 tensors 'unlabeled' [|U|] and 'test' [|T|]",
+    )
+    registered: dict[str, RegisteredSpec] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="by client, where the recipe reads of absent ones what they have; empty: those of the updates",
+    )
+    exchanged: dict[str, Any] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="the figure `members` of a recipe whose own were not taken",
     )
     drawn: DrawnSpec | None = Field(None, description="where the data are drawn anew in every round")
     local: LocalPlan = Field(LocalPlan(), description="what the clients ran, and thus how their files are read")

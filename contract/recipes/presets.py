@@ -7,10 +7,12 @@ from pydantic import ValidationError
 from contract.faults import faults_of
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe, merge
-from contract.recipes.rows import averaging, distillation, objectives
+from contract.recipes.rows import averaging, distillation, objectives, reflux
 from contract.recipes.rows.row import Preset
 
-PRESETS: dict[str, Preset] = {row.recipe.name: row for row in (*averaging.ROWS, *objectives.ROWS, *distillation.ROWS)}
+PRESETS: dict[str, Preset] = {
+    row.recipe.name: row for row in (*averaging.ROWS, *objectives.ROWS, *distillation.ROWS, *reflux.ROWS)
+}
 _SECTIONS = ("selection", "groups", "drop_worst", "fuse", "distil", "discriminators")
 
 

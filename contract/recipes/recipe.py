@@ -73,6 +73,12 @@ class Recipe(Options):
         return self.distil is not None and self.distil.data.drawn_anew and not self.fuse.judges
 
     @property
+    def counts_absent(self) -> bool:
+        """Whether rounds read of all registered clients what they have, not of those that took part alone."""
+        distil = self.distil
+        return distil is not None and (distil.members.counts_absent or distil.weigh.balances)
+
+    @property
     def needs_unlabeled(self) -> bool:
         """Whether the unlabelled server set is read: by teachers and students, or to train the generator."""
         distil, stage = self.distil, self.discriminators
@@ -105,6 +111,7 @@ class Recipe(Options):
             _check_fed_et,
             _check_groups,
             _check_members,
+            _check_absent,
             _check_labelled,
             _check_predictions,
         ):
@@ -150,10 +157,17 @@ def _check_judged(recipe: Recipe) -> None:
         raise ValueError(f"{kind}, which gives raw scores; take link 'sigmoid' in place of 'prob'")
 
 
+def _link_of(factor: parts.WeighChoice) -> Link:
+    """Return how a weighting reads a discriminator's output."""
+    link: Link = getattr(factor, "link", "sigmoid")
+    return link
+
+
 def _check_links(recipe: Recipe) -> None:
     """Refuse weightings that read one discriminator's output as a raw score and as a probability."""
-    read = [factor for factor in _factors(recipe) if isinstance(factor, parts.WeighOdds | parts.WeighDafkd)]
-    raw = [f"{factor.kind} with link {factor.link!r}" for factor in read if factor.link != "prob"]
+    readers = parts.WeighOdds | parts.WeighDafkd | parts.WeighBalancedOdds
+    read = [(factor.kind, _link_of(factor)) for factor in _factors(recipe) if isinstance(factor, readers)]
+    raw = [f"{kind} with link {link!r}" for kind, link in read if link != "prob"]
     if 0 < len(raw) < len(read):
         raise ValueError(
             f"distil.weigh: link 'prob' reads probabilities, {raw[0]} raw scores, and each client has one "
@@ -193,11 +207,11 @@ def _check_members(recipe: Recipe) -> None:
     distil = recipe.distil
     if distil is None:
         return
-    if distil.weigh.counts_clients and not (distil.members.are_clients or distil.members.are_groups):
+    members = distil.members
+    if distil.weigh.counts_clients and not (members.are_clients or members.are_groups or members.counts_absent):
         counts = f"{_kinds(parts.WeighChoice, 'scores')} weigh clients"
         counts = counts if recipe.weighs_by_scores else "'samples' counts clients' samples"
         raise ValueError(f"distil.weigh: {counts}; set distil.members to 'clients', or 'groups' of them")
-    members = distil.members
     if isinstance(members, parts.MembersPosterior) and not (members.clients or members.mean or members.samples):
         raise ValueError("distil.members: nobody teaches; set clients or mean to true, or samples above 0")
     if (
@@ -212,6 +226,23 @@ def _check_members(recipe: Recipe) -> None:
         )
     if isinstance(distil.data, parts.DataNoise) and not distil.data.low < distil.data.high:
         raise ValueError("distil.data: noise lies between low and high; high must be above low")
+
+
+def _check_absent(recipe: Recipe) -> None:
+    """Refuse what would need more of an absent client than its discriminator, or a server set that changes."""
+    distil = recipe.distil
+    if distil is None or not recipe.counts_absent:
+        return
+    balanced = "distil.weigh: 'balanced_odds' reads what all discriminators say of the whole set"
+    if distil.weigh.balances and (distil.members.are_groups or not distil.students.learns):
+        raise ValueError(f"{balanced}; take members 'clients', 'bank' or 'anchor', and students that learn it")
+    what = balanced if distil.weigh.balances else f"distil.members: {distil.members.kind!r} counts absent clients"
+    if recipe.fuse.judges:
+        raise ValueError(f"{what}, and with fuse {recipe.fuse.kind!r} those of a round alone send one; take 'odds'")
+    if recipe.draws_anew:
+        raise ValueError(f"{what}, and samples are drawn anew in every round; set distil.data.fresh to false")
+    if recipe.groups.kind == "random":
+        raise ValueError(f"{what}, and random groups have no clients of their own; set groups to 'prototype'")
 
 
 def _check_labelled(recipe: Recipe) -> None:

@@ -12,7 +12,8 @@ class Deleted(Response):
     generators: int = Field(description="generators and critics of the federated generator")
     discriminators: int = Field(description="with their scores")
     members: int = Field(0, description="of ensembles")
-    bytes: int = Field(description="of what it sent")
+    kept: int = Field(0, description="files that rounds keep for later ones and that tell of it, alone or among all")
+    bytes: int = Field(description="of these files")
 
 
 class Forgotten(Response):

@@ -33,7 +33,7 @@ from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from potstill.simulate.lifecycle import Lifecycle, RoundDone
 from service.domain import secure, selection
 from worker.building import Builder, Drawing
-from worker.specs import Datasets, GeneratorSpec, JobResult, RoundSpec, UpdateSpec
+from worker.specs import Datasets, GeneratorSpec, JobResult, RegisteredSpec, RoundSpec, UpdateSpec
 
 
 class Simulation:
@@ -250,6 +250,12 @@ class Simulation:
             scores=history.scores,
             state=before.state,
             drawing=self._drawing,
+            registered={
+                name: RegisteredSpec(
+                    prototype=device.prototype, num_samples=len(device.samples), scores=history.scores.get(name)
+                )
+                for name, device in self._devices.items()
+            },
         )
 
     def _update(self, part: Participation) -> UpdateSpec:

@@ -44,6 +44,17 @@ def turned_back(made: Mapping[str, int], model: str, round_index: int) -> set[st
     return {name for name, made_in in made.items() if made_in > round_index and _tells_of(name, model)}
 
 
+def of_client(names: Set[str], client: str) -> set[str]:
+    """Return what goes when a client is deleted: what tells of it, alone or among all."""
+    found = set()
+    for name in names:
+        declared, of = declared_of(name)
+        tells_of = None if declared is None else declared.tells_of
+        if tells_of == "all" or (tells_of == "client" and of == client):
+            found.add(name)
+    return found
+
+
 def after_gate(
     old: Mapping[str, File], new: Mapping[str, File], rejected: Set[str], nothing_left: bool
 ) -> dict[str, File]:

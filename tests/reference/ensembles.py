@@ -176,3 +176,15 @@ def fedet_loss(student: Any, labels: Sequence[int], diverse: Any, diversity: flo
         total += -math.log(q[label])
         total += diversity * math.fsum(d * (math.log(d) - math.log(p)) for d, p in zip(target, q, strict=True) if d > 0)
     return total / len(labels)
+
+
+def balanced(odds: Any, counts: Any, sweeps: int) -> list[list[float]]:
+    """Reflux: n_k Phi_k(x) [N][S], scaled so that samples' sums are 1 and clients' means n_k / n, in turn."""
+    total, size = math.fsum(counts), len(odds[0])
+    rows = [[n * value / (math.fsum(row) / size) for value in row] for n, row in zip(counts, odds, strict=True)]
+    for _ in range(sweeps):
+        sums = [math.fsum(row[x] for row in rows) for x in range(size)]
+        rows = [[value / sums[x] for x, value in enumerate(row)] for row in rows]
+        means = [math.fsum(row) / size for row in rows]
+        rows = [[v * n / total / mean for v in row] for n, row, mean in zip(counts, rows, means, strict=True)]
+    return rows

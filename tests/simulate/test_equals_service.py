@@ -33,6 +33,9 @@ FEDGO = {
     "plan": {"epochs": 2, "batch_size": 16},
     "link": "sigmoid",
 }
+REFLUX = {name: FEDGO[name] for name in ("schedule", "generator", "plan")}
+SKEWED = {"epochs": 1, "batch_size": 16}  # of the preset's objective
+THRICE = ("finished", ["published"] * 3)
 FEDGAN = {
     "schedule": SCHEDULE,
     "data": {"kind": "generated", "count": 60},
@@ -85,6 +88,8 @@ CASES = {
     "fedavg": Case({"name": "fedavg"}),
     "feddf": Case(FEDDF),
     "fedgo": Case({"name": "fedgo-small", "options": FEDGO}),
+    "reflux": Case({"name": "reflux", "options": REFLUX}, {"local": SKEWED}, ONE | {"total": 3}, ending=THRICE),
+    "reflux-anchor": Case({"name": "reflux-anchor", "options": REFLUX}, {"local": SKEWED}),
     "fedgan": Case({"name": "fedgo-small", "options": FEDGAN}, {"datasets": {"test": "test"}}),
     "fresh": Case({"name": "fedgo-small", "options": FRESH}),
     "dafkd": Case(

@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from contract.federation import SERVER, FederationConfig
 from contract.local import LocalPlan
 from contract.recipes.presets import build
 from contract.recipes.recipe import Recipe
+from contract.tensors import write_file
 from contract.wire.federations import DatasetRefs, Prototype, Task
 from contract.wire.plans import Gate, RoundsPlan
 from worker.building import Builder
-from worker.specs import Datasets, RoundSpec, UpdateSpec
+from worker.specs import Datasets, RegisteredSpec, RoundSpec, UpdateSpec
 
 OUT = Path("out")
 SETS = Datasets(unlabeled=Path("unlabeled"))
@@ -63,6 +65,31 @@ def test_scores_are_of_those_who_answered_where_the_recipe_reads_them() -> None:
         "a": Path("scores-a")
     }
     assert round_of(Builder(config(build("feddf")), 3, SETS), "a", scores=scores).scores == {}
+
+
+def test_a_bank_that_would_be_too_large_is_an_anchor_before_the_job_begins(tmp_path: Path) -> None:
+    """10,000 and 1,000 samples of 3 classes are 132,000 bytes a client: 7 fit into a MiB, and 8 do not."""
+    sets = Datasets(unlabeled=tmp_path / "unlabeled", test=tmp_path / "test")
+    for name, size in (("unlabeled", 10_000), ("test", 1_000)):
+        write_file(tmp_path / name, {"inputs": np.zeros((size, 2), np.float32)})
+    made = Builder(config(build("reflux", {"max_mib": 1})), 3, sets)
+    for count, kind in ((7, "bank"), (8, "anchor")):
+        everyone = {str(number): RegisteredSpec(prototype="main", num_samples=1) for number in range(count)}
+        spec = round_of(made, "0", registered=everyone)
+        assert spec.recipe.distil is not None and spec.recipe.distil.members.kind == kind
+        assert spec.registered == everyone
+        assert spec.exchanged == (
+            {}
+            if kind == "bank"
+            else {"kind": "anchor", "instead_of": "bank", "needed_bytes": 8 * 132_000, "clients": 8}
+        )
+
+
+def test_who_is_registered_is_told_where_absent_clients_count() -> None:
+    everyone = {name: RegisteredSpec(prototype="main", num_samples=1, scores=Path(name)) for name in "ab"}
+    for recipe, told in ((build("reflux-anchor"), everyone), (build("fedgo-small"), {})):
+        made = Builder(config(recipe), 3, Datasets())
+        assert round_of(made, "a", registered=everyone).registered == told
 
 
 def test_samples_take_the_place_of_the_unlabelled_set_once_they_are_drawn() -> None:

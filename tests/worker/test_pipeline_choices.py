@@ -74,6 +74,7 @@ SPECIAL: dict[type, dict[str, Any]] = {
     parts.SampleSwag: feddf(members=POSTERIOR | {"posterior": {"kind": "swag"}, "clients": False, "mean": False}),
     parts.WeighVariance: feddf(weigh={"kind": "variance", "space": "logits"}),
     parts.WeighEntropy: feddf(weigh={"kind": "entropy", "tau": 0.5}),
+    parts.MembersBank: fedgo(members={"kind": "bank"}, weigh={"kind": "balanced_odds"}),
     parts.WeighProduct: fedgo(weigh={"kind": "product", "factors": [{"kind": "odds"}, {"kind": "entropy"}]}),
     parts.CombineProbs: feddf(combine={"kind": "probs", "sharpen": 2.0}),
     parts.CombineConsensus: FEDET,

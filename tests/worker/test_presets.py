@@ -44,7 +44,8 @@ def short(name: str) -> Any:
 def test_the_table_is_complete() -> None:
     assert set(PRESETS) == AVERAGING | {
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
-        "fedgo", "fedgo-small", "dafkd", "dafkd-lite", "fedhkt", "fedgkd+", "ds-fl",
+        "fedgo", "fedgo-small", "dafkd", "dafkd-lite", "fedhkt", "fedgkd+", "ds-fl", "reflux", "reflux-server",
+        "reflux-anchor",
     }  # fmt: skip
 
 

@@ -37,6 +37,7 @@ from worker.specs import (
     JobSpec,
     NetworkFiles,
     PredictSpec,
+    RegisteredSpec,
     RoundSpec,
     ScoreSpec,
     SecureGroup,
@@ -162,6 +163,7 @@ class Loader:
             min_updates=round_.min_updates,
             unmasking=self._unmasking(session, federation, round_),
             drawing=self._drawing(session, build.config, round_),
+            registered=self._registered(session, build.config, federation, round_),
         )
 
     def predict(
@@ -180,6 +182,28 @@ class Loader:
         )
         fused = session.execute(updates.where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None)))
         return Counter((members | {client: original(model) for client, model in fused}).values())
+
+    def _registered(
+        self, session: Session, config: FederationConfig, federation: FederationRow, round_: RoundRow
+    ) -> dict[str, RegisteredSpec]:
+        """Return those that are enrolled, and whoever's update is fused here, where the recipe reads who they are."""
+        if not config.recipe.counts_absent:
+            return {}
+        fused = select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
+        rows = session.execute(
+            select(ClientRow, DiscriminatorRow.scores_digest)
+            .outerjoin(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
+            .where(ClientRow.federation_id == federation.id)
+            .where(ClientRow.revoked_at.is_(None) | ClientRow.id.in_(fused))
+        )
+        return {
+            client.name: RegisteredSpec(
+                prototype=client.prototype,
+                num_samples=client.num_samples,
+                scores=None if scores is None else self._cache.path(scores),
+            )
+            for client, scores in rows
+        }
 
     def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
         rows = session.execute(

@@ -251,6 +251,12 @@ def _odds(weigh: parts.WeighOdds, num_samples: float, logits: Float, scores: Flo
     return np.asarray(np.log(num_samples) + log_odds(_needed(weigh, scores), weigh.link))
 
 
+@implements(parts.WeighBalancedOdds)
+def _balanced_odds(choice: parts.WeighBalancedOdds, num_samples: float, logits: Float, scores: Float | None) -> Float:
+    """Return plain odds: what is balanced, which takes all clients (`worker.parts.balance`)."""
+    return np.asarray(np.log(num_samples) + log_odds(_needed(choice, scores), "sigmoid"))
+
+
 @implements(parts.WeighProduct)
 def _product(weigh: parts.WeighProduct, num_samples: float, logits: Float, scores: Float | None) -> Float:
     """Sum the factors' logarithms; what each factor's weights are divided by is the same for all teachers."""

@@ -1,5 +1,6 @@
 """Pseudo-labels: every teacher sees every server sample once, one teacher in memory at a time."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from contract.measures import meter
 from contract.nn.losses import class_rows, from_class_rows
 from contract.recipes import parts
 from contract.tasks import OF_CLASSES, TaskKind
-from contract.tensors import Array, TensorFile
+from contract.tensors import Array, TensorFile, TensorWriter
 from contract.updates import PREDICTIONS
 from contract.wire.federations import Task
 from worker.checkpoints import Checkpoint, Contents, Saved
@@ -22,10 +23,11 @@ from worker.parts import combine
 from worker.parts.arrays import Float
 from worker.parts.flops import forward_flops, plus
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
+from worker.pipeline.absent import read_scores
 from worker.pipeline.blame import blame
 from worker.pipeline.networks import BATCH, batch_of, build_network, check_shape, moving, outputs, recalibrate
 from worker.pipeline.targets import Targets, counted_in, rows_shape, targets_of
-from worker.pipeline.teachers import Members, Teacher, read_scores
+from worker.pipeline.teachers import Members, Teacher
 from worker.registry import implements
 from worker.specs import JobFailure
 
@@ -97,7 +99,7 @@ Weigher = Callable[[slice, Float], Float]
 
 def _weigher(weigh: parts.Weigh, teacher: Teacher, name: str, size: int) -> Weigher:
     """Return a teacher's weights on one set."""
-    if teacher.is_group:
+    if teacher.is_group or teacher.counted is not None:
         counted = _counted(weigh, teacher, name, size)
         return lambda rows, logits: log_weights_of_group(
             weigh, logits, {factor: each[rows] for factor, each in counted.items()}
@@ -130,8 +132,8 @@ def _other_size(teacher: Teacher, name: str, found: Float, size: int) -> JobFail
 
 _BLOCK = 16
 """Samples of many positions that are looked at at once."""
-Outputs = Callable[[Tensor], Iterator[tuple[int, Float]]]
-"""Inputs [S, ...] -> (start, logits [b, C]) of one batch after another."""
+Outputs = Callable[[str, Tensor], Iterator[tuple[int, Float]]]
+"""A set's name and its inputs [S, ...] -> (start, logits [b, C]) of one batch after another."""
 
 
 def _predicted(path: Path, size: int, owner: str) -> Iterator[tuple[int, Float]]:
@@ -144,6 +146,18 @@ def _predicted(path: Path, size: int, owner: str) -> Iterator[tuple[int, Float]]
             count = min(BATCH, rows - start)
             block = file.read_block(PREDICTIONS, start * classes, count * classes).reshape(count, classes)
             yield start, combine.log_probabilities(block.astype(np.float64))
+
+
+def _said(path: Path, name: str, shape: tuple[int, ...], owner: str) -> Iterator[tuple[int, Float]]:
+    """Yield what was kept of a teacher's logits, of the shape [S, C]."""
+    width = math.prod(shape[1:])
+    with TensorFile(path) as file:
+        if name not in file.header.tensors or file.info(name).shape != shape:
+            raise JobFailure("schema_mismatch", f"{owner}: what it said of the {name} set is of another set")
+        for start in range(0, shape[0], BATCH):
+            count = min(BATCH, shape[0] - start)
+            block = file.read_block(name, start * width, count * width).reshape(count, *shape[1:])
+            yield start, block.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -202,6 +216,7 @@ class Labeller:
                 for name, tally in tallies.items():
                     tally.restore(checkpoint.saved, name)
             for done, teacher in enumerate(members.teachers, start=1):
+                self.hear(teacher, sets)
                 if done <= before:
                     continue
                 self._visit(teacher, tallies)
@@ -210,18 +225,39 @@ class Labeller:
                     checkpoint.save(done, *_partial(tallies))
             return {name: tally.ensemble() for name, tally in tallies.items()}
 
+    def hear(self, teacher: Teacher, sets: Mapping[str, Tensor]) -> None:
+        """Write what a client of the round says of the sets, F32 [S, C] each, where that is kept for later rounds.
+
+        Raises:
+            JobFailure: non_finite, naming the client; architecture_failed.
+        """
+        if teacher.said is None or not teacher.runs:
+            return
+        infos = {name: ("F32", (len(inputs), *rows_shape(self.task))) for name, inputs in sets.items()}
+        with blame(teacher.client), TensorWriter(teacher.said, infos) as writer:
+            outputs_of = self._run(teacher)
+            for name, inputs in sets.items():
+                for _, logits in outputs_of(name, inputs):
+                    writer.write(name, logits.astype(np.float32))
+
     def _outputs(self, teacher: Teacher) -> Outputs:
-        """Return a function that gives a teacher's logits for inputs: by its network, or read from its predictions."""
-        owner = f"update of {teacher.name!r}"
+        """Return a function that gives a teacher's logits for inputs: by its network, or read where they are kept."""
+        owner, path = f"update of {teacher.name!r}", teacher.said
+        if path is not None:
+            return lambda name, inputs: _said(path, name, (len(inputs), *rows_shape(self.task)), owner)
         if teacher.predictions is not None:
-            path = teacher.predictions
-            return lambda inputs: _predicted(path, len(inputs), owner)
+            predictions = teacher.predictions
+            return lambda _, inputs: _predicted(predictions, len(inputs), owner)
+        return self._run(teacher)
+
+    def _run(self, teacher: Teacher) -> Outputs:
+        owner = f"update of {teacher.name!r}"
         module = build_network(teacher.network, self.task, self.device, owner=owner)
         if teacher.recalibrate and self.calibration is not None:
             recalibrate(module, self.calibration, self.device, moving(teacher.network))
         if self.task.kind == "classification":
-            return lambda inputs: outputs(module, inputs, self.device, owner=owner)
-        return lambda inputs: self._rows(module, inputs, owner)
+            return lambda _, inputs: outputs(module, inputs, self.device, owner=owner)
+        return lambda _, inputs: self._rows(module, inputs, owner)
 
     def _rows(self, module: nn.Module, inputs: Tensor, owner: str) -> Iterator[tuple[int, Float]]:
         for start, values in outputs(module, inputs, self.device, owner=owner, batch=batch_of(self.task)):
@@ -237,12 +273,12 @@ class Labeller:
         for name, tally in sets.items():
             weigher = _weigher(self.weigh, teacher, name, len(tally.inputs))
             row = np.empty(len(tally.inputs))
-            for start, logits in outputs_of(tally.inputs):
+            for start, logits in outputs_of(name, tally.inputs):
                 rows = slice(start, start + len(logits))
                 row[rows] = weigher(rows, _without(logits, tally.counted, rows))
                 tally.combiner.add(start, logits, row[rows])
-                tally.forwards += len(logits) if teacher.predictions is None else 0
-            if teacher.predictions is None:
+                tally.forwards += len(logits) if teacher.runs else 0
+            if teacher.runs:
                 network = teacher.network
                 more = forward_flops(network.architecture, network.options, self.task, len(tally.inputs))
                 tally.flops = plus(tally.flops, more)

@@ -37,13 +37,14 @@ def fuse_round(
 
     Figures: `accuracy` or `measured` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with theirs,
     `distances`, `outliers` and `excluded` (see `worker.pipeline.outliers`), `weights` and `teacher_weights` per client,
-    `distil` per student, `teacher_forwards` and `flops` of labelling what
-    is learnt and of distillation, `gate` (see `worker.pipeline.gate`), `seconds`.
+    `distil` per student, `teacher_forwards` and `flops` of labelling what is learnt and of distillation, `balance`,
+    `bank` and `members` of recipes that count absent clients, `gate` (see `worker.pipeline.gate`), `seconds`.
 
     Raises:
         JobFailure: see `worker.pipeline.run`; errors name the client.
     """
     job = Round.begin(spec, report, device, checkpoints)
+    job.metrics |= {"members": spec.exchanged} if spec.exchanged else {}
     check_groups(spec)
     made = _received(job)
     if spec.recipe.drop_worst is not None:
@@ -105,6 +106,7 @@ def _given_away(job: Round) -> Handover:
 
 def _distil(job: Round) -> None:
     """Label once; then every student learns from the same labels (FedDF Alg. 3)."""
+    from worker.pipeline.absent import claim
     from worker.pipeline.drawing import score_round
     from worker.pipeline.head import push_back
     from worker.pipeline.students import students_of, teach_all
@@ -113,6 +115,7 @@ def _distil(job: Round) -> None:
     distil = job.spec.recipe.distil
     assert distil is not None
     score_round(job)
+    claim(job)
     remember_groups(job)
     students = students_of(job)
     job.metrics["teacher_forwards"] = 0
@@ -212,6 +215,8 @@ def _labelled(
     if checkpoint.saved is not None:
         job.phases.step(checkpoint.saved.step, resumed=True)
         if checkpoint.saved.notes.get("done"):
+            for teacher in teachers.teachers:
+                labeller.hear(teacher, sets)
             return labels.unpack(checkpoint.saved)
     ensembles = labeller.label(teachers, sets, job.phases.step, checkpoint)
     checkpoint.complete(teachers.count, lambda: labels.pack(ensembles))

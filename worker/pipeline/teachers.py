@@ -1,18 +1,16 @@
 """Members: who the teachers are, one function per choice. They are made one at a time, as they are asked for."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from contract.recipes import parts
 from contract.seeds import derive_seed
-from contract.tensors import TensorFile, write_file
+from contract.tensors import write_file
 from worker.parts import posterior_files
 from worker.parts.blocks import Source
-from worker.parts.weigh import of_clients
+from worker.pipeline.absent import count_together, place_of, registered, together
 from worker.pipeline.job import Round, Update, copy_file
 from worker.registry import implements
 from worker.specs import NetworkRef
@@ -27,11 +25,12 @@ class Teacher:
         network: the model.
         num_samples: n_k > 0; 1 for teachers that are no clients.
         scores: file of the client's discriminator scores, where a weighting reads them.
-        counted: file of what a group's clients count together, where a weighting counts clients.
+        counted: file of what the clients that it stands for count together, where a weighting counts clients.
         is_group: it is the mean of a group.
         recalibrate: compute its BatchNorm statistics anew on the server set first.
         predictions: file of what it says of the server set, where that came instead of a model (DS-FL).
         client: whose update it is, if it is one.
+        said: file of what it says of the sets, tensors by set; of the round's clients it is made while they label.
     """
 
     name: str
@@ -43,6 +42,12 @@ class Teacher:
     client: str | None = None
     counted: Path | None = None
     is_group: bool = False
+    said: Path | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether its network is asked: not where predictions came, nor where it said before what it says now."""
+        return self.predictions is None and (self.said is None or self.client is not None)
 
 
 @dataclass(frozen=True)
@@ -70,21 +75,96 @@ def _client(job: Round, update: Update) -> Teacher:
     scores = job.scores[update.client] if job.spec.recipe.weighs_by_scores else None
     network = job.network(update.prototype, update.weights)
     predictions = update.sent if job.spec.recipe.sends_predictions else None
-    return Teacher(update.client, network, update.num_samples, scores, predictions=predictions, client=update.client)
+    counted = _balanced(job, update.client)
+    return Teacher(
+        update.client,
+        network,
+        update.num_samples,
+        scores,
+        predictions=predictions,
+        client=update.client,
+        counted=counted,
+    )
+
+
+def _balanced(job: Round, client: str) -> Path | None:
+    """Write what a client counts where that is no matter of its own scores alone."""
+    distil = job.spec.recipe.distil
+    if distil is None or not distil.weigh.balances:
+        return None
+    target = job.spec.output_dir / f"counted-{place_of(job, client)}.safetensors"
+    return count_together(job, [client], target)
+
+
+def _able(job: Round) -> list[Update]:
+    """Return the updates whose clients can teach, and note whose cannot."""
+    left_out = [each.client for each in job.participants if not _has_scores(job, each)]
+    if left_out:
+        job.metrics["not_teachers"] = left_out
+    return [each for each in job.participants if each.client not in left_out]
 
 
 @implements(parts.MembersClients)
 def _clients(job: Round, _: parts.MembersClients) -> Members:
-    left_out = [each.client for each in job.participants if not _has_scores(job, each)]
-    if left_out:
-        job.metrics["not_teachers"] = left_out
-    found = [_client(job, each) for each in job.participants if each.client not in left_out]
+    found = [_client(job, each) for each in _able(job)]
     return Members(len(found), iter(found))
 
 
 def participants(job: Round) -> Members:
     """Return the clients of a round in which nobody teaches: their models together are its ensemble."""
     return Members(len(job.participants), iter([_client(job, each) for each in job.participants]))
+
+
+# ------------------------------------------------------------------------------------------------------- absent clients
+@implements(parts.MembersBank)
+def _bank(job: Round, _: parts.MembersBank) -> Members:
+    """Everybody who is registered and was ever in a round, in the order of their names.
+
+    Those of this round are heard again; what the others said, and what those said who are no longer registered, is in
+    the state, or is not there any more.
+    """
+    known, here = registered(job), {each.client: each for each in _able(job)}
+    teachers = []
+    for name in sorted(known | here):
+        kept = parts.BANK.named(name)
+        if name in here:
+            job.state[kept] = job.spec.output_dir / f"said-{place_of(job, name)}.safetensors"
+            teachers.append(replace(_client(job, here[name]), said=job.state[kept]))
+        elif kept in job.state:
+            teachers.append(_remembered(job, name, job.state[kept]))
+    _forget(job, {each.name for each in teachers})
+    job.metrics["bank"] = {"heard": len(here), "remembered": len(teachers) - len(here)}
+    return Members(len(teachers), iter(teachers))
+
+
+def _remembered(job: Round, name: str, said: Path) -> Teacher:
+    client = registered(job)[name]
+    network = job.prototype(client.prototype).network
+    return Teacher(name, network, client.num_samples, client.scores, counted=_balanced(job, name), said=said)
+
+
+def _forget(job: Round, names: set[str]) -> None:
+    """Let go what all but some clients said."""
+    prefix = parts.BANK.named("")
+    for kept in [each for each in job.state if each.startswith(prefix)]:
+        if kept.removeprefix(prefix) not in names:
+            del job.state[kept]
+
+
+@implements(parts.MembersAnchor)
+def _anchor(job: Round, _: parts.MembersAnchor) -> Members:
+    """The round's clients, and of each prototype the model that they started from, for its absent clients."""
+    _forget(job, set())
+    here = _able(job)
+    teachers, active = [_client(job, each) for each in here], {each.client for each in job.participants}
+    clients = registered(job) if job.spec.round_index > 1 else {}
+    for number, prototype in enumerate(job.spec.prototypes):
+        absent = [name for name, each in clients.items() if each.prototype == prototype.name and name not in active]
+        if absent:
+            counted = count_together(job, absent, job.spec.output_dir / f"counted-anchor-{number}.safetensors")
+            network = job.network(prototype.name, job.base(prototype.name))
+            teachers.append(Teacher(f"anchor of {prototype.name}", network, counted=counted, is_group=True))
+    return Members(len(teachers), iter(teachers))
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
@@ -115,15 +195,8 @@ def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
     clients = [each for each in job.updates.get(prototype, []) if _has_scores(job, each)]
     if not clients:
         return
-    sizes = {"unlabeled": 1, "test": 1}  # of numbers of samples, the same on all of a set
-    scores: list[Mapping[str, Any]] = [{} for _ in clients]
-    if job.spec.recipe.weighs_by_scores:
-        scores = [read_scores(job.scores[each.client]) for each in clients]
-        sizes = {name: len(values) for name, values in scores[0].items()}
-    arrays: dict[str, Any] = {}
-    for name, size in sizes.items():
-        given = [(each.num_samples, found.get(name)) for each, found in zip(clients, scores, strict=True)]
-        arrays |= {f"{name}.{factor}": row for factor, row in of_clients(weigh, given, size).items()}
+    read = job.spec.recipe.weighs_by_scores
+    arrays = together(weigh, [(each.num_samples, job.scores[each.client] if read else None) for each in clients])
     kept = job.file("counted", prototype)
     write_file(kept, arrays)
     job.state[parts.COUNTED.named(prototype, job.spec.round_index)] = kept
@@ -131,12 +204,6 @@ def _remember_clients(job: Round, weigh: parts.Weigh, prototype: str) -> None:
 
 def _has_scores(job: Round, update: Update) -> bool:
     return update.client in job.scores or not job.spec.recipe.weighs_by_scores
-
-
-def read_scores(path: Path) -> dict[str, Any]:
-    """Return a client's discriminator scores [S], float64, by set."""
-    with TensorFile(path) as file:
-        return {name: file.read(name).astype(np.float64) for name in file.names}
 
 
 @implements(parts.MembersGroups)

@@ -23,6 +23,12 @@ class MembersChoice(Choice):
     """Whether they are the round's clients, each by its own name, and nobody else."""
     are_groups: ClassVar[bool] = False
     """Whether they are means of random groups."""
+    counts_absent: ClassVar[bool] = False
+    """Whether clients teach, or count, that are registered and did not take part in the round."""
+
+    def lighter(self, needed: int) -> "MembersChoice | None":
+        """Return what takes its place where it would keep so many bytes; None where that is no more than it may."""
+        return None
 
 
 class MembersClients(MembersChoice):
@@ -49,6 +55,44 @@ class MembersGroups(MembersChoice):
     kind: Literal["groups"] = "groups"
     are_groups = True
     rounds: int = Field(1, ge=1, le=64, description="R; 4 for strong heterogeneity")
+
+
+BANK = Carried("bank", follows="round", tells_of="client")
+
+
+class MembersAnchor(MembersChoice):
+    """The round's client models, and the model that they started from, which counts what the absent clients would.
+
+    In the first round nobody has trained that model yet, and the clients teach alone.
+    """
+
+    declares = Declares(source="Reflux")
+
+    kind: Literal["anchor"] = "anchor"
+    counts_absent = True
+
+
+class MembersBank(MembersChoice):
+    """Every client that was ever in a round and is still registered: the absent ones by what they said last.
+
+    What a client's model says of the server's sets is kept until it is in a round again.
+    """
+
+    declares = Declares(source="Reflux", carries=(BANK,))
+
+    kind: Literal["bank"] = "bank"
+    counts_absent = True
+    max_mib: int = Field(
+        512,
+        ge=1,
+        le=1_048_576,
+        description="the most that may be kept, in MiB, of all registered clients: 4 bytes a sample of the server's "
+        "sets and output; where they would need more, the round's teachers are those of 'anchor'",
+    )
+
+    def lighter(self, needed: int) -> MembersChoice | None:
+        """Return the anchor, which keeps nothing."""
+        return MembersAnchor() if needed > self.max_mib * 2**20 else None
 
 
 class PosteriorChoice(Choice):
@@ -126,6 +170,11 @@ class WeighChoice(Choice):
         """Whether it reads what clients alone have."""
         return "scores" in self.needs
 
+    @property
+    def balances(self) -> bool:
+        """Whether a client's weights hang on what all registered clients' discriminators say."""
+        return False
+
 
 class WeighFactor(WeighChoice):
     """A weighting that can be a factor of a product."""
@@ -197,6 +246,32 @@ class WeighOdds(WeighFactor):
     )
 
 
+CLAIMS = Carried("claims", follows="round", tells_of="all")
+
+
+class WeighBalancedOdds(WeighFactor):
+    """Odds of one sigmoid, scaled until every server sample has total 1 and every registered client its share n_k / n.
+
+    Scales of clients and of samples are found in turn on the whole server set (Sinkhorn), once for all rounds: again
+    when a client joins or leaves, or declares another number of samples.
+    """
+
+    declares = Declares(
+        source="FedGO eq. 9; Sinkhorn & Knopp 1967",
+        needs=frozenset({"scores"}),
+        carries=(CLAIMS,),
+        sends=(DISCRIMINATOR,),
+    )
+
+    kind: Literal["balanced_odds"] = "balanced_odds"
+    sweeps: int = Field(50, ge=0, le=10_000, description="over samples and clients; 0 for plain odds")
+
+    @property
+    def balances(self) -> bool:
+        """It does."""
+        return True
+
+
 class WeighProduct(WeighChoice):
     """A product of weightings, normalised over teachers: the sum of their logarithms.
 
@@ -225,6 +300,11 @@ class WeighProduct(WeighChoice):
     def counts_clients(self) -> bool:
         """Whether any of the factors does."""
         return any(factor.counts_clients for factor in self.factors)
+
+    @property
+    def balances(self) -> bool:
+        """Whether any of the factors does."""
+        return any(factor.balances for factor in self.factors)
 
 
 Weigh = Annotated[WeighChoice, OPEN]

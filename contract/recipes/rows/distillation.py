@@ -23,8 +23,8 @@ _FEDDF_CHOICES = (
     "Pseudo-labels once per round, on images without augmentation.",
     "Early stopping needs a validation set; a federation without one runs the fixed number of steps.",
 )
-_FEDGO_SCHEDULE = parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds")
-_FEDGO_LOCAL = LocalPlan(optimizer=Adam(lr=1e-3), epochs=30, batch_size=64)
+FEDGO_SCHEDULE = parts.Schedule(optimizer=Adam(lr=1e-3), batch_size=64, epochs=10, lr="cosine_across_rounds")
+FEDGO_LOCAL = LocalPlan(optimizer=Adam(lr=1e-3), epochs=30, batch_size=64)
 _FEDGO_STAGE = parts.Discriminators(
     generator=parts.GeneratorWganGp(
         architecture="gen-resnet", critic_architecture="critic-resnet", critic_options={}, steps=100_000
@@ -220,11 +220,11 @@ ROWS = (
             distil=Distillation(
                 weigh=parts.WeighOdds(link="double_sigmoid"),
                 data=parts.DataUnlabeled(augment=parts.Augment(flip=True)),
-                schedule=_FEDGO_SCHEDULE,
+                schedule=FEDGO_SCHEDULE,
             ),
             discriminators=_FEDGO_STAGE,
         ),
-        _FEDGO_LOCAL,
+        FEDGO_LOCAL,
         "FedGO, Algorithms 1-3, eq. 9, App. E.2, Table 14",
         "As FedDF, but each teacher counts, image by image, by the odds that its client owns such images.",
         (
@@ -237,10 +237,10 @@ ROWS = (
     Preset(
         Recipe(
             name="fedgo-small",
-            distil=Distillation(weigh=parts.WeighOdds(link="double_sigmoid"), schedule=_FEDGO_SCHEDULE),
+            distil=Distillation(weigh=parts.WeighOdds(link="double_sigmoid"), schedule=FEDGO_SCHEDULE),
             discriminators=parts.Discriminators(),
         ),
-        _FEDGO_LOCAL,
+        FEDGO_LOCAL,
         "FedGO, Algorithms 1-3, eq. 9, App. E.2",
         "FedGO with small networks of ours, for samples of any shape.",
         (
@@ -289,7 +289,7 @@ ROWS = (
             ),
             discriminators=parts.Discriminators(),
         ),
-        _FEDGO_LOCAL,
+        FEDGO_LOCAL,
         "Wang et al. 2023 (DaFKD), its weighting and distillation; FedGO section 4",
         "DaFKD's weighting alone: discriminators of FedGO's kind, trained once, on unlabelled server data.",
         (
@@ -300,8 +300,8 @@ ROWS = (
         ),
     ),
     Preset(
-        Recipe(name="fedhkt", distil=Distillation(weigh=parts.WeighEntropy(tau=1.0), schedule=_FEDGO_SCHEDULE)),
-        _FEDGO_LOCAL,
+        Recipe(name="fedhkt", distil=Distillation(weigh=parts.WeighEntropy(tau=1.0), schedule=FEDGO_SCHEDULE)),
+        FEDGO_LOCAL,
         "FedHKT and FedDS, as FedGO compares them (section 4)",
         "Teachers that are surer of an image count more on it.",
         (

@@ -5,11 +5,12 @@ from sqlalchemy.orm import Session
 
 from contract.wire import erasure as wire
 from contract.wire.federations import TERMINAL_STATES
+from service.domain import carried
 from service.domain.errors import DomainError, not_found
 from service.operations.fleet import clients
 from service.operations.ledger import after_commit, audit, garbage
 from service.operations.progress import lifecycle, reading
-from service.operations.steer import retention
+from service.operations.steer import retention, rollback
 from service.operations.store import predictions
 from service.persistence.tables import (
     Base,
@@ -53,14 +54,16 @@ def forget_client(session: Session, federation_id: str, client_id: str) -> wire.
     here = [each for each in sent if each.removed_at is None]
     theirs = EnsembleMemberRow.client_id == client_id, EnsembleMemberRow.removed_at.is_(None)
     members = list(session.scalars(select(EnsembleMemberRow).where(*theirs)))
+    kept = _kept(session, federation, row.name)
     deleted = wire.Deleted(
         updates=sum(isinstance(each, UpdateRow) for each in here),
         generators=sum(isinstance(each, GanUpdateRow) for each in here),
         discriminators=sum(isinstance(each, DiscriminatorRow) for each in here),
         members=len(members),
-        bytes=sum({each.digest: each.size for each in (*here, *members)}.values()),
+        kept=len(kept),
+        bytes=sum({each.digest: each.size for each in (*here, *members, *kept)}.values()),
     )
-    garbage.let_go(session, [*here, *members])
+    garbage.let_go(session, [*here, *members, *kept])
     predictions.take_away(session, {each.digest for each in (*sent, *members) if each.digest is not None})
     for unsent in (*unfused, *(each for each in generators if each.gan_round == federation.gan_round)):
         session.delete(unsent)
@@ -84,6 +87,15 @@ def _refuse_while_working(session: Session, federation: FederationRow) -> None:
     ).first()
     if job is not None:
         raise DomainError("in-use", f"job {job.id} ({job.kind}) may be reading it; ask again when it has ended")
+
+
+def _kept(session: Session, federation: FederationRow, client: str) -> list[ModelRow]:
+    """Return what rounds have kept that tells of a client, that of earlier ones too; no round reads it any more."""
+    mine = ModelRow.federation_id == federation.id, ModelRow.role == "state", ModelRow.removed_at.is_(None)
+    rows = list(session.scalars(select(ModelRow).where(*mine)))
+    names = carried.of_client({row.name for row in rows if row.name is not None}, client)
+    rollback.drop_state(session, federation, names)
+    return [row for row in rows if row.name in names]
 
 
 def _updates(session: Session, federation: FederationRow, client_id: str) -> tuple[list[UpdateRow], list[UpdateRow]]:

@@ -31,6 +31,7 @@ CHOICES: dict[str, parts.Weigh] = {
     "dafkd-double": parts.WeighDafkd(link="double_sigmoid"),
     "odds-double": parts.WeighOdds(),
     "odds": parts.WeighOdds(link="sigmoid"),
+    "balanced_odds": parts.WeighBalancedOdds(),
 }
 SLOW: dict[str, Callable[..., Any]] = {
     "uniform": lambda logits, scores, n: slow.uniform(len(logits), 4),
@@ -44,6 +45,7 @@ SLOW: dict[str, Callable[..., Any]] = {
     ),
     "odds-double": lambda logits, scores, n: slow.odds(n, scores),
     "odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),
+    "balanced_odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),  # before test_balance.py
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from service.operations.progress import reading
 from service.persistence.tables import (
     AuditRow,
     Base,
@@ -70,6 +71,25 @@ def test_a_discriminator_goes_with_its_scores(world: World) -> None:
     before = len(world.files())
     assert forget(world, fed, "a").json()["deleted"]["discriminators"] == 1
     assert len(world.files()) == before - 2
+
+
+def test_what_rounds_keep_of_a_client_goes_and_what_they_keep_of_others_stays(world: World) -> None:
+    """`claims` tells of all clients, `bank.<client>` of one: the round that comes makes the former anew without it."""
+    fed = world.running(["a", "b"], rounds={"total": 4, "min_updates": 1}, retention={"updates": "all"})
+    kept = {name: world.forge.arrays(seed) for seed, name in enumerate(("claims", "bank.a", "bank.b"), start=50)}
+    for place, name in enumerate(fed.devices):
+        assert world.push(fed, name, world.update(fed, seed=place)).status_code == 201
+    world.finish(world.claim(), {"main": world.forge.arrays(9)}, state=kept)
+    before = len(world.files())
+    told = forget(world, fed, "a").json()["deleted"]
+    assert told["kept"] == 2
+    assert len(world.files()) == before - 3  # with its update
+    assert set(state_of(world, fed)) == {"bank.b"}
+
+
+def state_of(world: World, fed: Fed) -> dict[str, str]:
+    with world.store.read() as session:
+        return reading.carried_state(session, fed.id)
 
 
 def counts(world: World) -> dict[str, int]:
