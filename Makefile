@@ -85,8 +85,8 @@ house: $(TESTS) ## measures of the code: what only tests reach, what a rule touc
 test-distributed: $(TESTS) ## the service's tests on PostgreSQL, Redis and S3, found or started; the compose file over TLS
 	$(BIN)/python -m tools.distributed $(ARGS)
 
-bench: $(TESTS) ## service memory and upload figures
-	$(BIN)/python -m experiments.bench.service $(ARGS)
+bench: $(TESTS) ## every part beside the least that does the same work; ratios (ARGS='--quick', '--only average')
+	$(BIN)/python -m experiments.bench $(ARGS)
 
 evidence: $(TESTS) ## every experiment with its bars; rewrites docs/evidence.md (ARGS='--only t1')
 	$(BIN)/python -m experiments.evidence $(ARGS)

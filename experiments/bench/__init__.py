@@ -1,1 +1,1 @@
-"""Figures of speed and memory: of the service, and of rounds on a GPU."""
+"""Figures of speed and memory, each beside the least that does the same work: `make bench`; FedGO on a GPU."""

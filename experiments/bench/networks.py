@@ -1,11 +1,6 @@
-"""`python -m experiments.bench.networks`: what a network costs as a document's graph, beside the module that it is of.
+"""What a network costs as a document's graph, beside the module that it is of: a batch forward and backward."""
 
-Forward and backward of one batch, in training. The ratio is what tells: seconds are this machine's.
-"""
-
-import argparse
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -15,9 +10,10 @@ from contract.nn.graphs.exporting import export
 from contract.nn.graphs.module import GraphNetwork
 from contract.nn.registry import build
 from contract.wire.federations import Task
-from potstill.console import print_table
+from experiments.bench.measuring import Bench, Figure, timed
 
 NETWORKS = ("cnn-digits", "resnet-8", "resnet-20", "vgg-11", "mobilenet-v2", "lstm", "transformer-mini")
+QUICK = ("cnn-digits", "resnet-8", "transformer-mini")
 
 
 def _pass(module: nn.Module, inputs: torch.Tensor) -> Callable[[], None]:
@@ -28,19 +24,8 @@ def _pass(module: nn.Module, inputs: torch.Tensor) -> Callable[[], None]:
     return work
 
 
-def _seconds(both: tuple[Callable[[], None], ...], times: int) -> list[float]:
-    """Return the shortest of several runs of each, in turns: the others were held up."""
-    found: list[list[float]] = [[] for _ in both]
-    for _ in range(times):
-        for number, work in enumerate(both):
-            begun = time.perf_counter()
-            work()
-            found[number].append(time.perf_counter() - begun)
-    return [min(each) for each in found]
-
-
-def measure(name: str, batch: int, times: int) -> tuple[int, float, float]:
-    """Return the nodes of a network's training graph, and the seconds of a pass by the module and by the graph."""
+def both(name: str, batch: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return a pass in training by a network's graph, and by its module."""
     tokens = name.startswith(("lstm", "transformer"))
     shape, dtype = ([32], "int64") if tokens else ([3, 32, 32], "float32")
     task = Task.model_validate({"num_classes": 10, "input": {"shape": shape, "dtype": dtype}})
@@ -49,24 +34,14 @@ def measure(name: str, batch: int, times: int) -> tuple[int, float, float]:
     network = GraphNetwork(document)
     network.load_state_dict(module.state_dict())
     inputs = samples(document.input, batch, network.words)
-    both = (_pass(module.train(), inputs), _pass(network.train(), inputs))
-    plain, graph = _seconds(both, times)
-    return len(document.train.nodes), plain, graph
+    return _pass(network.train(), inputs), _pass(module.train(), inputs)
 
 
-def main() -> None:
-    """Print both sides and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("names", nargs="*", default=NETWORKS)
-    given = parser.parse_args()
-    rows = []
-    for name in given.names:
-        nodes, plain, graph = measure(name, given.batch, given.times)
-        rows.append([name, nodes, given.batch, f"{plain:.4f}", f"{graph:.4f}", f"{graph / plain:.2f}"])
-    print_table(["network", "nodes", "batch", "module, s", "graph, s", "ratio"], rows)
-
-
-if __name__ == "__main__":
-    main()
+def measure(bench: Bench) -> Iterator[Figure]:
+    """One figure a network."""
+    for name in bench.pick(NETWORKS, QUICK):
+        graph, plain = both(name, bench.pick(64, 32))
+        plain()
+        title = f"{name}: a training pass of its graph"
+        pairs = bench.turns(title, timed(graph), timed(plain), bench.pick(7, 5))
+        yield Figure(title, "s", "its module", pairs)
