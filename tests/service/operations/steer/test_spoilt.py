@@ -280,7 +280,7 @@ def test_the_result_of_a_job_that_read_damaged_files_is_thrown_away(
     assert world.round(fed)["models"] == {}
 
 
-def test_wrong_checksums_cost_no_attempt_and_are_put_right(site: Site) -> None:
+def test_wrong_checksums_cost_no_attempt_and_are_put_right(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """Those of updates are wrong, that of the model from which the round starts is not there; updates go afterwards."""
     world = site.world
     fed = world.running()
@@ -291,6 +291,7 @@ def test_wrong_checksums_cost_no_attempt_and_are_put_right(site: Site) -> None:
     assert len(site.checksums()) == 2
     site.work()
     assert (site.job(fed)["attempt"], world.round(fed, 1)["state"]) == (1, "published")
+    assert caplog.text.count("its checksum in the database was wrong") == 2
     assert len(site.checksums()) == 2, "of the model that was given and of the one that was made"
     assert site.checksums() == site.right_checksums()
 
