@@ -42,6 +42,7 @@ TITLES = {
     "secure": "Secure rounds: what masking costs",
     "domain": "Server data of another domain",
     "liars": "FedGO: discriminators that lie",
+    "reflux": "Reflux, our own recipe, on the digits",
     "tasks": "Kinds of task beside classification",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",

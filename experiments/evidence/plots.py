@@ -61,6 +61,23 @@ def regions(
     return _save(figure, path)
 
 
+def shares(path: Path, panels: Mapping[str, Array], axes: tuple[str, str]) -> str:
+    """Draw shares [rows, columns] in [0, 1] side by side, the larger the darker.
+
+    Args:
+        path: file to make.
+        panels: title -> shares.
+        axes: what columns and rows are.
+    """
+    figure, found = plt.subplots(1, len(panels), figsize=(3.6 * len(panels), 3.9), layout="constrained", squeeze=False)
+    for axis, (title, values) in zip(found.flat, panels.items(), strict=True):
+        axis.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+        axis.set_title(title, fontsize=10)
+        axis.set(xticks=range(values.shape[1]), yticks=range(values.shape[0]), xlabel=axes[0])
+    found.flat[0].set_ylabel(axes[1])
+    return _save(figure, path)
+
+
 def images(path: Path, rows: Mapping[str, Array]) -> str:
     """Draw grey images [N, 1, H, W] in [0, 1], a row a name."""
     count = max(map(len, rows.values()))

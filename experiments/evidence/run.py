@@ -48,6 +48,7 @@ EXPERIMENTS = {
     "secure": Experiment(SEEDS, "secure:run", fresh=True),
     "domain": Experiment(5, "simulated:other_domains"),
     "liars": Experiment(4, "simulated:lying_discriminators"),
+    "reflux": Experiment(5, "reflux:run"),
     "tasks": Experiment(3, "tasks:run"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),

@@ -5,10 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pytest
 import torch
 
-from experiments.evidence import bits, blobs, fedbe, fedet, fedma, fedsdd, gaussians, quadratics, secure, simulated, t1
+from experiments.evidence import (
+    bits,
+    blobs,
+    fedbe,
+    fedet,
+    fedma,
+    fedsdd,
+    gaussians,
+    quadratics,
+    reflux,
+    secure,
+    simulated,
+    t1,
+)
 from experiments.evidence.run import EXPERIMENTS
 from experiments.evidence.verdicts import Setting
 
@@ -34,8 +48,6 @@ def test_fedgo_labels_four_gaussians_better_than_the_rest(tmp_path: Path) -> Non
 
 
 def test_clients_of_the_gaussians_hold_what_they_should() -> None:
-    import numpy as np
-
     data = gaussians.client_data(10, np.random.default_rng(0))
     assert [len(inputs) for inputs, _ in data] == [300] * 4
     for me, (inputs, _) in enumerate(data):
@@ -142,6 +154,25 @@ def test_photographs_are_cut_into_squares_of_the_digits_size() -> None:
     assert patches.shape[1:] == (1, 8, 8) and patches.dtype.name == "float32"
     assert 0 <= patches.min() < 0.1 and 0.9 < patches.max() <= 1
     assert len(patches) >= 719
+
+
+def test_verdicts_on_reflux_tell_what_holds() -> None:
+    """85 % at the end are no 91, and a lead of nothing is none of two points."""
+    found = {label: [[0.8, 0.9], [0.8, 0.9]] for label in reflux.ARMS} | {reflux.ODDS: [[0.7, 0.8], [0.7, 0.8]]}
+    curves = {0.1: found, 0.05: {label: found[label] for label in reflux.FEWER}}
+    verdicts = {verdict.what: verdict for verdict in reflux.judge(curves)}
+    assert verdicts["Reflux minus FedGO plain odds"].held and verdicts["the same at alpha 0.05"].held
+    assert verdicts["Reflux, last three rounds"].held is False
+    assert verdicts["Reflux minus without discriminators"].held is False
+    near = {label: [[0.81, 0.81], [0.83, 0.83]] for label in reflux.ARMS}
+    assert not any(verdict.held for verdict in reflux.judge({0.1: near, 0.05: near}))
+
+
+def test_weights_by_class_are_means_over_its_images() -> None:
+    weights, labels = np.array([[0.2, 0.4, 1.0], [0.8, 0.6, 0.0]]), np.array([0, 0, 9])
+    labels = np.concatenate([labels, np.arange(1, 9)])
+    found = reflux.by_class(np.concatenate([weights, np.zeros((2, 8))], axis=1), labels)
+    assert found[:, 0].tolist() == pytest.approx([0.3, 0.7]) and found[:, 9].tolist() == [1.0, 0.0]
 
 
 def test_verdicts_on_liars_and_domains_tell_what_holds() -> None:
