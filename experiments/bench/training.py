@@ -55,16 +55,20 @@ def label(architecture: str, teachers: Sequence[Path], inputs: Tensor, device: s
     return (total / len(teachers)).cpu()
 
 
-def teach(student: nn.Module, inputs: Tensor, logits: Tensor, order: Sequence[Tensor], rate: float) -> None:
-    """Train a student on pseudo-labels by KL, Adam and batches [B] of `order`."""
+def teach(student: nn.Module, inputs: Tensor, logits: Tensor, order: Sequence[Tensor], rate: float) -> float:
+    """Train a student on pseudo-labels by KL, Adam and batches [B] of `order`; return the mean loss."""
     student.train()
+    total = torch.zeros((), device=inputs.device)
     optimizer = torch.optim.Adam(student.parameters(), lr=rate)
     for rows in order:
         optimizer.zero_grad()
         log_q = functional.log_softmax(student(inputs[rows]), dim=1)
         log_p = functional.log_softmax(logits[rows], dim=1)
-        functional.kl_div(log_q, log_p, reduction="batchmean", log_target=True).backward()  # type: ignore[no-untyped-call]
+        loss = functional.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        total += loss.detach()
+    return float(total) / max(len(order), 1)  # the device is waited for
 
 
 def train(
@@ -94,9 +98,10 @@ def discriminate(
     order: Sequence[Tensor],
     noise: Callable[[int], Tensor],
     rate: float,
-) -> None:
-    """Train a discriminator with two sigmoids against a generator's images (FedGO, Algorithm 3)."""
+) -> float:
+    """Train a discriminator with two sigmoids against a generator's images (FedGO, Alg. 3); return the mean loss."""
     module.train()
+    total = torch.zeros((), device=inputs.device)
     generator.eval()
     optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     for rows in order:
@@ -108,6 +113,8 @@ def discriminate(
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        total += loss.detach()
+    return float(total) / max(len(order), 1)
 
 
 def check_same(ours: nn.Module, plain: nn.Module, what: str) -> None:
