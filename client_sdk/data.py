@@ -8,6 +8,7 @@ one reading gave.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from client_sdk import arrays, fitting, sources, workers
+from client_sdk import arrays, fitting, named, sources, workers
 from client_sdk.datafiles import read_file
 from client_sdk.errors import DatasetError
+from client_sdk.named import Inputs, Named
 from contract.nn.losses import normalised
 from contract.wire.federations import Task
 
@@ -30,6 +32,8 @@ _FORMS = "pass a torch Dataset of (x, y), a pair of arrays (x, y), or a path to 
 class Samples:
     """N samples: `inputs` [N, *shape] and `labels` [N, ...] in memory, or a `source` to read them from.
 
+    Inputs may be several by name (`client_sdk.named`); the first of them is then what the task describes.
+
     `task` is None until `check` has passed; from then on samples have the task's dtypes, and batches those that
     networks read (`contract.nn.losses.normalised`). `classes` are the names of the classes in the order of the labels,
     where they are known. `looked` is what was seen of a source; `labels` are there too when that was all of it.
@@ -37,7 +41,7 @@ class Samples:
     """
 
     size: int
-    inputs: Tensor | None = None
+    inputs: Inputs | None = None
     labels: Tensor | None = None
     source: Any = None
     task: Task | None = None
@@ -48,6 +52,12 @@ class Samples:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the inputs, where there are several."""
+        first = self.inputs if self.looked is None else self.looked.first
+        return list(first) if isinstance(first, Named) else []
 
     def check(self, task: Task) -> None:
         """Refuse samples that are not what `task` asks for, before anything is trained.
@@ -74,8 +84,8 @@ class Samples:
     def given_as(self, dtype: torch.dtype) -> "Samples":
         """Return the same samples with floating inputs of another dtype: a network's own."""
         inputs = self.inputs
-        if inputs is not None and inputs.is_floating_point() and not self._changes:
-            inputs = inputs.to(dtype)
+        if inputs is not None and not self._changes:
+            inputs = named.floating(inputs, lambda value: value.to(dtype))
         return replace(self, inputs=inputs, dtype=dtype)
 
     def part(self, rows: Tensor) -> "Samples":
@@ -84,7 +94,8 @@ class Samples:
             labels = None if self.labels is None else self.labels[rows]
             return replace(self, size=len(rows), source=Subset(self.source, rows.tolist()), labels=labels, looked=None)
         assert self.inputs is not None and self.labels is not None
-        return replace(self, size=len(rows), inputs=self.inputs[rows], labels=self.labels[rows])
+        inputs = named.changed(self.inputs, lambda value: value[rows])
+        return replace(self, size=len(rows), inputs=inputs, labels=self.labels[rows])
 
     def some(self, count: int) -> "Samples":
         """Return at most `count` of the samples, spread over them, in memory; they were checked."""
@@ -92,7 +103,7 @@ class Samples:
         inputs, labels = next(self._stored([rows], torch.device("cpu"), 0, self.how.plain()))
         return replace(self, size=len(rows), inputs=inputs, labels=labels, source=None, looked=None)
 
-    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield one epoch of ``(inputs [B, *shape], labels [B])`` on `device`, shuffled by `order`.
 
         Every sample comes once. A last batch of one joins the batch before it: BatchNorm has no statistics for one.
@@ -107,7 +118,7 @@ class Samples:
 
     def read(
         self, rows: list[Tensor], device: torch.device, seed: int = 0, *, trained: bool = False
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield ``(inputs [B, *shape], labels [B, ...])`` on `device`, as networks read them, for each row of indices.
 
         Args:
@@ -117,9 +128,9 @@ class Samples:
         for inputs, labels in self._stored(rows, device, seed, self.how if trained else self.how.plain()):
             if self._changes:
                 assert self.task is not None
-                inputs = normalised(inputs, self.task.input)
-            if self.dtype is not None and inputs.is_floating_point():
-                inputs = inputs.to(self.dtype)
+                inputs = _normalised(inputs, self.task)
+            if self.dtype is not None:
+                inputs = named.floating(inputs, partial(Tensor.to, dtype=self.dtype))
             yield inputs, labels
 
     @property
@@ -130,25 +141,36 @@ class Samples:
 
     def _stored(
         self, rows: list[Tensor], device: torch.device, seed: int, how: sources.Reading
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         if self.inputs is not None and self.labels is not None and how.augment is None:
-            inputs, labels = self.inputs.to(device), self.labels.to(device)
+            inputs, labels = named.changed(self.inputs, lambda value: value.to(device)), self.labels.to(device)
             for index in rows:
-                index = index.to(device)
-                yield inputs[index], labels[index]
+                yield named.changed(inputs, partial(_rows, index.to(device))), labels[index.to(device)]
             return
         assert self.task is not None
         source, which = self.source, [index.tolist() for index in rows]
         if self.inputs is not None and self.labels is not None:
             source, how = _Rows(self.inputs, self.labels), replace(how, collate=None)
-        found: Iterator[tuple[Tensor, Tensor]] = (
+        found: Iterator[tuple[Inputs, Tensor]] = (
             workers.read(source, which, seed, how)
             if how.workers
             else (sources.read(source, each, seed, how) for each in which)
         )
         for each, (inputs, labels) in zip(which, found, strict=True):
             x, y = fitting.conform(inputs, labels, self.task, each)
-            yield x.to(device), y.to(device)
+            yield named.changed(x, lambda value: value.to(device)), y.to(device)
+
+
+def _rows(index: Tensor, value: Tensor) -> Tensor:
+    return value[index]
+
+
+def _normalised(inputs: Inputs, task: Task) -> Inputs:
+    """Return inputs as networks read them; of several the first is what the task describes."""
+    if isinstance(inputs, Tensor):
+        return normalised(inputs, task.input)
+    first = next(iter(inputs))
+    return Named({**inputs, first: normalised(inputs[first], task.input)})
 
 
 def cut(order: Tensor, size: int) -> list[Tensor]:
@@ -262,7 +284,7 @@ def _from_source(source: Any, cache: bool, how: sources.Reading = sources.PLAIN)
         return Samples(size, source=source, looked=looked)
     rows = [range(at, min(at + _READ_BATCH, size)) for at in range(0, size, _READ_BATCH)]
     parts = [sources.read(source, each, 0, how) for each in rows]
-    return _paired(torch.cat([inputs for inputs, _ in parts]), torch.cat([labels for _, labels in parts]))
+    return _paired(named.joined([inputs for inputs, _ in parts], torch.cat), torch.cat([labels for _, labels in parts]))
 
 
 class _Rows:
@@ -272,10 +294,13 @@ class _Rows:
         self._inputs, self._labels = inputs, labels
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return len(self._labels)
 
     def __getitem__(self, row: int) -> tuple[Any, Tensor]:
-        return self._inputs[row], self._labels[row]
+        inputs = self._inputs
+        if isinstance(inputs, Named):
+            return Named({name: value[row] for name, value in inputs.items()}), self._labels[row]
+        return inputs[row], self._labels[row]
 
 
 def _pair(x: Any, y: Any) -> Samples:
@@ -283,14 +308,14 @@ def _pair(x: Any, y: Any) -> Samples:
         labels = arrays.tensor(y, "labels")
         _check_pair(len(x), labels)
         return _from_source(_Rows(x, labels), cache=False)
-    return _paired(arrays.tensor(x, "inputs"), arrays.tensor(y, "labels"))
+    return _paired(named.taken(x), arrays.tensor(y, "labels"))
 
 
-def _paired(inputs: Tensor, labels: Tensor) -> Samples:
-    if inputs.ndim == 0 or len(inputs) == 0:
+def _paired(inputs: Inputs, labels: Tensor) -> Samples:
+    if any(value.ndim == 0 or len(value) == 0 for _, value in named.parts(inputs)):
         raise _empty()
-    _check_pair(len(inputs), labels)
-    return Samples(len(inputs), inputs, labels)
+    _check_pair(named.count(inputs), labels)
+    return Samples(named.count(inputs), inputs, labels)
 
 
 def _check_pair(size: int, labels: Tensor) -> None:

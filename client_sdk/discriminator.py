@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from client_sdk import named
 from client_sdk.data import Samples
 from client_sdk.per_sample import Call, PrivateLoss
 from client_sdk.privacy import Spent, secret_seed
@@ -76,7 +77,7 @@ def train_discriminator(
     with seeded(seed, device) as order:
         for epoch in range(1, plan.epochs + 1):
             lost = torch.zeros((), device=device)
-            for inputs, _ in samples.batches(plan.batch_size, order, device):
+            for inputs in named.alone(samples.batches(plan.batch_size, order, device), "a discriminator"):
                 real = to_signed_unit(inputs, input_range)
                 if plan.flip:
                     real = mirrored(real, order)
@@ -128,7 +129,7 @@ def train_privately(
         with seeded(secret_seed(), device):
             for epoch in range(1, plan.epochs + 1):
                 lost, seen = torch.zeros((), device=device), 0
-                for inputs, _ in private.batches():
+                for inputs in named.alone(private.batches(), "a discriminator"):
                     real = to_signed_unit(inputs, input_range) if len(inputs) else inputs
                     if plan.flip and len(real):
                         real = mirrored(real, private.order)

@@ -44,7 +44,7 @@ class DeviceOptions(Options, total=False):
         stop: set it, from another thread, to end the run: what is trained then is not sent, the next start goes on.
         num_samples: how many samples there are, of a data set that has no length.
         columns: names of inputs and label, such as ``("image", "label")`` or ``(["height", "weight"], "label")``, where
-            items or columns have names.
+            items or columns have names; ``({"argument": "column", …}, "label")`` for a module of several inputs.
         collate: makes inputs [B, ...] and labels [B, ...] of a list of B items as the data set gives them.
         augment: makes another input of the shape of a sample's, in training; seeded by round, epoch and sample.
         num_workers: processes that read the data set beside the training; what is read is the same.

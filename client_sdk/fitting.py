@@ -6,18 +6,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from client_sdk import named
 from client_sdk.errors import DatasetError
+from client_sdk.named import Inputs, Named
 from contract import targets
 from contract.wire.federations import Task
 
 logger = logging.getLogger("client_sdk")
 
 
-def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+def conform(inputs: Inputs, labels: Tensor, task: Task, rows: Sequence[int] | None = None) -> tuple[Inputs, Tensor]:
     """Return samples in the task's dtypes, or say what is wrong with them.
 
     Args:
-        inputs, labels: [B, *shape] and [B, ...].
+        inputs, labels: [B, *shape] and [B, ...]. Of several inputs the first is what the task describes.
         task: the federation's.
         rows: which samples of the data set these are; by default the first ones.
 
@@ -27,8 +29,31 @@ def conform(inputs: Tensor, labels: Tensor, task: Task, rows: Sequence[int] | No
     return conform_inputs(inputs, task, rows), conform_labels(labels, task, rows)
 
 
-def conform_inputs(inputs: Tensor, task: Task, rows: Sequence[int] | None = None) -> Tensor:
-    """Return inputs [B, *shape] in the task's dtype; arguments and errors as `conform`'s."""
+def conform_inputs(inputs: Inputs, task: Task, rows: Sequence[int] | None = None) -> Inputs:
+    """Return inputs [B, *shape] in the task's dtype; arguments and errors as `conform`'s.
+
+    Of several the others stay as they are: nothing says what they should be.
+    """
+    if isinstance(inputs, Tensor):
+        return _conformed(inputs, task, rows)
+    first = next(iter(inputs))
+    try:
+        made = _conformed(inputs[first], task, rows)
+    except DatasetError as error:
+        said = str(error).removeprefix("inputs: ")
+        raise DatasetError(
+            f"inputs {first!r}",
+            f"{said}. The first of several inputs is the one that the federation describes; another order: "
+            "columns=({'argument': 'column', …}, 'label')",
+        ) from error
+    conformed = Named({**inputs, first: made})
+    bad = named.first_not_finite(conformed)
+    if bad is not None:
+        raise not_finite(bad if rows is None else rows[bad])
+    return conformed
+
+
+def _conformed(inputs: Tensor, task: Task, rows: Sequence[int] | None) -> Tensor:
     _check_shape(inputs, task)
     wanted = task.input.dtype
     if wanted == "uint8":

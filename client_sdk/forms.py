@@ -10,8 +10,9 @@ import numpy as np
 
 from client_sdk.errors import DatasetError
 
-Columns = tuple[str | Sequence[str], str]
-"""Names of the inputs, one or several that become one row, and of the label."""
+Columns = tuple[str | Sequence[str] | Mapping[str, str], str]
+"""Names of the inputs and of the label. Several inputs become one row; of a mapping {argument: column} each goes to an
+argument of the module."""
 
 LABELS = ("labels", "label", "y", "target", "targets")
 
@@ -27,20 +28,24 @@ def pick(names: Sequence[Any], columns: Columns | None, what: str) -> Columns:
     """
     if columns is not None:
         inputs, label = columns
-        wanted = [inputs] if isinstance(inputs, str) else list(inputs)
+        wanted = list(inputs.values()) if isinstance(inputs, Mapping) else _names_of(inputs)
         missing = next((name for name in [*wanted, label] if name not in names), None)
         if missing is not None:
             raise DatasetError("columns", f"{what} has no {missing!r}; there are {_listed(names)}")
         return columns
     known = next((name for name in LABELS if name in names), None)
     others = [name for name in names if name != known]
-    if known is None or len(others) != 1:
+    if known is None or not others:
         raise DatasetError(
             "dataset",
             f"{what} has {_listed(names)}, and it is not plain which are input and label; pass columns=, such as "
             "columns=('image', 'label') or columns=(['height', 'weight'], 'label')",
         )
-    return others[0], known
+    return others[0] if len(others) == 1 else {name: name for name in others}, known
+
+
+def _names_of(inputs: str | Sequence[str]) -> list[str]:
+    return [inputs] if isinstance(inputs, str) else list(inputs)
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -48,7 +53,7 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 def pair(item: Mapping[Any, Any], columns: Columns | None, row: int) -> tuple[Any, Any]:
-    """Return input and label of an item that is a dict.
+    """Return input, or a dict of several, and label of an item that is a dict.
 
     Raises:
         DatasetError: as `pick`; several inputs are not numbers of one kind.
@@ -56,6 +61,8 @@ def pair(item: Mapping[Any, Any], columns: Columns | None, row: int) -> tuple[An
     inputs, label = pick(list(item), columns, f"sample {row}")
     if isinstance(inputs, str):
         return item[inputs], item[label]
+    if isinstance(inputs, Mapping):
+        return {argument: item[name] for argument, name in inputs.items()}, item[label]
     try:
         return np.concatenate([np.atleast_1d(np.asarray(item[name])) for name in inputs]), item[label]
     except (TypeError, ValueError) as error:
@@ -75,7 +82,7 @@ class Picked:
 
     def __getitem__(self, row: int) -> Any:
         item = self._source[row]
-        return pair(item, self._columns, row) if isinstance(item, Mapping) else item
+        return item if self._columns is None or not isinstance(item, Mapping) else pair(item, self._columns, row)
 
 
 def is_frame(dataset: Any) -> bool:
@@ -89,9 +96,9 @@ def is_table(dataset: Any) -> bool:
 
 
 def arrays_of(dataset: Any, columns: Columns | None) -> tuple[Any, Any]:
-    """Return inputs [N, ...] and labels [N, ...] of a frame, a table or a dict of arrays.
+    """Return inputs [N, ...], or a dict of several, and labels [N, ...] of a frame, a table or a dict of arrays.
 
-    Without `columns` all columns but the label are the inputs of a frame or a table.
+    Without `columns` all columns but the label are one row of inputs of a frame or a table; of a dict each is an input.
 
     Raises:
         DatasetError: as `pick`; columns that do not belong together.
@@ -104,6 +111,8 @@ def arrays_of(dataset: Any, columns: Columns | None) -> tuple[Any, Any]:
     inputs, label = pick(names, columns, f"the {kind}")
     if isinstance(inputs, str):
         return _column(dataset, inputs), _column(dataset, label)
+    if isinstance(inputs, Mapping):
+        return {argument: _column(dataset, name) for argument, name in inputs.items()}, _column(dataset, label)
     return _stacked([(name, _column(dataset, name)) for name in inputs]), _column(dataset, label)
 
 

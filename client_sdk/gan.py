@@ -6,7 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from client_sdk import named
 from client_sdk.data import Samples
+from client_sdk.named import Inputs
 from client_sdk.per_sample import PrivateLoss
 from client_sdk.privacy import Spent, secret_seed
 from client_sdk.training import check_finite, seeded
@@ -47,7 +49,7 @@ def train_gan(
     training = _begin(both, plan, derive_seed(seed, "noise"), device)
     with seeded(seed, device) as order:
 
-        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        def batches() -> Iterator[tuple[Inputs, Tensor]]:
             return samples.batches(plan.batch_size, order, device)
 
         def critic_step(inputs: Tensor) -> Tensor:
@@ -119,7 +121,7 @@ def _train(
     training: Training,
     plan: GeneratorFederated,
     count: int,
-    batches: Callable[[], Iterator[tuple[Tensor, Tensor]]],
+    batches: Callable[[], Iterator[tuple[Inputs, Tensor]]],
     critic_step: Callable[[Tensor], Tensor],
     on_epoch: Callable[[int, float], None] | None,
 ) -> float:
@@ -127,7 +129,7 @@ def _train(
     size, waiting, loss = min(plan.batch_size, count), 0, 0.0
     for epoch in range(1, plan.epochs + 1):
         lost = torch.zeros((), device=training.device)
-        for inputs, _ in batches():
+        for inputs in named.alone(batches(), "a critic"):
             lost += critic_step(inputs)
             waiting += 1
             if waiting == plan.critic_steps:

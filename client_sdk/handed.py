@@ -1,6 +1,6 @@
 """A data set that is handed on as it is: the device reads it only where the plan has it do so."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from client_sdk import data, fitting
 from client_sdk.data import Samples
 from client_sdk.errors import DatasetError, UsageError
+from client_sdk.named import Inputs
 from contract.wire.federations import Task
 
 
@@ -63,13 +64,13 @@ class Handed(Samples):
         """Return None: nobody knows how many steps a function takes."""
         return None
 
-    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield an epoch as `Samples.batches` does."""
         return self.opened(_PLAN).batches(size, order, device)
 
     def read(
         self, rows: list[Tensor], device: torch.device, seed: int = 0, *, trained: bool = False
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield batches as `Samples.read` does."""
         return self.opened(_PLAN).read(rows, device, seed, trained=trained)
 
@@ -94,7 +95,7 @@ def handed(
     known = data.class_names(dataset)
     if num_samples is None:
         try:
-            num_samples = len(dataset[0]) if _is_pair(dataset) else len(dataset)
+            num_samples = _length(dataset)
         except Exception as error:
             raise UsageError(
                 f"num_samples: a {type(dataset).__name__} has no length; pass num_samples=, how many samples it has"
@@ -102,6 +103,12 @@ def handed(
     if isinstance(num_samples, bool) or num_samples < 1:
         raise DatasetError("dataset", f"has {num_samples} samples; a device needs at least 1 to take part")
     return Handed(opens, int(num_samples), known if classes is None else classes)
+
+
+def _length(dataset: Any) -> int:
+    if isinstance(dataset, Mapping) and not hasattr(dataset, "column_names"):  # a dict of columns
+        return len(next(iter(dataset.values())))
+    return len(dataset[0]) if _is_pair(dataset) else len(dataset)
 
 
 def _is_pair(dataset: Any) -> bool:

@@ -28,7 +28,7 @@ def take(
             a path.
         classes: names of the classes in the order of the labels; by default those that the data set knows.
         cache: hold what a `Dataset` gives now, for all epochs and rounds.
-        columns: names of inputs and label, where items or columns have names.
+        columns: names of inputs and label, where items or columns have names; see `client_sdk.forms.Columns`.
         num_samples: how many samples an iterable gives in an epoch.
         how: how samples are read beyond that.
 
@@ -52,7 +52,10 @@ def take(
 
 def _check_columns(columns: Any) -> None:
     if columns is not None and (not isinstance(columns, (tuple, list)) or len(columns) != 2):
-        raise DatasetError("columns", f"are {columns!r}; pass a pair: the inputs' name or names, the label's name")
+        raise DatasetError(
+            "columns",
+            f"are {columns!r}; pass a pair: the inputs' name, names, or {{argument: name}}, and the label's name",
+        )
 
 
 def _paired(dataset: Any, columns: forms.Columns | None, how: sources.Reading) -> Any:

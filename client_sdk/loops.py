@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.methods.base import Method, Work
+from client_sdk.named import Named
 from client_sdk.reports import Report
 from contract.local import LocalPlan
 from contract.nn.optim import make_optimizer
@@ -119,16 +120,19 @@ class LocalTask:
         found = self._method.penalty()
         return torch.zeros((), device=self.device) if found is None else found
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None = None) -> Tensor:
+    def loss(
+        self, inputs: Tensor | Mapping[str, Tensor], labels: Tensor, logits: Tensor, features: Tensor | None = None
+    ) -> Tensor:
         """Return the plan's mean loss of a batch, without `penalty`: what FedGKD, MOON, FedUV and FedTGP add is in it.
 
         Args:
-            inputs, labels: [B, *input] and [B], on `device`.
+            inputs, labels: [B, *input], or several of them by name, and [B], on `device`.
             logits: what the module made of them, [B, C].
             features: [B, d], for objectives that read features.
         """
         self.asked.add("loss")
-        return self._method.loss(inputs, labels, logits, features)
+        given = inputs if isinstance(inputs, Tensor) else Named(inputs)
+        return self._method.loss(given, labels, logits, features)
 
 
 TrainFunction = Callable[[LocalTask], LocalOutcome]

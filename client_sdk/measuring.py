@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from client_sdk import modes
+from client_sdk import modes, named
 from client_sdk.data import Samples
 from client_sdk.errors import DatasetError
 from client_sdk.metrics import figures_of
@@ -51,7 +51,7 @@ def measure(
         for inputs, labels in samples.given_as(dtype_of(module)).read(rows, device):
             if on_pass is not None:
                 on_pass()
-            outputs = logits_of(module(inputs), len(labels), task.output_shape)
+            outputs = logits_of(named.through(module, inputs), len(labels), task.output_shape)
             lost += float(losses.hard(outputs, labels, task)) * len(labels)
             values, wanted = outputs.double().cpu().numpy(), labels.cpu().numpy()
             found.add(values, wanted)

@@ -15,7 +15,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 def logits_of(returned: Any, batch: int, shape: Sequence[int], inputs: str = "samples") -> Tensor:
     """Return the outputs [batch, *shape] in what a network returned; half precision as float32.
 
-    Which they are says `contract.nn.outputs.meant`.
+    Which they are says `contract.nn.outputs.meant`; of several things in a tuple the first, if it may be an output.
 
     Args:
         inputs: what they are of, for the message.
@@ -24,10 +24,11 @@ def logits_of(returned: Any, batch: int, shape: Sequence[int], inputs: str = "sa
         ModelMismatch: there are none, or they have another shape; it says what was returned.
     """
     found, wanted = meant(returned), [batch, *shape]
+    found = _first(returned, batch) if found is None else found
     if found is None:
         raise ModelMismatch(
             f"model: forward returned {described(returned)}; one tensor of logits {wanted} is "
-            "needed, or an object or dict that calls it 'logits'"
+            "needed, or an object or dict that calls it 'logits', or a tuple that begins with it"
         )
     if list(found.shape) != wanted:
         raise ModelMismatch(
@@ -37,6 +38,13 @@ def logits_of(returned: Any, batch: int, shape: Sequence[int], inputs: str = "sa
     if not found.is_floating_point():
         raise ModelMismatch(f"model: returned {described(found)}; logits are floating-point numbers, before any argmax")
     return found.float() if found.dtype in _HALVES else found
+
+
+def _first(returned: Any, batch: int) -> Tensor | None:
+    """Return the first of several things in a row, where it may be outputs of a batch: (logits, …), as torch has it."""
+    first = returned[0] if isinstance(returned, tuple | list) and returned else None
+    fits = isinstance(first, Tensor) and first.is_floating_point() and first.ndim > 0 and len(first) == batch
+    return first if fits else None
 
 
 def _arranging(found: Tensor, wanted: Sequence[int]) -> str:

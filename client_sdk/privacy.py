@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UsageError
+from client_sdk.named import Inputs
 from client_sdk.sources import seed_of
 from contract.installation import install
 from contract.local import LocalPlan, Privacy
@@ -90,7 +91,7 @@ class Mechanism:
             generator=torch.Generator(device=device).manual_seed(secret_seed()),
         )
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield one epoch of batches, each with every sample at the same chance; a batch can be empty."""
         count, seed = len(self.samples), seed_of(self.order)
         rows = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from client_sdk import identity, methods, metrics, models, trial
+from client_sdk import identity, methods, metrics, models, named, trial
 from client_sdk.client import Kind, update_url
 from client_sdk.deliveries import Deliveries
 from client_sdk.documents import is_document
@@ -123,8 +123,10 @@ class DeviceRun:
     def _check(self, card: FederationCard, prototype: Prototype | None) -> None:
         """Refuse what would fail in the first round, while nobody waits for this device."""
         if card.local is not None:
-            methods.check(card.local)
+            methods.check(card.local, self.samples.names)
         self.resources.check(card.task)
+        if prototype is not None:
+            self._check_inputs(prototype)
         if prototype is None or (self.model is None and is_document(prototype.architecture)):
             return  # the service says why; or only members may fetch it
         module = self._network_of(prototype, card.task)
@@ -144,13 +146,24 @@ class DeviceRun:
             self._pass_seconds = trial.attempt(module, samples, plan, device, prototype, self.resources.wishes)
             self._tried = True
 
+    def _check_inputs(self, prototype: Prototype) -> None:
+        """Refuse several inputs a sample where the network is built by its name: such take one."""
+        names = self.samples.names
+        if names and self.model is None:
+            kind = "a network document" if is_document(prototype.architecture) else "an architecture"
+            raise named.several(names, f"{kind} ({prototype.architecture})")
+
     def _network_of(self, prototype: Prototype, task: Task) -> nn.Module:
         """Return the network that is trained, the same one as long as the prototype's is."""
         network = (prototype.architecture, json.dumps(prototype.options, sort_keys=True))
         if self._module is None or network != self._network:
+            self._check_inputs(prototype)
             if self.model is None:
                 self.resources.have(prototype.architecture)
-            self._module, self._network = models.make(prototype, task, self.model), network
+            module = models.make(prototype, task, self.model)
+            if self.samples.names:
+                named.check_arguments(module, self.samples.names)
+            self._module, self._network = module, network
         return self._module
 
     def _next(self) -> Assignment:

@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from client_sdk import arrays, forms
+from client_sdk import arrays, forms, named
 from client_sdk.errors import DatasetError, PotstillError
+from client_sdk.named import Inputs, Named
 from contract.nn.seeding import turn
 from contract.seeds import derive_seed
 
@@ -44,7 +46,7 @@ class Looked:
 
     rows: list[int]
     labels: Tensor
-    first: Tensor
+    first: Inputs
     not_finite: int | None
     whole: bool
 
@@ -82,12 +84,12 @@ class Reading:
 
     Attributes:
         collate: makes (inputs [B, ...], labels [B, ...]), or a dict of the two, of a list of B items as they are.
-        augment: makes another input of the shape of a sample's, when it is trained on.
+        augment: makes another input of the shape of a sample's, when it is trained on; of several a dict of them.
         workers: processes that read beside the training.
     """
 
     collate: Callable[[list[Any]], Any] | None = None
-    augment: Callable[[Tensor], Any] | None = None
+    augment: Callable[[Any], Any] | None = None
     workers: int = 0
 
     def plain(self) -> "Reading":
@@ -98,7 +100,7 @@ class Reading:
 PLAIN = Reading()
 
 
-def read(source: Any, rows: Sequence[int], seed: int, how: Reading = PLAIN) -> tuple[Tensor, Tensor]:
+def read(source: Any, rows: Sequence[int], seed: int, how: Reading = PLAIN) -> tuple[Inputs, Tensor]:
     """Return ``(inputs [B, *shape], labels [B, ...])`` of these rows, as they are.
 
     Raises:
@@ -115,7 +117,7 @@ def read(source: Any, rows: Sequence[int], seed: int, how: Reading = PLAIN) -> t
         return batch(found, rows, how)
 
 
-def batch(found: list[Any], rows: Sequence[int], how: Reading) -> tuple[Tensor, Tensor]:
+def batch(found: list[Any], rows: Sequence[int], how: Reading) -> tuple[Inputs, Tensor]:
     """Return ``(inputs [B, *shape], labels [B, ...])`` of pairs, or of raw items where a `collate` makes these.
 
     Raises:
@@ -126,10 +128,11 @@ def batch(found: list[Any], rows: Sequence[int], how: Reading) -> tuple[Tensor, 
     inputs, labels = _collated(found, rows, how.collate)
     if how.augment is None:
         return inputs, labels
-    return stacked([augmented((x, y), row, how) for row, x, y in zip(rows, inputs, labels, strict=True)], rows)
+    each = (named.changed(inputs, partial(torch.select, dim=0, index=at)) for at in range(len(labels)))
+    return stacked([augmented((x, y), row, how) for row, x, y in zip(rows, each, labels, strict=True)], rows)
 
 
-def stacked(pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+def stacked(pairs: Sequence[tuple[Inputs, Tensor]], rows: Sequence[int]) -> tuple[Inputs, Tensor]:
     """Return pairs of input and label as ``(inputs [B, *shape], labels [B, ...])``.
 
     Raises:
@@ -144,10 +147,10 @@ def stacked(pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> tupl
                 f"sample {row} has labels of shape {list(label.shape)}, sample {at} of {list(first_label.shape)}; "
                 "bring them to one shape, for classes to one whole number a sample",
             )
-    return torch.stack([inputs for inputs, _ in pairs]), torch.stack([label for _, label in pairs])
+    return named.joined([inputs for inputs, _ in pairs], torch.stack), torch.stack([label for _, label in pairs])
 
 
-def _collated(items: list[Any], rows: Sequence[int], collate: Callable[[list[Any]], Any]) -> tuple[Tensor, Tensor]:
+def _collated(items: list[Any], rows: Sequence[int], collate: Callable[[list[Any]], Any]) -> tuple[Inputs, Tensor]:
     try:
         batch = collate(items)
     except Exception as error:
@@ -158,8 +161,8 @@ def _collated(items: list[Any], rows: Sequence[int], collate: Callable[[list[Any
         batch = forms.pair(batch, None, rows[0])
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise DatasetError("collate", f"returned a {type(batch).__name__}; return (inputs, labels) of all items")
-    inputs, labels = arrays.tensor(batch[0], "inputs", rows[0]), arrays.tensor(batch[1], "labels", rows[0])
-    for name, part in (("inputs", inputs), ("labels", labels)):
+    inputs, labels = named.taken(batch[0], rows[0]), arrays.tensor(batch[1], "labels", rows[0])
+    for name, part in (*named.parts(inputs), ("labels", labels)):
         if part.ndim == 0 or len(part) != len(items):
             raise DatasetError(
                 "collate", f"returned {name} of shape {list(part.shape)} for {len(items)} items; one row each is needed"
@@ -167,7 +170,7 @@ def _collated(items: list[Any], rows: Sequence[int], collate: Callable[[list[Any
     return inputs, labels
 
 
-def augmented(pair: tuple[Tensor, Tensor], row: int, how: Reading) -> tuple[Tensor, Tensor]:
+def augmented(pair: tuple[Inputs, Tensor], row: int, how: Reading) -> tuple[Inputs, Tensor]:
     """Return a pair with its input augmented, where that is asked for.
 
     Raises:
@@ -177,16 +180,21 @@ def augmented(pair: tuple[Tensor, Tensor], row: int, how: Reading) -> tuple[Tens
     if how.augment is None:
         return pair
     try:
-        made = arrays.tensor(how.augment(inputs.clone()), "inputs", row)
+        made = named.taken(how.augment(named.changed(inputs, torch.clone)), row)
     except PotstillError:
         raise
     except Exception as error:
         raise DatasetError("augment", f"failed on sample {row}: {type(error).__name__}: {error}") from error
-    if made.shape != inputs.shape:
-        raise DatasetError(
-            "augment", f"made shape {list(made.shape)} of sample {row}'s {list(inputs.shape)}; the shape is to stay"
-        )
-    return made.to(inputs.dtype), label
+    there, found = dict(named.parts(inputs)), dict(named.parts(made))
+    if list(found) != list(there):
+        raise DatasetError("augment", f"made {', '.join(found)} of sample {row}'s {', '.join(there)}; they are to stay")
+    for field, value in there.items():
+        if found[field].shape != value.shape:
+            what = f"made shape {list(found[field].shape)} of sample {row}'s {list(value.shape)}"
+            raise DatasetError("augment", f"{what}; the shape is to stay")
+    if isinstance(inputs, Named) and isinstance(made, Named):
+        return Named({name: made[name].to(value.dtype) for name, value in inputs.items()}), label
+    return found["inputs"].to(there["inputs"].dtype), label
 
 
 def look(source: Any, size: int, how: Reading = PLAIN) -> Looked:
@@ -196,15 +204,15 @@ def look(source: Any, size: int, how: Reading = PLAIN) -> Looked:
         DatasetError: as `read`.
     """
     first, first_label = read(source, [0], 0, how)
-    whole = (first.nbytes + first_label.nbytes) * size <= LOOK_BYTES
+    one = sum(value.nbytes for _, value in named.parts(first))
+    whole = (one + first_label.nbytes) * size <= LOOK_BYTES
     rows = list(range(size)) if whole else sorted({step * (size - 1) // (_LOOK_AT - 1) for step in range(_LOOK_AT)})
     ends, seen, found, not_finite = time.monotonic() + LOOK_SECONDS, list[int](), list[Tensor](), None
     for chunk in (rows[at : at + _READ_BATCH] for at in range(0, len(rows), _READ_BATCH)):
         inputs, labels = read(source, chunk, 0, how)
-        _check_alike(inputs[0], chunk[0], first[0], 0)
-        if not_finite is None and inputs.is_floating_point():
-            bad = (~torch.isfinite(inputs)).flatten(1).any(1).nonzero()
-            not_finite = chunk[int(bad[0])] if len(bad) else None
+        _check_alike(named.changed(inputs, _first), chunk[0], named.changed(first, _first), 0)
+        bad = None if not_finite is not None else named.first_not_finite(inputs)
+        not_finite = not_finite if bad is None else chunk[bad]
         seen += chunk
         found.append(labels)
         if time.monotonic() > ends:
@@ -229,7 +237,7 @@ def _raw(source: Any, row: int) -> Any:
         raise DatasetError("dataset", f"sample {row} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def item(raw: Any, row: int) -> tuple[Tensor, Tensor]:
+def item(raw: Any, row: int) -> tuple[Inputs, Tensor]:
     """Return input and label of what a source gave.
 
     Raises:
@@ -237,7 +245,7 @@ def item(raw: Any, row: int) -> tuple[Tensor, Tensor]:
     """
     inputs, label = _pair(raw, row)
     label = arrays.tensor(label, "labels", row)
-    return arrays.tensor(inputs, "inputs", row), label.reshape(()) if label.numel() == 1 else label
+    return named.taken(inputs, row), label.reshape(()) if label.numel() == 1 else label
 
 
 def _pair(item: Any, row: int) -> tuple[Any, Any]:
@@ -252,12 +260,26 @@ def _pair(item: Any, row: int) -> tuple[Any, Any]:
     raise DatasetError("dataset", f"sample {row} is a {type(item).__name__}, {NOT_A_PAIR}")
 
 
-def _check_alike(inputs: Tensor, row: int, first: Tensor, at: int) -> None:
-    if inputs.shape == first.shape and inputs.dtype == first.dtype:
+def _first(value: Tensor) -> Tensor:
+    return value[0]
+
+
+def _check_alike(inputs: Inputs, row: int, first: Inputs, at: int) -> None:
+    mine, others = dict(named.parts(inputs)), dict(named.parts(first))
+    if mine.keys() != others.keys():
+        raise DatasetError(
+            "inputs", f"sample {row} has {', '.join(mine)}, sample {at} has {', '.join(others)}; give all the same"
+        )
+    for field, value in mine.items():
+        _check_like(field, value, row, others[field], at)
+
+
+def _check_like(field: str, value: Tensor, row: int, first: Tensor, at: int) -> None:
+    if value.shape == first.shape and value.dtype == first.dtype:
         return
-    what, mine, other = "shape", str(list(inputs.shape)), str(list(first.shape))
-    if inputs.shape == first.shape:
-        what, mine, other = "type", str(inputs.dtype), str(first.dtype)
+    what, mine, other = "shape", str(list(value.shape)), str(list(first.shape))
+    if value.shape == first.shape:
+        what, mine, other = "type", str(value.dtype), str(first.dtype)
     raise DatasetError(
-        "inputs", f"sample {row} has {what} {mine}, sample {at} has {other}; bring them to one {what} in the Dataset"
+        field, f"sample {row} has {what} {mine}, sample {at} has {other}; bring them to one {what} in the Dataset"
     )

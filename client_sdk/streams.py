@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from client_sdk import fitting, forms, sources, workers
+from client_sdk import fitting, forms, named, sources, workers
 from client_sdk.data import Samples, cut
 from client_sdk.errors import DatasetError, PotstillError
+from client_sdk.named import Inputs
 
 _LOOK_AT = 256
 
@@ -29,11 +30,8 @@ def stream(
         inputs, labels = items.take(count, 0, size)
     if cache:
         return Samples(size, inputs, labels, how=how)
-    not_finite = None
-    if inputs.is_floating_point():
-        bad = (~torch.isfinite(inputs)).flatten(1).any(1).nonzero()
-        not_finite = int(bad[0]) if len(bad) else None
-    looked = sources.Looked(list(range(count)), labels, inputs[:1], not_finite, whole=False)
+    first, not_finite = named.changed(inputs, lambda value: value[:1]), named.first_not_finite(inputs)
+    looked = sources.Looked(list(range(count)), labels, first, not_finite, whole=False)
     return Stream(size, source=(source, columns), looked=looked, how=how)
 
 
@@ -52,7 +50,7 @@ class Stream(Samples):
         )
         return Samples(count, inputs, labels, None, self.task, self.classes, None, self.dtype, self.how)
 
-    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield one epoch in the iterable's order; what it draws at random follows from `order`."""
         seed = sources.seed_of(order)
         torch.rand(1, generator=order)  # the next epoch's seed is another one
@@ -60,7 +58,7 @@ class Stream(Samples):
 
     def _stored(
         self, rows: list[Tensor], device: torch.device, seed: int, how: sources.Reading
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield batches of the first samples, in their order.
 
         Raises:
@@ -79,7 +77,7 @@ class Stream(Samples):
                 which = index.tolist()
                 inputs, labels = items.take(len(which), which[0], self.size)
                 x, y = fitting.conform(inputs, labels, self.task, which)
-                yield x.to(device), y.to(device)
+                yield named.changed(x, lambda value: value.to(device)), y.to(device)
 
 
 class _Items:
@@ -97,7 +95,7 @@ class _Items:
             else:
                 self._items = iter(source)
 
-    def take(self, count: int, at: int, size: int) -> tuple[Tensor, Tensor]:
+    def take(self, count: int, at: int, size: int) -> tuple[Inputs, Tensor]:
         """Return inputs [count, *shape] and labels [count, ...] of the next items; `at` of `size` were there before."""
         found: list[Any] = []
         with sources.generators_kept():

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from client_sdk import methods, modes, parted
+from client_sdk import methods, modes, named, parted
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, TrainingError, UnexpectedAnswer, UsageError
 from client_sdk.methods.base import Method, Outcome, Work
+from client_sdk.named import Inputs
 from client_sdk.outputs import dtype_of
 from client_sdk.precision import Binary, Scaling
 from client_sdk.privacy import PrivateSteps, Spent, secret_seed
@@ -268,8 +269,10 @@ def _train(
             lost, right, judged, seen = torch.zeros((), device=device), zero, zero, 0
             batches = private.batches() if private else samples.batches(plan.batch_size, order, device)
             for inputs, labels in batches:
-                if private is not None and inputs.is_floating_point():
-                    inputs.requires_grad_()  # else torch warns of Opacus's hooks, an error under `python -W error`
+                if private is not None:
+                    named.floating(
+                        inputs, Tensor.requires_grad_
+                    )  # else torch warns of Opacus's hooks, an error under `python -W error`
                 step = partial(_step, work, method, optimizer, private, scaling, inputs, labels)
                 found = step()
                 while found is None and steps == 0:  # the scale is sought: a round without a step would be none
@@ -302,7 +305,7 @@ def _step(
     optimizer: torch.optim.Optimizer,
     private: PrivateSteps | None,
     scaling: Scaling | None,
-    inputs: Tensor,
+    inputs: Inputs,
     labels: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
     """Take one step; return the loss, how many positions were right, and how many were labelled; None: left out."""
@@ -329,7 +332,7 @@ def _step(
 
 
 def _backward(
-    work: Work, method: Method, scaling: Scaling | None, inputs: Tensor, labels: Tensor
+    work: Work, method: Method, scaling: Scaling | None, inputs: Inputs, labels: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     with work.passes(len(labels)):
         logits, features = work.forward(inputs, method.needs_features)

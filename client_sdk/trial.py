@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from client_sdk import models, modes, parted
+from client_sdk import models, modes, named, parted
 from client_sdk.data import Samples
 from client_sdk.documents import is_document
 from client_sdk.errors import ModelMismatch, PotstillError, TrainingError
@@ -106,7 +106,11 @@ def attempt(
 def _kind(samples: Samples) -> str:
     inputs = samples.inputs
     assert inputs is not None
-    return f"{str(inputs.dtype).removeprefix('torch.')} {list(inputs.shape[1:])}"
+    kinds = {
+        field: f"{str(value.dtype).removeprefix('torch.')} {list(value.shape[1:])}"
+        for field, value in named.parts(inputs)
+    }
+    return kinds.get("inputs") or ", ".join(f"{field} {kind}" for field, kind in kinds.items())
 
 
 def _dtypes(module: nn.Module) -> str:
@@ -126,7 +130,7 @@ def _header(module: nn.Module, samples: Samples, plan: LocalPlan, device: torch.
     module.to(device)
     inputs, _ = next(samples.given_as(dtype_of(module)).read([torch.zeros(1, dtype=torch.int64)], device))
     with modes.evaluation(module), torch.no_grad():
-        features = module.features(inputs)  # type: ignore[operator]
+        features = named.through(module.features, inputs)  # type: ignore[arg-type]
     size = features.shape[-1] if isinstance(features, torch.Tensor) and features.ndim else 0
     return Header(header.tensors, {**header.metadata, FEATURES_KEY: str(size)})
 

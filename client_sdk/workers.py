@@ -3,18 +3,20 @@
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from client_sdk import sources
+from client_sdk import named, sources
 from client_sdk.errors import DatasetError
+from client_sdk.named import Inputs, Named
 from contract.seeds import derive_seed
 
-_Batch = tuple[Tensor, Tensor] | tuple[str, str]
+_Batch = tuple[Inputs, Tensor] | tuple[str, str]
 
 
 class _Batches(Dataset[_Batch]):
@@ -35,7 +37,7 @@ class _Batches(Dataset[_Batch]):
 
 def read(
     source: Any, rows: Sequence[Sequence[int]], seed: int, how: sources.Reading
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Inputs, Tensor]]:
     """Yield what `client_sdk.sources.read` returns for each of `rows`.
 
     Raises:
@@ -128,14 +130,29 @@ def items(
         yield process, _received(content)
 
 
+@dataclass(frozen=True)
+class _Arrays:
+    """A pair of inputs and label: its names, where inputs have some, and their values, the label last."""
+
+    names: list[str] | None
+    values: list[NDArray[Any]]
+
+
 def _sent(item: Any) -> Any:
-    pair = isinstance(item, tuple) and all(isinstance(part, Tensor) and part.dtype != torch.bfloat16 for part in item)
-    return tuple(part.numpy() for part in item) if pair else item
+    if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], Tensor | Named):
+        return item
+    values = [value for _, value in named.parts(item[0])] + [item[1]]
+    if not all(isinstance(value, Tensor) and value.dtype != torch.bfloat16 for value in values):
+        return item
+    names = list(item[0]) if isinstance(item[0], Named) else None
+    return _Arrays(names, [value.numpy() for value in values])
 
 
 def _received(item: Any) -> Any:
-    pair = isinstance(item, tuple) and all(isinstance(part, np.ndarray) for part in item)
-    return tuple(torch.from_numpy(part) for part in item) if pair else item
+    if not isinstance(item, _Arrays):
+        return item
+    *inputs, label = map(torch.from_numpy, item.values)
+    return inputs[0] if item.names is None else Named(zip(item.names, inputs, strict=True)), label
 
 
 def check_shards(source: Iterable[Any], count: int) -> None:

@@ -2,10 +2,11 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from client_sdk import named
 from client_sdk.errors import MissingPackage
 from client_sdk.methods import guarded
 from client_sdk.methods.base import Method, Outcome, Work, implements
@@ -23,9 +24,11 @@ def build(work: Work) -> Method:
     """Return the method of the plan's objective; the module still has the weights as they were sent.
 
     Raises:
+        DatasetError: as `check`.
         MissingPackage: the objective is of a package that is not installed here.
         PackageFailed: it is of a package whose code fails; its hooks raise the same later.
     """
+    check(work.plan, work.samples.names)
     return guarded.made(_of(work.plan), work.plan.objective, work)
 
 
@@ -39,12 +42,18 @@ def goes_on(plan: LocalPlan, module: nn.Module, memory: Mapping[str, Tensor]) ->
         return _of(plan).goes_on(module, memory)
 
 
-def check(plan: LocalPlan) -> None:
+def check(plan: LocalPlan, names: Sequence[str] = ()) -> None:
     """Refuse a plan whose objective cannot be carried out here.
+
+    Args:
+        names: of a sample's inputs, where there are several.
 
     Raises:
         MissingPackage: it is of a package that is not installed here.
+        DatasetError: it takes one input a sample.
     """
+    if names and not _of(plan).takes_several:
+        raise named.several(names, f"objective {plan.objective.kind!r}")
     _of(plan)
 
 

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from client_sdk import modes
+from client_sdk import modes, named
 from client_sdk.data import Samples
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
+from client_sdk.named import Inputs
 from client_sdk.outputs import logits_of
 from client_sdk.precision import Binary
 from contract.choices import Implementations
@@ -100,7 +101,7 @@ class Work:
         with self.binary.applied():
             yield
 
-    def forward(self, inputs: Tensor, with_features: bool, *, scaled: bool = True) -> tuple[Tensor, Tensor | None]:
+    def forward(self, inputs: Inputs, with_features: bool, *, scaled: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return logits [B, C], and features [B, d] if they are asked for; both in full precision.
 
         Args:
@@ -109,9 +110,9 @@ class Work:
         mixed = self.mixed if scaled or self.mixed != torch.float16 else None
         with nullcontext() if mixed is None else torch.autocast(self.device.type, mixed):
             if not with_features:
-                return self.logits(self.module(inputs), len(inputs)), None
+                return self.logits(named.through(self.module, inputs), named.count(inputs)), None
             features = features_of(self.module, inputs)
-            logits = self.logits(self.module.head(features), len(inputs))  # type: ignore[operator]
+            logits = self.logits(self.module.head(features), len(features))  # type: ignore[operator]
         return logits, features if mixed is None else features.float()
 
     def own_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -166,6 +167,8 @@ class Method:
     """
 
     needs_features: ClassVar[bool] = False
+    takes_several: ClassVar[bool] = True
+    """Whether a sample may have several inputs: not where data that are not the device's go through its network."""
 
     @classmethod
     def goes_on(cls, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
@@ -201,7 +204,7 @@ class Method:
         """
         return None
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the mean loss of a batch: inputs [B, *input], labels [B], logits [B, C], features [B, d]."""
         return self.work.own_loss(logits, labels)
 
@@ -224,20 +227,21 @@ def remembered(own: Mapping[str, Tensor], memory: Mapping[str, Tensor], prefix: 
     return state
 
 
-def features_of(module: nn.Module, inputs: Tensor) -> Tensor:
+def features_of(module: nn.Module, inputs: Inputs) -> Tensor:
     """Return the features [B, d] of inputs [B, *input].
 
     Raises:
         ModelMismatch: they have another shape.
     """
-    features: Tensor = module.features(inputs)  # type: ignore[operator]
+    features: Tensor = named.through(module.features, inputs)  # type: ignore[arg-type]
+    batch = named.count(inputs)
     if not isinstance(features, Tensor):
         raise ModelMismatch(
             f"model: features(x) returned a {type(features).__name__}; return one vector per sample, shape [B, d]"
         )
-    if features.ndim != 2 or len(features) != len(inputs):
+    if features.ndim != 2 or len(features) != batch:
         raise ModelMismatch(
-            f"model: features(x) returned shape {list(features.shape)} for {len(inputs)} samples; return one vector "
+            f"model: features(x) returned shape {list(features.shape)} for {batch} samples; return one vector "
             "per sample, shape [B, d]"
         )
     return features

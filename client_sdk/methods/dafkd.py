@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from client_sdk import models
 from client_sdk.errors import ModelMismatch, TrainingError
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements
+from client_sdk.named import Inputs
 from client_sdk.objectives.dafkd import Certainty, discriminator_loss, generator_loss
 from contract import updates
 from contract.local import DafkdObjective
@@ -37,6 +38,7 @@ class Dafkd(Method):
     """
 
     needs_features = True
+    takes_several = False
 
     def __init__(self, options: DafkdObjective, work: Work):
         super().__init__(options, work)
@@ -49,9 +51,9 @@ class Dafkd(Method):
         self._generator_optimizer = make_optimizer(options.optimizer, list(self._generator.parameters()))
         self._waits = 0
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + BCE of real and generated samples + penalty (||grad D||_2 - 1)^2 between them."""
-        assert features is not None
+        assert features is not None and isinstance(inputs, Tensor)
         self._step_beside()
         self._waits = len(inputs)
         loss = self.work.own_loss(logits, labels)

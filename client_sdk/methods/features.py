@@ -6,6 +6,7 @@ from torch import Tensor
 from client_sdk import modes
 from client_sdk.errors import ModelMismatch, UnexpectedAnswer
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements
+from client_sdk.named import Inputs
 from client_sdk.objectives import fedtgp, feduv
 from contract import updates
 from contract.local import FedTgpObjective, FedUvObjective
@@ -17,7 +18,7 @@ class FedUv(Method):
 
     needs_features = True
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + the two spreads."""
         assert features is not None
         spread = feduv.spread(logits, features, self.options.std_weight, self.options.unif_weight)
@@ -42,7 +43,7 @@ class FedTgp(Method):
                 f"{list(self._shape)}, one row per class; tell the operator"
             )
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return cross-entropy + lambda times the mean squared distance to the prototypes, once there are any."""
         assert features is not None
         own = super().loss(inputs, labels, logits, features)

@@ -26,6 +26,8 @@ class DsFl(Method):
     are those of the last round that was fused; before there was one, there are none to imitate.
     """
 
+    takes_several = False
+
     @classmethod
     def goes_on(cls, module: nn.Module, memory: Mapping[str, Tensor]) -> bool:
         """Whether the device's own model is in its memory."""

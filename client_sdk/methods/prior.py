@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from client_sdk.methods.base import Method, Work, implements
+from client_sdk.named import Inputs
 from client_sdk.objectives import prior
 from contract.local import PriorAdjustedObjective
 
@@ -24,7 +25,7 @@ class PriorAdjusted(Method):
         counts = torch.bincount(_labels(work), minlength=work.task.num_classes)
         self._offset = prior.offset(counts, options.weight, options.eps).to(work.device)
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the loss of the logits with the offset."""
         return super().loss(inputs, labels, logits + self._offset.to(logits.dtype), features)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from client_sdk import models
+from client_sdk import models, named
 from client_sdk.methods.base import Method, Outcome, Work, features_of, implements, remembered
+from client_sdk.named import Inputs
 from client_sdk.objectives import fedgkd, moon
 from contract.local import FedGkdObjective, MoonObjective
 from contract.nn import codec, losses
@@ -33,13 +34,13 @@ class FedGkd(Method):
             self._teacher = frozen(work.module)
             (models.load if work.parts is None else models.load_part)(self._teacher, path)
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the task's loss + gamma/2 tau^2 KL(teacher || student), over positions where there are several."""
         own = super().loss(inputs, labels, logits, features)
         if self._teacher is None:
             return own
         with torch.no_grad():
-            teacher = self.work.logits(self._teacher(inputs), len(inputs))
+            teacher = self.work.logits(named.through(self._teacher, inputs), named.count(inputs))
         mine, other = (losses.flat_rows(each, self.work.task.kind) for each in (logits, teacher))
         return own + fedgkd.distance(mine, other, self.options.gamma, self.options.tau)
 
@@ -66,7 +67,7 @@ class Moon(Method):
         codec.unwrap(previous).load_state_dict({**codec.unwrap(previous).state_dict(), **state})
         return previous
 
-    def loss(self, inputs: Tensor, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
+    def loss(self, inputs: Inputs, labels: Tensor, logits: Tensor, features: Tensor | None) -> Tensor:
         """Return the task's loss + mu times the contrast."""
         assert features is not None
         with torch.no_grad():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from client_sdk import data
+from client_sdk.named import Inputs
 from contract.federation import FederationConfig
 from contract.wire.changes import PlanChange
 from contract.wire.federations import FederationCreate
@@ -30,7 +31,7 @@ class Pooled(data.Samples):
 
     count: int = 1
 
-    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, order: torch.Generator, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield `count` batches ``(inputs [B, *shape], labels [B])`` on `device`; each pass is shuffled anew."""
         left = self.count
         while left > 0:

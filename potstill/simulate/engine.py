@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk import data
+from client_sdk import data, named
 from contract.federation import FederationConfig
 from contract.local import SENT_PUBLIC
 from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImported
@@ -310,7 +310,8 @@ class Simulation:
             digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
             if device.lie is not None:
                 digest.update(f"lie\0{device.lie}\0".encode())
-            for values in (device.samples.inputs, device.samples.labels):
+            inputs = device.samples.inputs
+            for values in (None if inputs is None else named.one(inputs, "a simulation"), device.samples.labels):
                 if values is not None:
                     digest.update(values.numpy().data)
             if isinstance(device.samples, Pooled):
@@ -359,8 +360,8 @@ def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
     labels = given[1] if labelled else np.zeros((len(inputs), *config.task.label_shape), np.int64)
     samples = data.load((inputs, labels))
     samples.check(config.task)
-    assert samples.inputs is not None and samples.labels is not None
-    arrays = {"inputs": samples.inputs.numpy()}
+    assert samples.labels is not None
+    arrays = {"inputs": named.one(samples.inputs, "a simulation").numpy()}
     return arrays | ({"labels": samples.labels.numpy()} if wanted else {})
 
 

@@ -32,11 +32,11 @@ def read(path: Path, kind: TaskKind | None = None) -> Loaded:
         SimulationError: its inputs are no float32 and no whole numbers, its labels are not of the kind, it has one
             class, or `users` or `strata` do not fit.
     """
-    from client_sdk import data
+    from client_sdk import data, named
 
     samples = data.load(path)
-    assert samples.inputs is not None and samples.labels is not None
-    inputs, labels = samples.inputs.numpy(), samples.labels.numpy()
+    assert samples.labels is not None
+    inputs, labels = named.one(samples.inputs, "a simulation").numpy(), samples.labels.numpy()
     if inputs.dtype == np.uint8:
         raise SimulationError(f"{path}: inputs are bytes; write them as float32, for images x / 255")
     inputs = inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)

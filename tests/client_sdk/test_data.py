@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
-from client_sdk import data, sources
+from client_sdk import data, named, sources
 from client_sdk.errors import DatasetError
 from contract.wire.federations import Task
 
@@ -91,7 +91,7 @@ FORMS = {
 def test_every_form_gives_the_same_samples(form: str, tmp_path: Path) -> None:
     samples = data.load(FORMS[form](tmp_path))
     samples.check(IMAGES)
-    assert samples.inputs is not None and samples.labels is not None
+    assert isinstance(samples.inputs, torch.Tensor) and samples.labels is not None
     assert (samples.inputs.dtype, samples.labels.dtype) == (torch.float32, torch.int64)
     assert samples.inputs.numpy().tolist() == X.tolist() and samples.labels.tolist() == Y.tolist()
 
@@ -99,7 +99,7 @@ def test_every_form_gives_the_same_samples(form: str, tmp_path: Path) -> None:
 def test_token_ids_of_any_width_become_int64() -> None:
     samples = data.load((np.ones((2, 4), "uint16"), [0, 1]))
     samples.check(TEXT)
-    assert samples.inputs is not None and samples.inputs.dtype == torch.int64
+    assert isinstance(samples.inputs, torch.Tensor) and samples.inputs.dtype == torch.int64
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64", "uint8", "int16", "bool"])
@@ -256,7 +256,7 @@ def test_batches_hold_every_sample_once_and_a_rest_of_one_joins(count: int, size
 
 def epoch(samples: data.Samples, seed: int) -> list[list[float]]:
     order = torch.Generator().manual_seed(seed)
-    return [x.flatten().tolist() + y.tolist() for x, y in samples.batches(3, order, CPU)]
+    return [named.one(x, "a test").flatten().tolist() + y.tolist() for x, y in samples.batches(3, order, CPU)]
 
 
 class Rolled(Listed):
@@ -286,7 +286,7 @@ def test_a_data_set_is_read_anew_each_epoch_whatever_it_gave_when_it_was_looked_
     samples = data.load(source)
     samples.check(IMAGES)
     order = torch.Generator().manual_seed(1)
-    two = [[x.flatten().tolist() for x, _ in samples.batches(3, order, CPU)] for _ in range(2)]
+    two = [[x.flatten().tolist() for x in named.alone(samples.batches(3, order, CPU), "a test")] for _ in range(2)]
     assert sorted(source.reads) == sorted([*range(7)] * 3 + [0]) and two[0] != two[1]
 
 

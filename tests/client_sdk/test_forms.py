@@ -67,7 +67,7 @@ def test_what_has_names_is_taken_by_them(case: str) -> None:
     samples = intake.take(make(), columns=columns)
     samples.check(TOY)
     inputs, labels = next(samples.read([torch.arange(40)], CPU))
-    assert inputs.dtype == torch.float32 and np.allclose(inputs.numpy(), X)
+    assert isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32 and np.allclose(inputs.numpy(), X)
     assert labels.tolist() == Y.tolist()
 
 
@@ -82,11 +82,6 @@ def test_hugging_face_knows_its_classes(service: FakeService, take_part: Run) ->
 
 REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "no plain label": (lambda: {"a": X, "b": Y}, None, "the dict has 'a', 'b', and it is not plain which"),
-    "a mask would be dropped": (
-        lambda: [{"input_ids": [1], "attention_mask": [1], "label": 0}],
-        None,
-        "sample 0 has 'input_ids', 'attention_mask', 'label', and it is not plain",
-    ),
     "no such column": (frame, ("size", "label"), "columns: the DataFrame has no 'size'; there are 'height'"),
     "words": (lambda: frame().assign(name="a"), None, "columns: 'name' holds (object|str), no numbers"),
     "splits": (

@@ -70,8 +70,10 @@ def refused(service: Any, take_part: Run, words: str, **options: Any) -> errors.
 
 
 RETURNED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
-    "tuple": (lambda out: (out, out), r"forward returned a tuple of 2 \(a tensor of float32 \[8, 2\], .*; one tensor"),
-    "list": (lambda out: [out, out], "forward returned a list of 2"),
+    "loss first": (lambda out: (out.mean(), out), r"returned a tuple of 2 \(a tensor of float32 \[\], .*; one tensor"),
+    "classes first": (lambda out: [out.argmax(1), out], r"forward returned a list of 2 \(a tensor of int64 \[8\]"),
+    "one sample first": (lambda out: (out[:1], out), r"a tuple of 2 \(a tensor of float32 \[1, 2\]"),
+    "features first": (lambda out: (out.repeat(1, 2), out), r"returned shape \[8, 4\].*\[8, 2\] are needed"),
     "dict": (lambda out: {"out": out}, "forward returned a dict with 'out'; one tensor of logits"),
     "None": (lambda out: None, "forward returned None"),
     "float": (lambda out: 1.5, "forward returned a float"),
@@ -94,6 +96,7 @@ NAMED: dict[str, Callable[[Tensor], Any]] = {
     "named tuple": lambda out: Named(out, out),
     "dict": lambda out: {"loss": None, "logits": out},
     "tuple of one": lambda out: (out,),
+    "tuple": lambda out: (out, {"state": None}, out + 1),
 }
 
 

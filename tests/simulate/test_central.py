@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from client_sdk import named
 from contract.wire.federations import FederationCreate
 from potstill.samples import Samples
 from potstill.simulate import central
@@ -34,7 +35,7 @@ def test_an_epoch_is_so_many_batches_and_each_pass_has_every_sample() -> None:
     """
     held = pooled(5)
     order = torch.Generator().manual_seed(3)
-    found = [inputs[:, 0].tolist() for inputs, _ in held.batches(3, order, torch.device("cpu"))]
+    found = [inputs[:, 0].tolist() for inputs in named.alone(held.batches(3, order, torch.device("cpu")), "a test")]
     assert [len(batch) for batch in found] == [3, 4, 3, 4, 3] and held.steps(3) == 5
     everything = sorted(held.inputs[:, 0].tolist())  # type: ignore[index]
     passes = [found[0] + found[1], found[2] + found[3]]

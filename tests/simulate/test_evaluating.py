@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk import data, evaluation
+from client_sdk import data, evaluation, named
 from client_sdk.measuring import measure
 from contract.evaluation import Evaluation, held_back
 from contract.nn import codec, registry
@@ -40,7 +40,7 @@ def test_figures_are_of_the_model_as_it_was_sent_on_samples_nobody_trains_on(tmp
         assert part.num_samples == len(kept) == len(whole) - held_back(len(whole), 0.25)
         told = measure(module, held, torch.device("cpu"), batch_size=8)
         assert part.evaluation == Evaluation(num_samples=len(held), loss=told.pop("loss"), metrics=told)
-        assert held.inputs is not None and kept.inputs is not None
+        assert isinstance(held.inputs, torch.Tensor) and isinstance(kept.inputs, torch.Tensor)
         rows = {tuple(row) for row in kept.inputs.tolist()}
         assert not rows & {tuple(row) for row in held.inputs.tolist()}
 
@@ -81,7 +81,7 @@ def test_samples_that_are_read_one_by_one_are_split_alike() -> None:
         held.check(TASK)
         found.append(next(held.read([torch.arange(len(held))], torch.device("cpu"))))
     a, b = found
-    assert torch.equal(a[0], b[0]) and torch.equal(a[1], b[1])
+    assert torch.equal(named.one(a[0], "a test"), named.one(b[0], "a test")) and torch.equal(a[1], b[1])
 
 
 def test_it_repeats_itself(tmp_path: Path) -> None:
