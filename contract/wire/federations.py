@@ -187,6 +187,11 @@ class Federation(FederationSummary):
     task: Task
     prototypes: list[Prototype]
     server_model: Prototype | None = None
+    networks: dict[str, str] = Field(
+        default_factory=dict,
+        description="how its networks that are documents are called, by their architecture",
+        examples=[{"net:sha256-…": "net:ward-net"}],
+    )
     composition: Recipe = Field(description="the recipe, resolved to its parts")
     local: LocalPlan
     rounds: RoundsPlan
@@ -208,6 +213,13 @@ class Federation(FederationSummary):
     measurements: list[tuple[int, float]] = Field(
         default_factory=list, description="(round, the main metric on the test set), whatever it is"
     )
+
+
+    def called(self, text: str) -> str:
+        """Return a text in which its networks have the names that they are registered by."""
+        for architecture, name in self.networks.items():
+            text = text.replace(architecture, name)
+        return text
 
 
 class FederationCreated(Federation):

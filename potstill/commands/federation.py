@@ -266,7 +266,7 @@ def _show(federation: Federation) -> None:
         ["state", federation.state + (f" ({why})" if (why := _why(federation)) else "")],
         ["recipe", federation.recipe],
         ["task", in_words(federation.task)],
-        ["prototypes", ", ".join(p.shown for p in federation.prototypes)],
+        ["prototypes", federation.called(", ".join(p.shown for p in federation.prototypes))],
         ["round", f"{federation.round} of {federation.rounds_total}"],
         ["clients", federation.clients],
         *([["discriminators", federation.discriminators]] if federation.composition.reads_scores else []),

@@ -103,6 +103,15 @@ def test_show_by_name_has_a_row_for_each_round(service: Service) -> None:
     assert "50.0 %" in output and "90.1 %" in output and "cnn-digits" in output
 
 
+def test_a_network_that_is_a_document_is_shown_by_its_name(service: Service) -> None:
+    architecture = "net:sha256-" + "0" * 64
+    found = FEDERATION | {"prototypes": [{"architecture": architecture}], "networks": {architecture: "net:ward"}}
+    service.on("GET", "/v1/federations/fed_1", found)
+    service.on("GET", "/v1/jobs", {"items": [], "next": None})
+    output = call("federation", "show", "fed_1").output
+    assert "main: net:ward" in output and "sha256" not in output
+
+
 def test_unknown_name_is_one_line_with_the_known_ones(service: Service) -> None:
     service.on("GET", "/v1/federations", {"items": [FEDERATION], "next": None})
     result = call("federation", "show", "letters")

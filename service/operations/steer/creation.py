@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
 from contract.recipes.recipe import Recipe
@@ -52,17 +53,9 @@ def create(session: Session, key: bytes, request: FederationCreate, header_of: H
     if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
         raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
     refs = _resolve_datasets(session, request)
-    sets = {role for role, id_ in refs if id_ is not None}
     request = own_networks.resolve(session, request, header_of)
-    config = own_networks.noted(rules.resolve(request, refs, sets))
-    check_mixture(config, sets)
-    if config.recipe.needs_labels and refs.unlabeled is not None:
-        _check_dataset("datasets.unlabeled", datasets.get(session, refs.unlabeled), request, labeled=True)
-    check_retention(config.rounds, request.retention)
-    for model_id in _imported(request, config.recipe):
-        models.still_there(models.get(session, model_id))
-    if header_of is not None:
-        check_imported(config, lambda model_id: header_of(models.get(session, model_id).digest))
+    with own_networks.called_by_name(session):
+        config = _resolved(session, request, refs, header_of)
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
         id=id_,
@@ -83,6 +76,23 @@ def create(session: Session, key: bytes, request: FederationCreate, header_of: H
     session.flush()
     audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=config.recipe.name)
     return row
+
+
+def _resolved(
+    session: Session, request: FederationCreate, refs: DatasetRefs, header_of: HeaderOf | None
+) -> FederationConfig:
+    """Return a federation's configuration, whose parts fit together; arguments and errors as `create`'s."""
+    sets = {role for role, id_ in refs if id_ is not None}
+    config = own_networks.noted(rules.resolve(request, refs, sets))
+    check_mixture(config, sets)
+    if config.recipe.needs_labels and refs.unlabeled is not None:
+        _check_dataset("datasets.unlabeled", datasets.get(session, refs.unlabeled), request, labeled=True)
+    check_retention(config.rounds, request.retention)
+    for model_id in _imported(request, config.recipe):
+        models.still_there(models.get(session, model_id))
+    if header_of is not None:
+        check_imported(config, lambda model_id: header_of(models.get(session, model_id).digest))
+    return config
 
 
 def _imported(request: FederationCreate, recipe: Recipe) -> list[str]:

@@ -1,5 +1,7 @@
 """A federation's networks that are documents: found by their names, with the weights that they start from."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -41,6 +43,15 @@ def resolve(session: Session, request: FederationCreate, header_of: HeaderOf | N
     if tree["server_model"] is not None:
         _start(session, "server_model", tree["server_model"], found, header_of)
     return stored(FederationCreate, tree)
+
+
+@contextmanager
+def called_by_name(session: Session) -> Iterator[None]:
+    """Have refusals call networks as people do: a digest says nothing to the one who named a network."""
+    try:
+        yield
+    except DomainError as error:
+        raise DomainError(error.kind, networks.called(session, error.detail), **error.members) from error
 
 
 def noted(config: FederationConfig) -> FederationConfig:

@@ -11,6 +11,7 @@ from service.domain import plans
 from service.domain.mixture import check_mixture
 from service.operations.ledger import after_commit, audit
 from service.operations.progress import lifecycle, reading
+from service.operations.steer import own_networks
 from service.persistence.tables import FederationRow, RoundRow
 
 
@@ -33,8 +34,9 @@ def change(session: Session, federation_id: str, wanted: PlanChange) -> Federati
     row = reading.get_locked(session, federation_id)
     rules.check_not_over(row.state)
     config = reading.config_of(row)
-    made = plans.changed(config, wanted, row.round_index)
-    check_mixture(made, {role for role, id_ in config.datasets if id_ is not None})
+    with own_networks.called_by_name(session):
+        made = plans.changed(config, wanted, row.round_index)
+        check_mixture(made, {role for role, id_ in config.datasets if id_ is not None})
     if made == config:
         return row
     before = plans.plan_of(config).model_dump(mode="json")

@@ -1,5 +1,6 @@
 """Networks that are documents: registered once by their digest, and named by whatever needs them."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,6 +26,7 @@ from service.operations.store import models
 from service.persistence.tables import FederationRow, ModelRow, NetworkRow
 
 MAX_NETWORKS = 1000
+_ARCHITECTURE = re.compile(re.escape(PREFIX) + "sha256-[0-9a-f]{64}")
 HeaderOf = Callable[[str], Header]
 
 
@@ -210,6 +212,23 @@ def named_in(tree: Any) -> set[str]:
         elif isinstance(value, str) and str(key).endswith("architecture") and value.startswith(PREFIX):
             found.add(value)
     return found
+
+
+def names(session: Session, config: FederationConfig) -> dict[str, str]:
+    """Return how people call the networks of a configuration, by their architecture."""
+    digests = [architecture.removeprefix(PREFIX) for architecture in config.networks]
+    rows = session.scalars(select(NetworkRow).where(NetworkRow.digest.in_(digests)).order_by(NetworkRow.id))
+    return {name_of(row.digest): f"{PREFIX}{row.name}" for row in rows}
+
+
+def called(session: Session, text: str) -> str:
+    """Return a text in which networks have the names that people call them by."""
+
+    def name(found: re.Match[str]) -> str:
+        row = find(session, found[0])
+        return found[0] if row is None else f"{PREFIX}{row.name}"
+
+    return _ARCHITECTURE.sub(name, text)
 
 
 def of_config(session: Session, config: FederationConfig) -> dict[str, NetworkRow]:

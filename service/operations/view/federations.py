@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.bodies import stored
+from contract.notes import Note
 from contract.tasks import measured_of
 from contract.wire import federations as wire
 from contract.wire.federations import Task
@@ -13,7 +14,7 @@ from service.domain import rounds as opening
 from service.operations.access import joining
 from service.operations.ledger.paging import page
 from service.operations.progress import reading
-from service.operations.store import models, workers
+from service.operations.store import models, networks, workers
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -85,13 +86,15 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "task": config.task,
             "prototypes": config.prototypes,
             "server_model": config.server_model,
+            "networks": networks.names(session, config),
+            "detail": row.detail and networks.called(session, row.detail),
             "composition": config.recipe,
             "local": config.local,
             "rounds": config.rounds,
             "datasets": config.datasets,
             "seed": row.seed,
             "queue": config.queue,
-            "notes": config.notes,
+            "notes": [_called(session, note) for note in config.notes],
             "retention": row.retention,
             "join": joining.state(row),
             "current_round": newest.id if newest else None,
@@ -103,6 +106,10 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "measurements": [(i, value) for i, m in figures if (value := measured_of(m)) is not None],
         }
     )
+
+
+def _called(session: Session, note: Note) -> Note:
+    return note.model_copy(update={name: networks.called(session, getattr(note, name)) for name in ("note", "why")})
 
 
 def _waiting_for(session: Session, row: FederationRow, newest: RoundRow | None) -> str | None:

@@ -8,7 +8,7 @@ export const TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9];
 
 const both = (sizes) => (sizes ? bytes(sizes.down + sizes.up) : NONE);
 
-export function costs(found) {
+export function costs(found, called) {
   const rounds = [...found.rounds].reverse().slice(0, MOST).map((each) => ({ ...each, title: `round ${each.round}` }));
   const rows = [{ ...found.total, title: "in all" }, ...rounds, { ...found.before, title: "before the first" }];
   return panel("Costs",
@@ -24,7 +24,7 @@ export function costs(found) {
       ["FLOPs, devices", (c) => operations(c.flops && c.flops.training + c.flops.discriminators), "number"],
       ["FLOPs, server", (c) => operations(c.flops && c.flops.labelling + c.flops.distillation), "number"],
     ], rows, { caption: "what each round has cost", high: true }),
-    networks(found.networks), learnt(found.learnt));
+    networks(found.networks, called), learnt(found.learnt));
 }
 
 function reached(targets) {
@@ -34,11 +34,11 @@ function reached(targets) {
   return el("p", {}, `First reached: ${said.join(", ")}.`);
 }
 
-function networks(found) {
+function networks(found, called) {
   return el("details", { class: "notes" }, el("summary", {}, `Networks: ${found.length}`), table([
     ["name", (n) => n.name, "name"],
     ["for", (n) => n.role],
-    ["architecture", (n) => n.architecture],
+    ["architecture", (n) => called(n.architecture)],
     ["parameters", (n) => n.parameters?.toLocaleString("en") ?? NONE, "number"],
     ["file", (n) => bytes(n.bytes), "number"],
     ["FLOPs forward", (n) => operations(n.forward_flops), "number"],

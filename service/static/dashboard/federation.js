@@ -24,6 +24,7 @@ const REMEDY = {
   cancelled: "An operator ended the job; retry it, or resume to go on without this round.",
   internal: "The worker's log has the fault; retry the job after mending it.",
 };
+const called = (federation, architecture) => federation.networks?.[architecture] ?? architecture;  // a document's own name is its digest
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const LISTS = ["clients", "jobs", "models", "report"];
 const NAMES = "now accuracy shares devices rounds round costs clients jobs models feed".split(" ");
@@ -112,7 +113,7 @@ export class FederationPage {
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
     this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
-    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report) : []));
+    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report, (name) => called(f, name)) : []));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();
     this.panel("models", [this.models, f.state], () => models(this, f));
@@ -134,7 +135,7 @@ export class FederationPage {
   // ---- the head: what it is, what to do
   renderHead() {
     const f = this.federation;
-    const networks = f.prototypes.map((p) => (f.prototypes.length > 1 ? `${p.name}: ${p.architecture}` : p.architecture)).join(", ");
+    const networks = f.prototypes.map((p) => (f.prototypes.length > 1 ? `${p.name}: ${called(f, p.architecture)}` : called(f, p.architecture))).join(", ");
     const facts = [
       ["recipe", f.recipe], ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
       [words(f.metric ?? "accuracy"), measured(f.measured ?? f.accuracy, f.metric)],

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from contract.networks import checks
 from contract.networks.document import canonical, digest_of
-from service.persistence.tables import EventRow
+from service.persistence.tables import EventRow, FederationRow
 from tests.contract.networks.documents import changed, layers, text, weights
 from tests.service.world import World, refused
 
@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "weights": ({"initial_model": "OTHER"}, "prototypes.0.initial_model", "has not the network's tensors"),
     "privacy": ({"local": {"privacy": {"noise_multiplier": 1.0}}}, "prototypes.0.architecture", "a graph has none"),
     "role": ({"server": "net:disc"}, "server_model.initial_model", "registered without first weights"),
-    "recipe": ({"recipe": {"name": "fedma"}}, "prototypes.0.architecture", "the layers of 'net:sha256-"),
+    "recipe": ({"recipe": {"name": "fedma"}}, "prototypes.0.architecture", "the layers of 'net:ward'"),
 }
 
 
@@ -170,6 +170,17 @@ def test_a_device_reads_the_networks_of_its_own_federation_alone(world: World) -
         assert refused(answer) == (404, "not-found")
     card = world.site.request("GET", f"/v1/federations/{fed.id}/card", token=fed.join_token).json()
     assert card["prototypes"][0]["architecture"] == mine["architecture"]
+
+
+def test_a_federation_is_shown_with_the_names_that_people_call_its_networks(world: World) -> None:
+    made = registered(world, name="ward", initial_model=imported(world))
+    fed = world.create(prototypes=[{"architecture": "net:ward"}])
+    with world.store.write() as session:
+        session.get_one(FederationRow, fed.id).detail = f"{made['architecture']}: conv; net:sha256-{'0' * 64}: other"
+    shown = world.ok("GET", f"/v1/federations/{fed.id}")
+    assert shown["networks"] == {made["architecture"]: "net:ward"}
+    assert shown["prototypes"][0]["architecture"] == made["architecture"]
+    assert shown["detail"] == f"net:ward: conv; net:sha256-{'0' * 64}: other"
 
 
 def test_it_goes_with_the_last_federation_that_names_it(world: World) -> None:
