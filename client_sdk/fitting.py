@@ -10,6 +10,7 @@ from client_sdk import named
 from client_sdk.errors import DatasetError
 from client_sdk.named import Inputs, Named
 from contract import targets
+from contract.labels import BFLOAT16
 from contract.wire.federations import Task
 
 logger = logging.getLogger("client_sdk")
@@ -90,9 +91,10 @@ def conform_labels(labels: Tensor, task: Task, rows: Sequence[int] | None = None
             f"have shape {list(labels.shape)}; one whole number per sample is needed, shape [{len(labels)}]"
             + targets.reshaping(labels.shape[1:], task),
         )
-    exact = labels.to(torch.float32) if labels.dtype == torch.bfloat16 else labels  # numpy has no bfloat16
+    if labels.dtype == torch.bfloat16:
+        raise DatasetError("labels", BFLOAT16)
     try:
-        return torch.from_numpy(targets.conform(exact.numpy(), task, rows))
+        return torch.from_numpy(targets.conform(labels.numpy(), task, rows))
     except ValueError as error:
         raise DatasetError("labels", str(error).removeprefix("labels ")) from error
 

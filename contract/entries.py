@@ -151,6 +151,10 @@ class Entry:
         """Whether it ends in the head that networks of several kinds can share (Fed-ET)."""
         return bool(options.get("common_head"))
 
+    def vocabulary(self, options: Mapping[str, Any]) -> int | None:
+        """Return how many token ids it knows with these options; None where it reads none, or nobody knows."""
+        return getattr(self.read(options), "vocab_size", None)
+
     def output(self, options: Mapping[str, Any]) -> Output:
         """Return what a discriminator with these options ends in; a raw score where there is no choice."""
         parsed = self.read(options)
@@ -211,6 +215,10 @@ class GraphEntry(Entry):
     def shares_head(self, options: Mapping[str, Any]) -> bool:
         """Whether the tensors `head.*` make the output of the features, and no others."""
         return self._facts.shares_head
+
+    def vocabulary(self, options: Mapping[str, Any]) -> int | None:
+        """Return how many token ids its embeddings of the input have."""
+        return self._facts.vocabulary
 
     def output(self, options: Mapping[str, Any]) -> Output:
         """Return what a discriminator ends in."""

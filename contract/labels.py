@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 MOST_CLASSES = 100_000
 """Classes that a task may have; a label is below."""
+BFLOAT16 = "are bfloat16, which has no whole numbers between 256 and 258; send them as int64, or values as float32"
+"""Why such labels are refused wherever they come."""
 
 
 def not_whole(labels: NDArray[Any]) -> list[tuple[NDArray[np.bool_], str]]:

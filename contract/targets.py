@@ -81,9 +81,20 @@ def check_labelled(labels: NDArray[Any], task: Task) -> str:
     counts = labels != ignored
     if not counts.any():
         raise ValueError(f"labels are all {ignored}, which counts nowhere; label some positions, from 0")
-    if task.kind == "dense" and not counts.all() and not (counts & (labels != 0)).any():
-        return f"labels are 0 or {ignored} alone, and {ignored} counts nowhere; is it a class of yours, number it 1"
-    return ""
+    return black_and_white(labels) if task.kind == "dense" else ""
+
+
+def black_and_white(labels: NDArray[Any]) -> str:
+    """Return what looks like a mistake in masks of 0 and 255 alone, or "".
+
+    Args:
+        labels: classes of pixels or voxels, whole numbers.
+    """
+    ignored = TASKS["dense"].ignored
+    counts = labels != ignored
+    if counts.all() or not counts.any() or (counts & (labels != 0)).any():
+        return ""
+    return f"labels are 0 or {ignored} alone, and {ignored} counts nowhere; is it a class of yours, number it 1"
 
 
 def _finite(labels: NDArray[Any], rows: Sequence[int] | None) -> NDArray[np.float32]:

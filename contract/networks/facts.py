@@ -6,10 +6,11 @@ from pydantic import Field
 
 from contract.bodies import Part
 from contract.networks import parts
-from contract.networks.document import Document, Input, Role, Shape
+from contract.networks.document import INPUT, Document, Input, Role, Shape
 
 _BATCH_NORM = "aten.batch_norm.default"
 _NORMS = (_BATCH_NORM, "aten.instance_norm.", "aten.layer_norm.", "aten.group_norm.", "aten.rms_norm.")
+_EMBEDDING = "aten.embedding.default"
 _SHARED = "head."
 
 
@@ -25,6 +26,9 @@ class Facts(Part):
     normalises: bool = Field(description="whether a layer normalises")
     features: bool = Field(description="whether features are named")
     shares_head: bool = Field(description="whether the tensors `head.*` make the output of the features, and no others")
+    vocabulary: int | None = Field(
+        None, exclude_if=lambda value: value is None, description="token ids that it knows, where an embedding says so"
+    )
 
 
 def facts_of(document: Document) -> Facts:
@@ -42,7 +46,20 @@ def facts_of(document: Document) -> Facts:
         normalises=any(op.startswith(_NORMS) for op in ops),
         features=document.train.features is not None,
         shares_head=document.train.features is not None and _shares_head(document),
+        vocabulary=_vocabulary(document),
     )
+
+
+def _vocabulary(document: Document) -> int | None:
+    """Return the rows of the smallest embedding that reads the input as it comes."""
+    rows = {each.name: each.shape[0] for each in document.tensors if each.shape}
+    found = [
+        rows[node.args[0]["tensor"]]
+        for graph in (document.train, document.eval)
+        for node in graph.nodes
+        if node.op == _EMBEDDING and node.args[1:2] == [{"node": INPUT}] and node.args[0].get("tensor") in rows
+    ]
+    return min(found, default=None)
 
 
 def _shares_head(document: Document) -> bool:

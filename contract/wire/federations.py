@@ -214,7 +214,6 @@ class Federation(FederationSummary):
         default_factory=list, description="(round, the main metric on the test set), whatever it is"
     )
 
-
     def called(self, text: str) -> str:
         """Return a text in which its networks have the names that they are registered by."""
         for architecture, name in self.networks.items():

@@ -178,6 +178,7 @@ class Dataset(Response):
     )
     label_shape: list[int] | None = Field(None, description="of one sample's labels; [] is one number")
     label_dtype: str | None = Field(None, description="of labels, such as float32, uint8 or int64")
+    token_ids: tuple[int, int] | None = Field(None, description="the smallest and the largest, of inputs that are such")
     created_at: Timestamp
 
 

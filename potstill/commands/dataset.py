@@ -51,9 +51,9 @@ def _load_npz(file: Path) -> dict[str, "ndarray"]:
 
 
 def _labels(labels: "ndarray", samples: int) -> "ndarray":
-    """Return labels as the service takes them: class numbers [N] as int64, of several a sample whole or float32.
+    """Return labels as the service takes them: class numbers [N] as int64, of several a sample whole or floats.
 
-    Values with fractions, one a sample, are those of a regression of one number: float32 [N, 1].
+    Values with fractions, one a sample, are those of a regression of one number: [N, 1].
 
     Raises:
         ValueError: a label that is neither.
@@ -62,15 +62,38 @@ def _labels(labels: "ndarray", samples: int) -> "ndarray":
 
     from contract.labels import class_numbers
 
-    if labels.shape == (samples,) and labels.dtype.kind == "f":
-        values = labels.astype(np.float32)[:, None]
-        if np.isfinite(values).all() and (labels != np.floor(labels)).any():
-            return values
+    finite = labels.dtype.kind == "f" and np.isfinite(labels).all()
+    if labels.shape == (samples,) and finite and (labels != np.floor(labels)).any():
+        return _values(labels[:, None])
     if labels.ndim < 2:
         return class_numbers(labels, samples)
     if labels.dtype.kind == "f":
-        return labels.astype(np.float32)
+        return _values(labels)
     return labels.astype(np.uint8 if labels.dtype.kind == "b" or labels.dtype == np.uint8 else np.int64)
+
+
+def _values(labels: "ndarray") -> "ndarray":
+    """Return floats as float32, or as float64 where that alone tells whole numbers from fractions."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        narrow = labels.astype(np.float32)
+    whole = labels == np.floor(labels)
+    same = (whole == (narrow == np.floor(narrow))) & (~whole | (narrow == labels))
+    return narrow if same[np.isfinite(narrow)].all() else labels.astype(np.float64)
+
+
+def _remark(file: Path) -> str:
+    """Return what looks like a mistake in the labels of images, or ""."""
+    from contract.targets import black_and_white
+    from contract.tensors import TensorError, TensorFile
+
+    try:
+        with TensorFile(file) as opened:
+            info = opened.header.tensors.get("labels")
+            return black_and_white(opened.read("labels")) if info is not None and len(info.shape) > 2 else ""
+    except TensorError:  # the service says what is wrong with the file
+        return ""
 
 
 def as_safetensors(file: Path, folder: Path) -> Path:
@@ -102,7 +125,10 @@ def add(
 ) -> None:
     """Upload a data set to the service."""
     with tempfile.TemporaryDirectory() as folder, operator(url, token) as client:
-        made = client.add_dataset(name, as_safetensors(file, Path(folder)))
+        sent = as_safetensors(file, Path(folder))
+        if remark := _remark(sent):
+            typer.echo(f"warning: {remark}", err=True)
+        made = client.add_dataset(name, sent)
     show_one(made, as_json, _tell)
 
 

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from client_sdk import Connection, RoundReport, RunReport
-from contract.tensors import TensorFile
+from contract.tensors import TensorFile, write_file
 from contract.wire.federations import FederationCreate
 from potstill import connection, exits
 from potstill.cli import app
@@ -222,14 +222,18 @@ def test_a_problem_is_one_line_with_its_detail(service: Service) -> None:
     assert "Traceback" not in result.output
 
 
+DATASET = {
+    "id": "dst_1", "name": "test", "digest": "sha256-" + "0" * 64, "size": 1, "num_samples": 3,
+    "shape": [2], "dtype": "float32", "labeled": True, "created_at": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
 def test_dataset_add_converts_npz(service: Service, tmp_path: Any) -> None:
     received = tmp_path / "received.safetensors"
 
     def take(request: httpx.Request) -> httpx.Response:
         received.write_bytes(request.content)
-        facts = {"id": "dst_1", "name": "test", "digest": "sha256-" + "0" * 64, "size": 1, "num_samples": 3}
-        facts |= {"shape": [2], "dtype": "float32", "labeled": True, "created_at": "2026-01-01T00:00:00Z"}
-        return httpx.Response(201, json=facts)
+        return httpx.Response(201, json=DATASET)
 
     service.answers["POST", "/v1/datasets"] = take
     np.savez(tmp_path / "data.npz", x=np.ones((3, 2)), y=np.array([0, 1, 2], np.uint8))
@@ -239,6 +243,31 @@ def test_dataset_add_converts_npz(service: Service, tmp_path: Any) -> None:
     with TensorFile(received) as file:
         assert (file.info("inputs").dtype, file.info("labels").dtype) == ("F32", "I64")
         assert file.read("labels").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "labels", [np.full((2, 3, 3), 1 + 1e-9), np.array([1.0, 1 + 1e-9]), np.array([2**24 + 1.0] * 2)[:, None]]
+)
+def test_fractions_that_float32_would_round_away_are_sent_as_they_are(labels: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", inputs=np.zeros((2, 3), "float32"), labels=labels)
+    with TensorFile(as_safetensors(tmp_path / "d.npz", tmp_path)) as file:
+        assert file.info("labels").dtype == "F64" and np.array_equal(file.read("labels").ravel(), labels.ravel())
+
+
+@pytest.mark.parametrize("kind", [".npz", ".safetensors"])
+def test_masks_of_0_and_255_are_taken_with_a_word_when_they_are_added(
+    service: Service, tmp_path: Path, kind: str
+) -> None:
+    service.on("POST", "/v1/datasets", DATASET)
+    masks = 255 * np.eye(4, dtype="uint8")[None].repeat(2, 0)
+    for labels, said in ((masks, True), (masks // 255, False), (np.minimum(masks, 1) + masks // 255, False)):
+        images = np.zeros((2, 1, 4, 4), "float32")
+        if kind == ".npz":
+            np.savez(tmp_path / "masks.npz", inputs=images, labels=labels)
+        else:
+            write_file(tmp_path / "masks.safetensors", {"inputs": images, "labels": labels})
+        result = call("dataset", "add", "test", str(tmp_path / f"masks{kind}"))
+        assert result.exit_code == 0 and ("labels are 0 or 255 alone" in result.stderr) == said
 
 
 def test_dataset_add_takes_one_value_a_sample_as_a_regressions(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from worker.pipeline.networks import batch_of, build_network, check_shape, outpu
 from worker.pipeline.phases import Phases
 from worker.pipeline.stages import scores_of
 from worker.pipeline.teachers import Members, Teacher
+from worker.pipeline.token_ids import check_ids
 from worker.specs import EnsembleSpec, JobResult, MemberSpec, NetworkRef, PredictSpec, Progress
 
 _SET = "predicted"
@@ -43,6 +44,7 @@ def predict(
         JobFailure: schema_mismatch, bad_option, non_finite, architecture_failed, out_of_range.
     """
     phases, task = Phases(report), spec.task
+    check_ids({_SET: spec.dataset}, task, _networks_of(spec))
     inputs = read_inputs(spec.dataset, task, _SET)
     metrics: dict[str, Any] = {"samples": len(inputs)}
     if spec.ensemble is not None:
@@ -58,6 +60,13 @@ def predict(
     write_file(target, arrays)
     check_file(target)
     return JobResult(models={"predictions": target}, metrics=metrics | {"seconds": phases.seconds}, device=device)
+
+
+def _networks_of(spec: PredictSpec) -> dict[str, NetworkRef]:
+    """Return the networks that predict, by whose they are."""
+    members = [] if spec.ensemble is None else spec.ensemble.members
+    alone = {} if spec.network is None else {"model": spec.network}
+    return alone | {f"teacher {each.name!r}": each.network for each in members}
 
 
 def _collected(

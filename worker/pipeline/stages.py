@@ -31,6 +31,7 @@ from worker.pipeline.job import SERVER
 from worker.pipeline.needed import check_packages
 from worker.pipeline.networks import build_network, inspect, measure, outputs, read_inputs, read_labels
 from worker.pipeline.phases import Phases
+from worker.pipeline.token_ids import check_ids
 from worker.registry import implements
 from worker.specs import (
     GeneratorSpec,
@@ -71,6 +72,7 @@ def initialize(spec: InitializeSpec, report: Report, device: str = "cpu") -> Job
         if SERVER in wanted:
             raise JobFailure("bad_option", f"a prototype is named {SERVER!r}, which is the server model's; rename it")
         wanted[SERVER] = spec.server_model
+    check_ids(dict(spec.datasets), spec.task, {f"prototype {name!r}": each.network for name, each in wanted.items()})
     models: dict[str, Path] = {}
     with phases.phase("initialize", of=len(wanted)):
         for index, (name, each) in enumerate(wanted.items()):

@@ -22,11 +22,11 @@ _ONE = documented("unauthorized", "forbidden", "not-found")
 
 def _register(services: Parts, name: str, upload: Received) -> Dataset:
     with TensorFile(upload.path) as file:
-        classes = datasets.num_classes(file)
+        classes, ids = datasets.num_classes(file), datasets.token_ids(file)
     lost = upload.bring(services)
     with services.store.write() as session:
         known = datasets.find(session, name) is not None
-        row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes)
+        row = datasets.register(session, name, upload.digest, upload.size, upload.header, classes, ids)
         answer = datasets.describe(row)
         mends(session, services, row, not known, lost)
         upload.count(session, services, True, answer)

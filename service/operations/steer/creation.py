@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract import vocabulary
 from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.recipes.parts import GeneratorImported
@@ -87,6 +88,13 @@ def _resolved(
     check_mixture(config, sets)
     if config.recipe.needs_labels and refs.unlabeled is not None:
         _check_dataset("datasets.unlabeled", datasets.get(session, refs.unlabeled), request, labeled=True)
+    known = vocabulary.smallest(
+        (f"prototype {each.name!r}", each.architecture, each.options) for each in config.published
+    )
+    for role, id_ in refs:
+        why = None if id_ is None else datasets.unknown_ids(datasets.get(session, id_), known)
+        if why is not None:
+            raise invalid_field(f"datasets.{role}", why)
     check_retention(config.rounds, request.retention)
     for model_id in _imported(request, config.recipe):
         models.still_there(models.get(session, model_id))

@@ -5,7 +5,7 @@ import math
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from contract import architectures
+from contract import architectures, vocabulary
 from contract.ensembles import why_mute
 from contract.federation import FederationConfig
 from contract.groups import is_main
@@ -80,7 +80,10 @@ def _dataset(session: Session, config: FederationConfig, named: str) -> DatasetR
     row, task = datasets.find(session, named) or datasets.of_digest(session, named), config.task
     if row is None:
         raise invalid_field("dataset", f"there is no data set {named!r}; register it first")
-    why = datasets.why_not(row, task, row.labeled)
+    known = vocabulary.smallest(
+        (f"prototype {each.name!r}", each.architecture, each.options) for each in config.published
+    )
+    why = datasets.why_not(row, task, row.labeled) or datasets.unknown_ids(row, known)
     if why is not None:
         raise invalid_field("dataset", why)
     if row.num_samples * math.prod(task.output_shape) > MAX_VALUES:

@@ -8,10 +8,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
-from contract.labels import MOST_CLASSES, class_numbers, not_whole
+from contract.labels import BFLOAT16, MOST_CLASSES, class_numbers, not_whole
 from contract.targets import reshaping
 from contract.tasks import TASKS
 from contract.tensors import DTYPES, FLOATS, Header, TensorError, TensorFile, TensorInfo
+from contract.vocabulary import Known
 from contract.wire import rounds as wire
 from contract.wire.federations import Task
 from service.domain.errors import DomainError, not_found
@@ -24,7 +25,7 @@ from service.persistence.tables import DatasetRow, FederationRow
 
 MAX_DATASETS = 1000
 _DTYPES = {"F32": "float32", "I64": "int64", "F16": "float16", "U8": "uint8"}
-_LABELS = {name: str(dtype) for name, dtype in DTYPES.items() if name not in ("BF16", "BOOL")}
+_LABELS = {name: str(dtype) for name, dtype in DTYPES.items() if name != "BF16"}
 _BLOCK = 1 << 20
 """Labels that are in memory at once, where a sample has several."""
 IGNORED_TOKEN = TASKS["tokens"].ignored
@@ -55,6 +56,8 @@ def check_header(header: Header) -> None:
 def _check_labels(labels: TensorInfo, samples: int) -> None:
     found = f"labels is {labels.dtype} {list(labels.shape)}"
     several = len(labels.shape) > 1
+    if labels.dtype == "BF16":
+        raise TensorError("tensors", f"labels {BFLOAT16}", tensor="labels", actual=labels.dtype)
     if labels.shape[:1] != (samples,) or labels.dtype not in _LABELS:
         wanted = f"[{samples}], one label a sample, or [{samples}, ...], several, such as I64, U8 or F32"
         raise TensorError("tensors", f"{found}; send {wanted}", tensor="labels")
@@ -113,8 +116,29 @@ def _refuse(wrong: NDArray[np.bool_], what: str, a_sample: int, start: int) -> N
         raise ValueError(f"sample {sample} has {what}; repair it or leave the sample out")
 
 
-def register(session: Session, name: str, digest: str, size: int, header: Header, classes: int | None) -> DatasetRow:
+def token_ids(file: TensorFile) -> tuple[int, int] | None:
+    """Return the smallest and the largest token id of the inputs; None of other inputs."""
+    info = file.info("inputs")
+    if info.dtype != "I64":
+        return None
+    blocks = (file.read_block("inputs", at, min(_BLOCK, info.numel - at)) for at in range(0, info.numel, _BLOCK))
+    ends = [(int(block.min()), int(block.max())) for block in blocks]
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def register(
+    session: Session,
+    name: str,
+    digest: str,
+    size: int,
+    header: Header,
+    classes: int | None,
+    ids: tuple[int, int] | None = None,
+) -> DatasetRow:
     """Add a data set, or return the one of that name if it has the same bytes.
+
+    Args:
+        classes, ids: what `num_classes` and `token_ids` say of it.
 
     Raises:
         DomainError: name-taken, by other bytes; limit-reached, when there are `MAX_DATASETS`.
@@ -139,6 +163,7 @@ def register(session: Session, name: str, digest: str, size: int, header: Header
         num_classes=classes,
         label_shape=None if labels is None else list(labels.shape[1:]),
         label_dtype=None if labels is None else _LABELS[labels.dtype],
+        token_ids=None if ids is None else list(ids),
         created_at=now(),
     )
     session.add(row)
@@ -187,6 +212,8 @@ def why_not(row: DatasetRow, task: Task, labeled: bool) -> str | None:
         return None
     if not row.labeled:
         return f"{row.name!r} has no labels; upload it with a tensor 'labels'"
+    if row.label_dtype == "bool" and task.kind == "regression":
+        return f"{row.name!r} has labels that are truth values; a task of kind 'regression' wants numbers"
     if row.num_classes is None and task.kind != "regression":
         return (
             f"{row.name!r} has labels that are {row.label_dtype} values; a task of kind {task.kind!r} wants whole "
@@ -201,6 +228,18 @@ def why_not(row: DatasetRow, task: Task, labeled: bool) -> str | None:
         known = "a label is there, 1, or not, 0" if task.kind == "multilabel" else f"the task's are 0 to {classes - 1}"
         return f"{row.name!r} has label {(row.num_classes or 0) - 1}; {known}"
     return None
+
+
+def unknown_ids(row: DatasetRow, known: Known | None) -> str | None:
+    """Return why a network cannot read a data set's token ids; None where it can, as far as was seen when it came.
+
+    Args:
+        known: what the network knows; None: nobody says.
+    """
+    least, largest = row.token_ids or (0, 0)
+    if known is None or (least >= 0 and largest < known.size):
+        return None
+    return f"{row.name!r} has the token id {least if least < 0 else largest}; {known.wanted}"
 
 
 def _uses(config: dict[str, Any], dataset_id: str) -> bool:

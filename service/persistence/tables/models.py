@@ -148,3 +148,5 @@ class DatasetRow(Base):
     label_shape: Mapped[list[Any] | None]
     """Of one sample; null where there are none, and of sets from before tasks had others than one number a sample."""
     label_dtype: Mapped[str | None]
+    token_ids: Mapped[list[Any] | None]
+    """The smallest and the largest, of sets of them; null of others, and of sets from before this was looked at."""

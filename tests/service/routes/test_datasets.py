@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -103,6 +104,38 @@ def test_a_number_a_sample_is_a_regressions_and_what_makes_labels_the_tasks_is_s
     assert "repair that sample" in world.op("POST", "/v1/datasets?name=nan", body=nan).json()["detail"]
 
 
+def test_truth_values_are_classes_0_and_1_and_no_numbers(world: World) -> None:
+    one = world.dataset(labels=np.array([True, False, True, False, True]))
+    several = world.dataset(labels=np.ones((5, 2), np.bool_))
+    assert [(each["num_classes"], each["label_dtype"]) for each in (one, several)] == [(2, "bool")] * 2
+    assert world.create(datasets={"test": one["name"]})
+    task = {"kind": "multilabel", "num_classes": 2, "input": {"shape": [2]}}
+    assert world.create(task=task, datasets={"test": several["name"]})
+    body = world.body(task=task | {"kind": "regression"}, datasets={"test": several["name"]})
+    answer = world.op("POST", "/v1/federations", json=body)
+    assert refused(answer) == (422, "invalid-field") and "truth values" in answer.json()["detail"]
+
+
+TEXT = {"num_classes": 2, "input": {"shape": [4], "dtype": "int64"}}
+
+
+def test_token_ids_that_a_network_does_not_know_are_told_at_creation(world: World) -> None:
+    good = world.dataset(inputs=np.array([[0, 1, 9, 0]] * 3), labels=np.array([0, 1, 1]))
+    large = world.dataset(inputs=np.array([[0, 1, 10, 0]] * 3), labels=np.array([0, 1, 1]))
+    below = world.dataset(inputs=np.array([[0, 1, -1, 0]] * 3), labels=np.array([0, 1, 1]))
+    assert (good["token_ids"], below["token_ids"], world.dataset()["token_ids"]) == ([0, 9], [-1, 1], None)
+    networks = [
+        {"name": name, "architecture": "lstm", "options": {"vocab_size": n}} for name, n in (("a", 99), ("b", 10))
+    ]
+    more: dict[str, Any] = {"task": TEXT, "prototypes": networks}
+    assert world.create(datasets={"test": good["name"]}, **more)
+    for role, found, id_ in (("test", large, 10), ("validation", below, -1), ("unlabeled", large, 10)):
+        answer = world.op("POST", "/v1/federations", json=world.body(datasets={role: found["name"]}, **more))
+        assert refused(answer) == (422, "invalid-field") and answer.json()["field"] == f"datasets.{role}"
+        said = f"{found['name']!r} has the token id {id_}; prototype 'b' (lstm) knows 10, 0 to 9; make them with"
+        assert said in answer.json()["detail"], answer.text
+
+
 def test_the_same_name_with_the_same_bytes_is_the_same_and_with_others_taken(world: World) -> None:
     one = world.forge.pack({"inputs": np.zeros((2, 2), F32)})
     two = world.forge.pack({"inputs": np.ones((2, 2), F32)})
@@ -127,6 +160,7 @@ BAD: list[tuple[dict[str, np.ndarray], str, str]] = [
     ({"inputs": np.zeros((3, 2), F32), "labels": np.array([[0, 1], [0, -2], [0, 0]])}, "invalid-values", "labels"),
     ({"inputs": np.full((3, 2), np.nan, F32)}, "invalid-values", "inputs"),
     ({"inputs": np.zeros((3, 2), F32), "labels": np.array([0, -1, 2])}, "invalid-values", "labels"),
+    ({"inputs": np.zeros((3, 2), F32), "labels": np.zeros(3, ml_dtypes.bfloat16)}, "invalid-tensors", "labels"),
 ]
 
 
