@@ -71,17 +71,15 @@ def up(
     """Start the API and a worker; Ctrl-C stops both."""
     from potstill.up import UpOptions, run
 
-    raise typer.Exit(
-        run(
-            UpOptions(
-                host=host,
-                port=port,
-                home=home,
-                open_browser=open_browser,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-                insecure_http=insecure_http,
-            )
+    run(
+        UpOptions(
+            host=host,
+            port=port,
+            home=home,
+            open_browser=open_browser,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            insecure_http=insecure_http,
         )
     )
 

@@ -76,6 +76,12 @@ class Home:
                 "choose a folder on a local disk with --home"
             ) from error
 
+    @property
+    def lock_handle(self) -> int:
+        """The open file that holds the lock, for a program that goes on with it."""
+        assert self._lock is not None
+        return self._lock.fileno()
+
     def unlock(self) -> None:
         """Give the folder back."""
         if self._lock:

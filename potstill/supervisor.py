@@ -23,6 +23,7 @@ from contract.programs import environment
 LAUNCH = Path(__file__).with_name("launch.py")
 COLOURS = ("36", "35", "33", "32")  # cyan, magenta, yellow, green
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds
+STOPS = (signal.SIGINT, signal.SIGTERM)
 ONE_SIGNAL = 0.3  # seconds: `timeout` and some terminals send to the process and to its group, which is one wish
 PROBE_AFTER, PROBE_EVERY = 60.0, 15.0  # seconds: a program has time to start
 HEALTHY_AFTER = 10.0  # seconds that a child must live for its back-off to start over
@@ -196,7 +197,8 @@ class Supervisor:
 
         Must be called in the main thread: signals arrive there, and children live as long as the thread that made them.
         """
-        before = {signum: signal.signal(signum, self._on_signal) for signum in (signal.SIGINT, signal.SIGTERM)}
+        before = {signum: signal.signal(signum, self._on_signal) for signum in STOPS}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # who became this program may have held them back until now
         try:
             for child in self.children:
                 child.start()

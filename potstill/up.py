@@ -5,23 +5,17 @@ import ipaddress
 import os
 import socket
 import sys
-import threading
-import time
-import webbrowser
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from contract.installation import install
 from contract.programs import ROOT, python
 from potstill.commands.config import load_settings, warn_of_unread
 from potstill.console import CliError, out
 from potstill.home import Home
-from potstill.supervisor import ChildSpec, Supervisor
-
-READY_WITHIN = 60.0  # seconds after which the start is called slow
+from potstill.standing import Plan, Program, become
 
 
 @dataclass
@@ -112,10 +106,8 @@ def check_private(settings: Any, host: str) -> None:
     )
 
 
-def children(
-    listener: socket.socket, env: dict[str, str], settings: Any, probe: Callable[[int], str | None] | None = None
-) -> list[ChildSpec]:
-    """Return the two programs of an embedded installation; `probe` looks at the worker from time to time."""
+def programs(listener: socket.socket, settings: Any) -> list[Program]:
+    """Return the two programs of an embedded installation."""
     from service.infra.connections import MAX_CONNECTIONS
 
     api = python("-m", "uvicorn", "service.app:create_app", "--factory", "--fd", str(listener.fileno()))
@@ -133,34 +125,7 @@ def children(
         "--without-heartbeat",
         f"--loglevel={settings.log_level.upper()}",
     ]
-    return [
-        ChildSpec("api", api, env, pass_fds=(listener.fileno(),)),
-        ChildSpec("worker", worker, env, probe=probe),
-    ]
-
-
-def make_probe(settings: Any) -> Callable[[int], str | None]:
-    """Return a function that says why the worker of a process id is of no use, or None."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from service.infra import clock
-    from service.operations.view import liveness
-    from service.persistence.engine import Database
-
-    database = Database(settings)
-
-    def probe(pid: int) -> str | None:
-        clock.now()
-        if clock.STEPS.within(clock.PATIENCE):
-            return None  # its last heartbeat is by another clock
-        try:
-            with database.read() as session:
-                verdict = liveness.worker_here(session, pid)
-        except SQLAlchemyError:
-            return None  # that is not the worker's fault
-        return None if verdict.ok else verdict.detail
-
-    return probe
+    return [Program("api", api, [listener.fileno()]), Program("worker", worker, [], probed=True)]
 
 
 def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]:
@@ -187,25 +152,6 @@ def _first_token(settings: Any, home: Home) -> None:
         )
 
 
-def _watch(url: str, supervisor: Supervisor, open_browser: bool) -> None:
-    """Say when the API answers."""
-    import httpx
-
-    start = time.monotonic()
-    while time.monotonic() - start < READY_WITHIN:
-        try:
-            # our own socket, and nothing is sent: the certificate may well be for another name than this address
-            if httpx.get(f"{url}/healthz", timeout=5, verify=False, trust_env=False).status_code == 200:
-                supervisor.printer.line("potstill", f"ready after {time.monotonic() - start:.1f} s; Ctrl-C stops")
-                if open_browser:
-                    webbrowser.open(f"{url}/docs")
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    supervisor.printer.line("potstill", f"the API does not answer after {READY_WITHIN:g} s; its lines above say why")
-
-
 def _hand_on(options: UpOptions) -> None:
     """Give the children what the command line says, as settings.
 
@@ -221,8 +167,8 @@ def _hand_on(options: UpOptions) -> None:
         os.environ["POTSTILL_INSECURE_HTTP"] = "1"
 
 
-def run(options: UpOptions) -> int:
-    """Start everything and stay until Ctrl-C; return the exit code.
+def run(options: UpOptions) -> NoReturn:
+    """Prepare everything, and become the program that starts it and stays until Ctrl-C.
 
     Raises:
         CliError: port or folder taken, or the service's packages are not installed.
@@ -235,12 +181,12 @@ def run(options: UpOptions) -> int:
     home.make()
     home.lock()
     try:
-        return _serve(options, home)
+        _serve(options, home)
     finally:
         home.unlock()
 
 
-def _serve(options: UpOptions, home: Home) -> int:
+def _serve(options: UpOptions, home: Home) -> NoReturn:
     os.environ["POTSTILL_HOME"] = str(home.path)
     _hand_on(options)
     settings = load_settings()
@@ -254,9 +200,5 @@ def _serve(options: UpOptions, home: Home) -> int:
         settings = load_settings()
         _first_token(settings, home)
         home.write(home.url_file, url)
-        supervisor = Supervisor(children(listener, {}, settings, make_probe(settings)))
-        watcher = threading.Thread(target=_watch, args=(url, supervisor, options.open_browser), daemon=True)
-        try:
-            return supervisor.run(started=watcher.start)
-        finally:
-            home.url_file.unlink(missing_ok=True)
+        plan = Plan(url, str(home.url_file), programs(listener, settings), options.open_browser, sys.stdout.encoding)
+        become(plan, [listener.fileno(), home.lock_handle])

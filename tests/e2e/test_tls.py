@@ -14,7 +14,7 @@ import trustme
 from client_sdk import Client, OperatorClient, TransportError, UsageError
 from client_sdk.errors import UntrustedCertificate
 from potstill.console import CliError
-from potstill.up import check_private, children
+from potstill.up import check_private, programs
 from service.config import Settings
 from service.operations.access.tokens import ensure_operator_token
 from service.persistence import migrate
@@ -38,7 +38,7 @@ class Served:
         self.listener = socket.create_server(("0.0.0.0", 0))  # for a name that its certificate lacks, too
         self.port = self.listener.getsockname()[1]
         self.url = f"https://localhost:{self.port}"
-        api, _ = children(self.listener, {}, settings)
+        api, _ = programs(self.listener, settings)
         env = os.environ | {"POTSTILL_HOME": str(settings.home), "PYTHONPATH": str(ROOT)}
         with open(folder / "api.log", "wb") as log:
             self.process = subprocess.Popen(

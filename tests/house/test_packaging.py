@@ -101,6 +101,10 @@ def test_ci_runs_make_test() -> None:
     [
         ("potstill.cli", ["torch", "fastapi", "sqlalchemy", "celery", "worker"]),
         ("potstill.supervisor", ["torch", "fastapi", "sqlalchemy", "celery", "worker", "pydantic"]),
+        (
+            "potstill.standing",
+            ["typer", "rich", "numpy", "sqlalchemy", "pydantic", "httpx", "http.client", "ssl", "sqlite3"],
+        ),
         ("potstill.demo.run", ["torch", "sklearn", "matplotlib", "celery", "worker"]),
     ],
 )

@@ -17,7 +17,7 @@ from potstill import supervisor
 from potstill.console import CliError
 from potstill.home import Home
 from potstill.supervisor import ONE_SIGNAL, ChildSpec, Printer, Supervisor
-from potstill.up import bind, children
+from potstill.up import bind, programs
 from service.config import Settings
 
 # Says its process id and waits; a polite one ends on SIGTERM, a stubborn one does not.
@@ -211,9 +211,9 @@ def test_token_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert home.read(home.token_file) == "pst_op_1"
 
 
-def test_children_get_the_socket() -> None:
+def test_the_api_gets_the_socket() -> None:
     with bind("127.0.0.1", 0) as listener:
-        api, worker = children(listener, {}, Settings())
+        api, worker = programs(listener, Settings())
         assert listener.fileno() in api.pass_fds and str(listener.fileno()) in api.argv
         assert not worker.pass_fds
 

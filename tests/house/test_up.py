@@ -8,7 +8,7 @@ import pytest
 
 from potstill import up
 from potstill.console import CliError
-from potstill.up import UpOptions, bind, children
+from potstill.up import UpOptions, bind, programs
 from service.config import Settings
 
 
@@ -39,8 +39,8 @@ def test_what_is_not_installed_is_said_before_a_folder_is_made(monkeypatch: pyte
     assert not (tmp_path / "home").exists()
 
 
-def test_the_children_log_what_the_setting_says(tmp_path: Path) -> None:
+def test_the_programs_log_what_the_setting_says(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as listener:
-        api, worker = children(listener, {}, Settings(home=tmp_path, log_level="warning"))
+        api, worker = programs(listener, Settings(home=tmp_path, log_level="warning"))
     assert api.argv[api.argv.index("--log-level") + 1] == "warning"
     assert "--loglevel=WARNING" in worker.argv

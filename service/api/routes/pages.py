@@ -47,10 +47,14 @@ def readyz(
     services: Services,
     response: Response,
     worker: Annotated[bool, Query(description="also ask for a live worker")] = True,
+    pid: Annotated[
+        int | None,
+        Query(ge=1, le=(1 << 31) - 1, description="also ask for the worker of this process on the service's machine"),
+    ] = None,
 ) -> Readiness:
     """Readiness by dependency: database, worker, queue, disk."""
     blobs = services.blobs
-    found = health.checks(services.database, blobs.store, blobs.scratch, services.settings, worker)
+    found = health.checks(services.database, blobs.store, blobs.scratch, services.settings, worker, pid)
     checks = {name: Check(ok=ok, detail=detail) for name, (ok, detail) in found.items()}
     ready = all(check.ok for check in checks.values())
     if not ready:

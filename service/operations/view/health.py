@@ -15,8 +15,10 @@ from service.persistence.engine import Database, is_damaged
 Checks = dict[str, tuple[bool, str]]
 
 
-def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Settings, worker: bool) -> Checks:
-    """Return name -> (is it well, what there is to say)."""
+def checks(
+    database: Database, blobs: BlobStore, scratch: Scratch, settings: Settings, worker: bool, pid: int | None = None
+) -> Checks:
+    """Return name -> (is it well, what there is to say); with `pid` also of the worker of that process here."""
     found: Checks = {}
     try:
         with database.read() as session:
@@ -24,6 +26,8 @@ def checks(database: Database, blobs: BlobStore, scratch: Scratch, settings: Set
             found["database"] = (True, "")
             if back := went_back():
                 found["clock"] = (True, back)
+            if pid is not None and (own := liveness.process_here(session, pid)) is not None:
+                found["process"] = (own.ok, own.detail)
             if worker:
                 workers = liveness.heard(session)
                 for name, verdict in (

@@ -13,6 +13,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from contract.queue import QUEUES
+from service.infra import clock
 from service.operations.ledger.clock import is_impossible, is_recent, now, patient, went_back
 from service.operations.store.workers import SILENT
 from service.persistence.tables import JobRow, WorkerRow
@@ -86,6 +87,12 @@ def _taken(session: Session, queue: str, serving: Sequence[WorkerRow]) -> Verdic
     if all(each.job_id is not None for each in serving):
         return Verdict(True, f"{said}: all {len(serving)} workers are busy")
     return Verdict(age < DEAF, said if age < DEAF else f"{said} and no worker takes it; restart the workers")
+
+
+def process_here(session: Session, pid: int) -> Verdict | None:
+    """Judge the worker of one process of this host; None while its last heartbeat may be by another clock."""
+    now()
+    return None if clock.STEPS.within(clock.PATIENCE) else worker_here(session, pid)
 
 
 def worker_here(session: Session, pid: int | None = None) -> Verdict:

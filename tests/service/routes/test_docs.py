@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -177,6 +178,19 @@ def test_health_and_readiness(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(type(world.blobs.scratch), "free_bytes", lambda self: -1)
     full = world.site.request("GET", "/readyz")
     assert (full.status_code, full.json()["checks"]["disk"]["ok"]) == (503, False)
+
+
+def test_readiness_of_one_worker_process(world: World) -> None:
+    with world.store.write() as session:
+        workers.heartbeat(session, "wrk_1", socket.gethostname(), 10, "cpu", None)
+    assert world.site.request("GET", "/readyz?pid=10").json()["checks"]["process"]["ok"]
+    other = world.site.request("GET", "/readyz?pid=11")
+    assert other.status_code == 503
+    assert other.json()["checks"]["process"] == {
+        "ok": False,
+        "detail": "no worker has been heard; start one, or look at its log",
+    }
+    assert world.site.request("GET", "/readyz?pid=0").status_code == 422
 
 
 def test_a_running_jobs_progress_is_shown(world: World) -> None:

@@ -113,6 +113,19 @@ def beat(world: World, worker: str = "wrk_1") -> None:
         workers.heartbeat(session, worker, "host", 7, "cpu", None)
 
 
+def test_nothing_is_said_of_one_worker_process_while_its_heartbeat_may_be_by_another_clock(
+    world: World, moved: Clock
+) -> None:
+    def judged() -> bool:
+        return "process" in world.site.request("GET", "/readyz?pid=7").json()["checks"]
+
+    assert judged()
+    moved.move(DAY)
+    assert not judged()
+    moved.wait(61)
+    assert judged()
+
+
 # ------------------------------------------------------------------------------------------------------------ jobs
 @pytest.mark.parametrize("step", [-3600.0, -DAY])
 def test_a_job_whose_worker_died_is_taken_over_within_its_lease_though_the_clock_went_back(
