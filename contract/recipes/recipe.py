@@ -236,6 +236,8 @@ def _check_absent(recipe: Recipe) -> None:
     balanced = "distil.weigh: 'balanced_odds' reads what all discriminators say of the whole set"
     if distil.weigh.balances and (distil.members.are_groups or not distil.students.learns):
         raise ValueError(f"{balanced}; take members 'clients', 'bank' or 'anchor', and students that learn it")
+    if sum(factor.balances for factor in distil.weigh.factors_of) > 1:
+        raise ValueError("distil.weigh: 'balanced_odds' twice is once, more sharply; name it once")
     what = balanced if distil.weigh.balances else f"distil.members: {distil.members.kind!r} counts absent clients"
     if recipe.fuse.judges:
         raise ValueError(f"{what}, and with fuse {recipe.fuse.kind!r} those of a round alone send one; take 'odds'")

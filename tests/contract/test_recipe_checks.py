@@ -20,6 +20,7 @@ SCAFFOLD = LocalPlan(objective=ScaffoldObjective(), optimizer=Sgd(lr=0.1))
 GROUPS = {"kind": "random", "count": 2}
 LABELED = {"kind": "labeled"}
 PREDICTIONS = {"kind": "predictions"}
+BALANCED = {"kind": "balanced_odds"}
 PROB = {"kind": "odds", "link": "prob"}
 
 
@@ -70,6 +71,25 @@ PROB = {"kind": "odds", "link": "prob"}
             {"weigh": {"kind": "product", "factors": [{"kind": "odds", "link": "sigmoid"}, PROB]}},
             "distil.weigh: link 'prob' reads probabilities, odds with link 'sigmoid' raw scores",
         ),
+        (
+            "fedgo-small",
+            {"weigh": {"kind": "product", "factors": [PROB, BALANCED]}},
+            "probabilities, balanced_odds with link 'sigmoid' raw",
+        ),
+        (
+            "fedgo-small",
+            {"weigh": {"kind": "product", "factors": [BALANCED, BALANCED]}},
+            "distil.weigh: 'balanced_odds' twice",
+        ),
+        ("feddf", {"weigh": BALANCED}, "add the part 'discriminators'"),
+        ("reflux", {"students": {"kind": "none"}}, "students that learn it"),
+        ("reflux", {"groups": GROUPS, "members": {"kind": "groups"}}, "take members 'clients', 'bank' or 'anchor'"),
+        ("reflux", {"groups": GROUPS}, "random groups have no clients of their own; set groups to 'prototype'"),
+        ("feddf", {"groups": GROUPS, "members": {"kind": "bank"}}, "'bank' counts absent clients, and random groups"),
+        ("reflux", {"data": {"kind": "generated", "fresh": True}}, "drawn anew in every round; set distil.data.fresh"),
+        ("dafkd", {"members": {"kind": "anchor"}}, "with fuse 'joint_mean' those of a round alone send one"),
+        ("dafkd", {"weigh": BALANCED}, "'balanced_odds' reads what all discriminators say"),
+        ("ds-fl", {"members": {"kind": "bank"}}, "set distil.members to 'clients'"),
         ("scaffold", {"drop_worst": {}}, "not with scaffold"),
         ("fedavg", {"fuse": PREDICTIONS}, "add the part 'distil'"),
         ("ds-fl", {"groups": GROUPS}, "leave out groups and drop_worst"),

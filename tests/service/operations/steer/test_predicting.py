@@ -168,6 +168,10 @@ def test_rounds_without_an_ensemble_say_how_to_get_one(plant: Plant) -> None:
     ("changes", "why"),
     [
         ({"recipe": {"name": "ds-fl"}}, "no models that could predict"),
+        (
+            {"recipe": {"name": "feddf", "options": {"members": {"kind": "anchor"}}}},
+            "absent clients count by what is known of the server's own sets alone",
+        ),
         ({"recipe": {"name": "fedavg"}, "rounds": {"secure": {}}}, "sums alone"),
     ],
 )
