@@ -100,5 +100,5 @@ def _stream(
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise DatasetError("num_samples", f"is {size!r}; a whole number of at least 1 is needed")
     if how.workers > 1:
-        workers.check_shards(dataset, how.workers)
+        workers.check_shards(dataset, how.workers, size)
     return streams.stream(dataset, columns, size, cache, how)

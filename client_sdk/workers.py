@@ -72,7 +72,7 @@ def _all_of(loader: DataLoader[Any]) -> Iterator[Any]:
 
 _FAILED = -1
 _COMPARED = 8
-"""Samples at each process's beginning that show whether an iterable tells its processes apart."""
+"""Samples at each process's beginning that are looked at first: most iterables differ there."""
 
 
 class _Shard(IterableDataset[tuple[int, Any]]):
@@ -155,22 +155,36 @@ def _received(item: Any) -> Any:
     return inputs[0] if item.names is None else Named(zip(item.names, inputs, strict=True)), label
 
 
-def check_shards(source: Iterable[Any], count: int) -> None:
+def check_shards(source: Iterable[Any], count: int, size: int) -> None:
     """Refuse an iterable that gives two processes the same samples: each epoch would have them twice.
+
+    Samples that are all alike are no proof: it is one that together they give more than there are.
+
+    Args:
+        size: samples of an epoch.
 
     Raises:
         DatasetError: it does.
     """
-    heads: dict[int, list[bytes]] = {}
-    for process, content in items(source, 0, count, _digest, _COMPARED):
-        heads.setdefault(process, []).append(content)
-    seen = [tuple(head) for head in heads.values()]
-    if len(set(seen)) < len(seen):
+    too_many = size // count + 1
+    longest = _longest_twice(source, count, min(_COMPARED, too_many))
+    if longest and too_many > _COMPARED:
+        longest = _longest_twice(source, count, too_many)
+    if longest >= too_many:
         raise DatasetError(
             "num_workers",
             f"the iterable data set gives its {count} processes the same samples, which would count {count} times; let "
             "its __iter__ give each its share (torch.utils.data.get_worker_info: id, num_workers), or leave it out",
         )
+
+
+def _longest_twice(source: Iterable[Any], count: int, most: int) -> int:
+    """Return how many samples two processes give alike, each its first `most`; 0 where all processes differ."""
+    heads: dict[int, list[bytes]] = {}
+    for process, content in items(source, 0, count, _digest, most):
+        heads.setdefault(process, []).append(content)
+    seen = [tuple(head) for head in heads.values()]
+    return max((len(head) for head in seen if seen.count(head) > 1), default=0)
 
 
 def _digest(item: Any, row: int) -> bytes:

@@ -199,6 +199,36 @@ def test_a_stream_that_gives_all_processes_the_same_is_refused() -> None:
         intake.take(Stream(noise=0.1), num_samples=40, how=sources.Reading(workers=2))
 
 
+class Alike(Shares):
+    """Gives the same sample again and again, each process its share, and another one at its end."""
+
+    def __init__(self, others: int):
+        super().__init__()
+        self.others = others
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        number, of = (0, 1) if info is None else (info.id, info.num_workers)
+        last = self.count - self.others
+        yield from ((X[0] if row < last else X[row], Y[0]) for row in range(number, self.count, of))
+
+
+class Whole(Stream):
+    """Gives every process all samples, which are alike but for the last."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from ((X[0] if row < 39 else X[row], Y[0]) for row in range(40))
+
+
+@pytest.mark.parametrize("others", [0, 4])
+def test_shares_that_begin_alike_are_no_sign_of_samples_read_twice(others: int) -> None:
+    samples = intake.take(Alike(others), num_samples=40, how=sources.Reading(workers=2))
+    samples.check(TOY)
+    assert sum(len(labels) for _, labels in samples.batches(8, torch.Generator(), CPU)) == 40
+    with pytest.raises(errors.DatasetError, match="num_workers: .* gives its 2 processes the same samples"):
+        intake.take(Whole(), num_samples=40, how=sources.Reading(workers=2))
+
+
 @pytest.mark.parametrize(
     "make",
     [
