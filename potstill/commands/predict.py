@@ -45,6 +45,7 @@ def predict(
     if Path(what).is_file():
         if ensemble or round_ is not None or prototype is not None:
             raise CliError(f"{what} is an ensemble's file: leave out --ensemble, --round and --prototype", exits.USAGE)
+        typer.echo(f"{what} is a file here, and predicts; name a federation that is called so by its id", err=True)
         _here(Path(what), Path(dataset), output, as_json)
         return
     with operator(url, token) as client:

@@ -102,7 +102,9 @@ def test_an_ensemble_is_shown_and_downloaded(asked: Service, tmp_path: Path) -> 
 def test_a_downloaded_ensemble_knows_no_rounds_and_must_be_whole(elsewhere: None, tmp_path: Path) -> None:
     file, data = tmp_path / "ensemble.tar", str(tmp_path / "data.npz")
     file.write_bytes(b"no tar")
+    taken = "is a file here, and predicts; name a federation that is called so by its id"
     told = call("predict", str(file), data, "--round", "3", "-o", str(tmp_path / "o"))
     assert (told.exit_code, "leave out --ensemble" in " ".join(told.stderr.split())) == (2, True)
     told = call("predict", str(file), data, "-o", str(tmp_path / "o"))
     assert (told.exit_code, "potstill round ensemble" in " ".join(told.stderr.split())) == (1, True)
+    assert taken in " ".join(told.stderr.split())
