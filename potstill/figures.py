@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.tasks import TASKS, measured_of
-from contract.wire.federations import FederationSummary, Task
-from potstill.console import percent
+from contract.wire.federations import Federation, FederationSummary, Task
+from potstill.console import out, percent, print_table
 
 
 def measured(value: float | None, metric: str) -> str:
@@ -26,6 +26,21 @@ def measured_in(federation: FederationSummary) -> str:
     if federation.measured is None or federation.metric == "accuracy":
         return percent(federation.accuracy)
     return f"{federation.metric} {measured(federation.measured, federation.metric)}"
+
+
+def show_figures(federation: Federation) -> None:
+    """Print the main figure of each round, and all of the task's own of the newest models, on the test set."""
+    if federation.accuracies:
+        print()
+        rows = [[index, percent(accuracy), "█" * round(accuracy * 40)] for index, accuracy in federation.accuracies]
+        print_table(["round", "test accuracy", ""], rows)
+    elif federation.measurements:
+        print()
+        metric = federation.metric
+        print_table(["round", f"test {metric}"], [[i, measured(value, metric)] for i, value in federation.measurements])
+    for name, figures in federation.figures.items():
+        told = ", ".join(f"{metric.replace('_', ' ')} {measured(value, metric)}" for metric, value in figures.items())
+        out().print(f"{name}: {told}", highlight=False)
 
 
 def in_words(task: Task) -> str:

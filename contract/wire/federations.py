@@ -213,6 +213,9 @@ class Federation(FederationSummary):
     measurements: list[tuple[int, float]] = Field(
         default_factory=list, description="(round, the main metric on the test set), whatever it is"
     )
+    figures: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="model -> the task's own figures, on the test set, of the newest round"
+    )
 
     def called(self, text: str) -> str:
         """Return a text in which its networks have the names that they are registered by."""

@@ -39,7 +39,7 @@ from potstill.console import (
     show_list,
     show_one,
 )
-from potstill.figures import in_words, main_figure, measured, measured_in
+from potstill.figures import in_words, main_figure, measured_in, show_figures
 
 if TYPE_CHECKING:
     from client_sdk import OperatorClient
@@ -274,14 +274,7 @@ def _show(federation: Federation) -> None:
     ]
     print_table([federation.name, ""], facts)
     show_notes(federation.notes)
-    if federation.accuracies:
-        print()
-        rows = [[index, percent(accuracy), "█" * round(accuracy * 40)] for index, accuracy in federation.accuracies]
-        print_table(["round", "test accuracy", ""], rows)
-    elif federation.measurements:
-        print()
-        metric = federation.metric
-        print_table(["round", f"test {metric}"], [[i, measured(value, metric)] for i, value in federation.measurements])
+    show_figures(federation)
 
 
 def how_far(job: Job) -> str | None:

@@ -103,6 +103,14 @@ def test_show_by_name_has_a_row_for_each_round(service: Service) -> None:
     assert "50.0 %" in output and "90.1 %" in output and "cnn-digits" in output
 
 
+def test_show_has_the_task_s_own_figures_of_the_newest_models(service: Service) -> None:
+    figures = {"rmse": 1.25, "mae": 0.5, "r2": 0.125}
+    found = FEDERATION | {"figures": {"main": figures}, "metric": "rmse", "accuracies": [], "measurements": [[1, 1.25]]}
+    service.on("GET", "/v1/federations/fed_1", found)
+    service.on("GET", "/v1/jobs", {"items": [], "next": None})
+    assert "main: rmse 1.25, mae 0.5, r2 0.125" in call("federation", "show", "fed_1").output
+
+
 def test_a_network_that_is_a_document_is_shown_by_its_name(service: Service) -> None:
     architecture = "net:sha256-" + "0" * 64
     found = FEDERATION | {"prototypes": [{"architecture": architecture}], "networks": {architecture: "net:ward"}}

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contract.bodies import stored
 from contract.notes import Note
-from contract.tasks import measured_of
+from contract.tasks import TASKS, measured_of
 from contract.wire import federations as wire
 from contract.wire.federations import Task
 from service.domain import rounds as opening
@@ -103,9 +103,16 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "discriminators": reading.discriminator_count(session, row.id),
             "models": refs,
             "accuracies": [(i, m["accuracy"]) for i, m in figures if m.get("accuracy") is not None],
+            "figures": _figures(config.task, figures[-1][1]) if figures else {},
             "measurements": [(i, value) for i, m in figures if (value := measured_of(m)) is not None],
         }
     )
+
+
+def _figures(task: Task, metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
+    measures = (metrics.get("model") or {}).get("measures") or {}
+    own = [metric.name for metric in TASKS[task.kind].metrics]
+    return {model: {name: told[name] for name in own if told.get(name) is not None} for model, told in measures.items()}
 
 
 def _called(session: Session, note: Note) -> Note:
