@@ -52,7 +52,7 @@ def test_averages_are_given_away_before_the_labels_are_made(tmp_path: Path, fede
     assert len(given) == 1
     assert held == {name: result.models[name].read_bytes() for name in ("main~1", "main~2")}
     at = order.index("handed over")
-    assert set(order[:at]) == {"distances", "average"}
+    assert set(order[:at]) == {"average"}
     assert {"label", "distil main"} <= set(order[at:])
 
 

@@ -337,7 +337,6 @@ def test_progress_names_every_phase(world: World) -> None:
     seen: list[Progress] = []
     run(world.spec(RECIPES["feddf"], "progress", three(world)), seen.append)
     assert list(dict.fromkeys(each.phase for each in seen)) == [
-        "distances",
         "average",
         "label",
         "distil cnn",

@@ -89,6 +89,16 @@ def test_the_order_of_updates_changes_no_figure(made: Any) -> None:
     assert run(made.spec("two", updates[::-1]), ignore).metrics["distances"] == first
 
 
+def test_a_mean_measures_as_it_reads_and_before_it_where_somebody_may_be_left_out(made: Any) -> None:
+    told: list[Progress] = []
+    plain = run(made.spec("one", made.updates()), told.append)
+    assert "distances" not in {each.phase for each in told}
+    strict = run(made.spec("two", made.updates(), max_distance=1e5), told.append)
+    assert "distances" in {each.phase for each in told}
+    assert strict.metrics["distances"] == plain.metrics["distances"]
+    assert [path.read_bytes() for path in strict.models.values()] == [p.read_bytes() for p in plain.models.values()]
+
+
 def test_updates_of_bits_are_measured_as_the_weights_that_they_mean(federation: Any, tmp_path: Path) -> None:
     made = federation(tmp_path, build("fedavg"), LocalPlan(precision=BinaryPrecision()))
     metrics = made.round().metrics

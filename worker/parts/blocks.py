@@ -4,7 +4,7 @@ A rule is a function of one block of values, and knows no file. `reduce_files` g
 a rule can take one file after another, `fold_files` opens one at a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,10 +270,11 @@ class Accumulator(Protocol):
 def fold_files(
     sources: Sequence[Source],
     output: Path,
-    start: Callable[[str], Accumulator],
+    start: Callable[[Block], Accumulator],
     base: Header | None = None,
     only: Callable[[str], bool] = everything,
     on_source: Callable[[], None] = lambda: None,
+    cut: Callable[[Header], Iterator[Block]] | None = None,
 ) -> None:
     """Write the model that an accumulator makes of each block.
 
@@ -285,10 +286,11 @@ def fold_files(
     Args:
         sources: one at least, with positive weights, added in this order.
         output: the file to make.
-        start: dtype -> an accumulator for one block.
+        start: block -> an accumulator for it.
         base: the tensors; those of the first file by default.
         only: which of them; the others are not looked at.
         on_source: called before a file is read, or a block of all files; what it raises ends the job.
+        cut: cuts the model into blocks, in file order; by default of `FOLDED_BLOCK` values.
 
     Raises:
         PartError: schema_mismatch, and what the accumulators raise; it names client and tensor.
@@ -299,16 +301,17 @@ def fold_files(
     few = len(sources) <= MOST_OPEN
     with ExitStack() as kept, model_writer(output, base) as writer:
         files = [kept.enter_context(TensorFile(source.path)) for source in sources] if few else None
-        for run in _runs(base, 0 if few else FOLDED):
+        pieces = _cut(base, FOLDED_BLOCK, everything) if cut is None else cut(base)
+        for run in _runs(pieces, 0 if few else FOLDED):
             for block, values in zip(run, _one_pass(run, sources, files, start, on_source), strict=True):
                 writer.write(block.name, values)
 
 
-def _runs(header: Header, most: int) -> Iterator[list[Block]]:
-    """Cut a model into runs of one block, or of blocks of `most` values; each run is one pass over the files."""
+def _runs(pieces: Iterable[Block], most: int) -> Iterator[list[Block]]:
+    """Put blocks into runs of one, or of `most` values; each run is one pass over the files."""
     run: list[Block] = []
     held = 0
-    for block in _cut(header, FOLDED_BLOCK, everything):
+    for block in pieces:
         if run and held + block.count > most:
             yield run
             run, held = [], 0
@@ -322,11 +325,11 @@ def _one_pass(
     run: Sequence[Block],
     sources: Sequence[Source],
     files: Sequence[TensorFile] | None,
-    start: Callable[[str], Accumulator],
+    start: Callable[[Block], Accumulator],
     on_source: Callable[[], None],
 ) -> Iterator[Array]:
     """Read every file once and yield the blocks' results; each accumulator is let go when its result is taken."""
-    sums = [start(block.dtype) for block in run]
+    sums = [start(block) for block in run]
     lent = {block.dtype: np.empty(0, DTYPES[block.dtype]) for block in run}
     for block in run:
         if block.count > len(lent[block.dtype]):

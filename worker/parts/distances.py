@@ -5,15 +5,16 @@ Norms are Euclidean, in the parameters' own unit.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from contract.tensors import Array
+from contract.tensors import Array, Header
 from worker.parts.arrays import Float
-from worker.parts.blocks import Readers, Source, blocks, header_of, parameters
+from worker.parts.blocks import Accumulator, Block, Readers, Source, blocks, header_of, parameters
 
 FACTOR = 5.0
 """An outlier lies more than so many spreads off the median (modified z-score of Iglewicz and Hoaglin 1993: 3.5)."""
@@ -90,10 +91,102 @@ def measure_files(
             with np.errstate(invalid="ignore", over="ignore"):
                 for sum_, piece in zip(sums, updates.pieces(block), strict=True):
                     sum_ += _lengths(piece, start)
+    return _placed([source.name for source in sources], sums, whole)
+
+
+class Widening(Accumulator, Protocol):
+    """An accumulator of floats that is spared what somebody else has done already."""
+
+    def add_widened(self, values: Array, wide: Array, weight: float, finite: bool) -> None:
+        """Take values, and the same as float64 to be changed; `finite` says that all are, else it is not known."""
+
+
+class Meter:
+    """Measures files as `measure_files` does, bit for bit, while a mean reads them: blocks come to both.
+
+    Args:
+        base: file of the round's model w, open for the length of the block.
+    """
+
+    def __init__(self, base: Path):
+        self._header = header_of(base)
+        self._model = Readers([("the round's model", base)], self._header)
+        self._parts: list[Float] = []
+
+    def __enter__(self) -> "Meter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._model.__exit__(None, None, None)
+
+    def cut(self, header: Header) -> Iterator[Block]:
+        """Cut a model into blocks whose sums can be added up to those that `measure_files` has."""
+        for block in blocks(header, _FILES):
+            yield from _halved(block)
+
+    def beside(self, mean: Widening, block: Block) -> Accumulator:
+        """Return an accumulator that is `mean` and measures what comes to it; of parameters only."""
+        return _Measured(mean, self._model.floats(block)[0], self._parts) if block.parameter else mean
+
+    def found(self, names: Sequence[str]) -> dict[str, Distance]:
+        """Return where each file lies, by the names of all in the order in which they came; after the last block."""
+        sums, parts = np.zeros((len(names) + 1, 2)), iter(self._parts)
+        for block in blocks(self._header, _FILES, frozenset(parameters(self._header)).__contains__):
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums += _joined(block.count, parts)
+        return _placed(names, sums[1:], sums[0, 0])
+
+
+class _Measured:
+    """A mean of one block, and the squares of ||w||, ||w_k|| and ||w_k - w|| of it."""
+
+    def __init__(self, mean: Widening, start: Float, parts: list[Float]):
+        self._mean, self._start, self._parts = mean, start, parts
+        self._found = [(_squares(start), 0.0)]
+        self._room = np.empty_like(start)
+
+    def add(self, values: Array, weight: float) -> None:
+        wide, room = values.astype(np.float64), self._room
+        with np.errstate(invalid="ignore", over="ignore"):
+            norm = float(np.square(wide, out=room).sum())
+            np.subtract(wide, self._start, out=room)
+            self._found.append((norm, float(np.square(room, out=room).sum())))
+        self._mean.add_widened(values, wide, weight, math.isfinite(norm))
+
+    def result(self) -> Array:
+        self._parts.append(np.array(self._found))
+        return self._mean.result()
+
+
+def _half(count: int) -> int:
+    """Return where numpy cuts values that it adds (pairwise summation)."""
+    return count // 2 - count // 2 % 8
+
+
+def _halved(block: Block) -> Iterator[Block]:
+    """Cut a block in two, and those again, until they are of `_PART` values at most."""
+    if block.count <= _PART:
+        yield block
+        return
+    half = _half(block.count)
+    yield from _halved(replace(block, count=half))
+    yield from _halved(replace(block, start=block.start + half, count=block.count - half))
+
+
+def _joined(count: int, parts: Iterator[Float]) -> Float:
+    """Add up what was found of the blocks that `_halved` makes of one of `count` values, as numpy would."""
+    if count <= _PART:
+        return next(parts)
+    first = _joined(_half(count), parts)
+    return first + _joined(count - _half(count), parts)
+
+
+def _placed(names: Sequence[str], sums: Float, whole: float) -> dict[str, Distance]:
+    """Return where files lie of the squares of ||w_k|| and ||w_k - w|| [m, 2] and of ||w||."""
     length = _root(whole)
     return {
-        source.name: Distance(length, _root(norm), _root(distance))
-        for source, (norm, distance) in zip(sources, sums, strict=True)
+        name: Distance(length, _root(norm), _root(distance))
+        for name, (norm, distance) in zip(names, sums, strict=True)
         if not math.isnan(norm + distance)
     }
 
@@ -104,8 +197,7 @@ def _lengths(values: Array, start: Float) -> Float:
     Halves are added as numpy adds them itself (pairwise summation), so that the sum is that of the block as a whole.
     """
     if len(values) > _PART:
-        half = len(values) // 2
-        half -= half % 8
+        half = _half(len(values))
         return _lengths(values[:half], start[:half]) + _lengths(values[half:], start[half:])
     wide = values.astype(np.float64)
     norm = _squares(wide)

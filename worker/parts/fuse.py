@@ -11,7 +11,8 @@ import numpy as np
 
 from contract.tensors import DTYPES, FLOATS, Array, Header
 from worker.parts.arrays import floats
-from worker.parts.blocks import Accumulator, Source, everything, fold_files
+from worker.parts.blocks import Accumulator, Block, Source, everything, fold_files
+from worker.parts.distances import Meter
 from worker.parts.errors import PartError
 
 IntRule = Literal["max", "round_mean"]
@@ -72,7 +73,10 @@ class _FloatMean:
         wide = values.astype(np.float64)
         with np.errstate(all="ignore"):
             total = wide.sum()  # over any NaN or infinity it is not finite; the converse needs the slow look
-        if not np.isfinite(total) and not np.isfinite(wide).all():
+        self.add_widened(values, wide, weight, bool(np.isfinite(total)))
+
+    def add_widened(self, values: Array, wide: Array, weight: float, finite: bool) -> None:
+        if not finite and not np.isfinite(wide).all():
             raise PartError("non_finite", "NaN or infinity")
         wide *= weight
         if self._total is None:  # not zeros + ...: that would turn -0.0 into 0.0
@@ -158,6 +162,7 @@ def average_files(
     only: Callable[[str], bool] = everything,
     int_rule: IntRule = "max",
     on_source: Callable[[], None] = lambda: None,
+    meter: Meter | None = None,
 ) -> list[str]:
     """Write the weighted average of the sources' files and return who contributed.
 
@@ -171,10 +176,16 @@ def average_files(
         only: which tensors are averaged; the others are not looked at.
         int_rule: as in `accumulator`.
         on_source: called often, as in `fold_files`; what it raises ends the job.
+        meter: measures the files that contribute on their way, at most `MOST_OPEN`.
 
     Raises:
         PartError: no_positive_weight, bad_weight, schema_mismatch or non_finite; errors name client and tensor.
     """
     counted = ordered(sources)
-    fold_files(counted, output, lambda dtype: accumulator(dtype, int_rule), base, only, on_source)
+
+    def start(block: Block) -> Accumulator:
+        mean = accumulator(block.dtype, int_rule)
+        return meter.beside(mean, block) if meter is not None and isinstance(mean, _FloatMean) else mean
+
+    fold_files(counted, output, start, base, only, on_source, None if meter is None else meter.cut)
     return [source.name for source in counted]

@@ -1,6 +1,7 @@
 """Fuse: one function per choice, from a prototype's updates to its next model. numpy only, files in pieces."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from worker.parts.errors import PartError
 from worker.parts.fuse import average_files, shares
 from worker.pipeline.job import Round, Update, header_of
 from worker.pipeline.made import by_package
+from worker.pipeline.outliers import measuring
 from worker.pipeline.updates import rename_tensors
 from worker.registry import implements
 from worker.specs import JobFailure, RoundSpec
@@ -70,7 +72,11 @@ def _counted(sources: Sequence[Source]) -> dict[str, float]:
 
 
 def _average(job: Round, prototype: str, sources: Sequence[Source], target: Path) -> dict[str, float]:
-    average_files(sources, target, base=_header(job, prototype), on_source=job.phases.alive)
+    meter = measuring(job, prototype, sources)
+    with nullcontext() if meter is None else meter:
+        average_files(sources, target, base=_header(job, prototype), on_source=job.phases.alive, meter=meter)
+    if meter is not None and job.measured is not None:
+        job.measured[prototype] = meter.found(sorted(source.name for source in sources))
     return _counted(sources)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from contract.choices import Carried
 from contract.tensors import Header, TensorFile
 from worker.checkpoints import Checkpoints
+from worker.parts.distances import Distance
 from worker.pipeline.phases import Phases
 from worker.specs import JobFailure, KeptMember, NetworkRef, Progress, PrototypeSpec, RoundSpec
 
@@ -54,6 +55,7 @@ class Round:
         metrics: figures.
         checkpoints: what an earlier attempt left, and what the next one would find.
         ensemble: who predicts together, where the round keeps that.
+        measured: where updates lie, by prototype, as far as a mean has measured them; None when nobody asks any more.
     """
 
     spec: RoundSpec
@@ -67,6 +69,7 @@ class Round:
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(None))
     ensemble: list[KeptMember] | None = None
+    measured: dict[str, dict[str, Distance]] | None = field(default_factory=dict)
 
     @classmethod
     def begin(

@@ -52,6 +52,7 @@ def fuse_round(
 
         leave_out_worst(job)
     fuse(job)
+    look_over(job)
     if spec.secure is not None:
         from worker.pipeline.sums import shares
 
@@ -87,10 +88,12 @@ def _received(job: Round) -> list[Path]:
         from worker.pipeline.sums import add_up  # and with it `cryptography`
 
         add_up(job)
+        job.measured = None
         return list(temporary(job))
     receive(job)
     made = list(temporary(job))  # also of those that are left out next
-    look_over(job)
+    if job.spec.max_distance is not None or job.spec.recipe.drop_worst is not None:
+        look_over(job)
     return made
 
 

@@ -1,5 +1,6 @@
 """How far updates lie from the model, and which stand out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.tensors import BUFFERS_KEY, write_file
+from contract.tensors import BUFFERS_KEY, TensorFile, write_file
 from tests.reference import distances as slow
 from worker.parts import distances
-from worker.parts.blocks import Source
-from worker.parts.distances import Distance, measure_files, outliers, scores, too_far
+from worker.parts.blocks import Source, header_of
+from worker.parts.distances import Distance, Meter, measure_files, outliers, scores, too_far
 from worker.parts.errors import PartError
+from worker.parts.fuse import average_files
 
 NOTES = {BUFFERS_KEY: '["bn.running_mean"]'}
 Arrays = dict[str, np.ndarray]
@@ -87,6 +89,46 @@ def test_an_update_that_is_not_finite_has_no_figures_and_one_that_is_too_long_ha
     assert "nan" not in found
     assert found["long"].distance == np.finfo(np.float64).max
     assert found["fine"].distance == 1.0
+
+
+def test_a_mean_that_measures_on_its_way_has_the_same_figures_and_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are cut in halves, unlike those of a mean alone, and added as numpy adds."""
+    monkeypatch.setattr("worker.parts.blocks.BUDGET", 4 * 150_001)
+    rng = np.random.default_rng(0)
+
+    def large(seed: int) -> Arrays:
+        drawn: Arrays = {"big": rng.normal(size=400_003).astype(np.float32), "wide": rng.normal(size=33_001)}
+        return drawn | model(seed)
+
+    base = put(tmp_path, "base", large(0))
+    sources = [replace(put(tmp_path, f"c{k}", large(k)), weight=k) for k in range(1, 5)]
+    plain, measuring = tmp_path / "plain", tmp_path / "measuring"
+    average_files(sources, plain, base=header_of(base.path))
+    with Meter(base.path) as meter:
+        names = average_files(sources, measuring, base=header_of(base.path), meter=meter)
+    assert meter.found(names) == measure_files(sources, base.path)
+    assert measuring.read_bytes() == plain.read_bytes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_mean_that_measures_refuses_what_a_mean_refuses(tmp_path: Path, value: float) -> None:
+    base = put(tmp_path, "base", {"w": np.ones(3)})
+    sources = [put(tmp_path, "a", {"w": np.ones(3)}), put(tmp_path, "b", {"w": np.array([1.0, value, 2.0])})]
+    with Meter(base.path) as meter, pytest.raises(PartError, match="'b', tensor 'w'") as caught:
+        average_files(sources, tmp_path / "out", meter=meter)
+    assert caught.value.code == "non_finite"
+
+
+def test_values_whose_squares_are_beyond_float64_are_averaged_all_the_same(tmp_path: Path) -> None:
+    base = put(tmp_path, "base", {"w": np.ones(2)})
+    sources = [put(tmp_path, "a", {"w": np.array([1.0, 1e300])})]
+    with Meter(base.path) as meter:
+        average_files(sources, tmp_path / "out", meter=meter)
+    assert meter.found(["a"]) == measure_files(sources, base.path)
+    with TensorFile(tmp_path / "out") as file:
+        assert file.read("w").tolist() == [1.0, 1e300]
 
 
 def test_another_file_than_the_model_is_refused_by_name(tmp_path: Path) -> None:
