@@ -15,7 +15,7 @@ from contract.tensors import TensorFile
 from experiments.evidence import plots
 from experiments.evidence.plots import Array
 from experiments.evidence.verdicts import Section, Setting, Verdict, ahead, level
-from potstill.demo.data import CLASSES, split
+from potstill.demo.data import CLASSES
 from potstill.demo.methods import SCHEDULE
 from potstill.simulate import experiment
 from potstill.simulate.history import History
@@ -70,10 +70,7 @@ def folder_of(out: Path, seed: int, label: str) -> Path:
 
 def measure(setting: Setting, labels: Sequence[str], alpha: float, out: Path) -> dict[str, list[History]]:
     """Return the histories of a comparison by label; seeds are consecutive, and what is done in `out` is read."""
-    seeds = {"seeds": len(setting.seeds), "first_seed": setting.seeds[0]}
-    recipes = [ARMS[label] for label in labels]
-    wanted = Experiment.model_validate({**COMMON, **seeds, "alpha": alpha, "recipes": recipes})
-    found: dict[str, list[History]] = {}
+    wanted, found = _experiment(setting, labels, alpha), dict[str, list[History]]()
 
     def begin(entry: Any, seed: int) -> None:
         setting.progress(f"alpha {alpha}, {entry.title}, seed {seed}")
@@ -89,6 +86,12 @@ def measure(setting: Setting, labels: Sequence[str], alpha: float, out: Path) ->
     return found
 
 
+def _experiment(setting: Setting, labels: Sequence[str], alpha: float) -> Experiment:
+    seeds = {"seeds": len(setting.seeds), "first_seed": setting.seeds[0]}
+    recipes = [ARMS[label] for label in labels]
+    return Experiment.model_validate({**COMMON, **seeds, "alpha": alpha, "recipes": recipes})
+
+
 def run(setting: Setting) -> Section:
     """The recipe, its ablation, and who is trusted where."""
     curves, trusted = dict[float, Curves](), None
@@ -97,7 +100,7 @@ def run(setting: Setting) -> Section:
             histories = measure(setting, labels, alpha, Path(folder, str(alpha)))
             curves[alpha] = {label: [each.accuracies for each in runs] for label, runs in histories.items()}
             if alpha == ALPHAS[0]:
-                trusted = _trust(setting, histories[REFLUX][0], setting.seeds[0])
+                trusted = draw_trust(setting, histories[REFLUX][0])
     return section(setting, curves, trusted)
 
 
@@ -139,10 +142,16 @@ def judge(curves: Mapping[float, Curves]) -> list[Verdict]:
 
 
 # ------------------------------------------------------------------------------------------------- who is trusted where
-def _trust(setting: Setting, history: History, seed: int) -> str:
-    """Draw each device's share of each class, and its mean weight on server images of it by odds and by Reflux."""
-    dealt = split(seed, COMMON["clients"])
-    counts = np.array([np.bincount(each.labels, minlength=CLASSES) for each in dealt.clients], np.float64)
+def draw_trust(setting: Setting, history: History) -> str:
+    """Draw each device's share of each class, and its mean weight on server images of it by odds and by Reflux.
+
+    Args:
+        setting: of the experiment.
+        history: of Reflux with the first seed and alpha.
+    """
+    wanted = _experiment(setting, FEWER, ALPHAS[0])
+    dealt = experiment.deal(wanted, experiment.load(wanted), setting.seeds[0])
+    counts = dealt.holdings.astype(np.float64)
     labels, sizes = dealt.server.labels, counts.sum(axis=1)
     plain, claims, confidence = _logs(history, sizes)
     panels = {
