@@ -227,9 +227,13 @@ def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    Simulation(config(tmp_path, {"name": "feddf", "options": SCHEDULE})).run()
-    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(2)
+    try:
+        Simulation(config(tmp_path, {"name": "feddf", "options": SCHEDULE})).run()
+        assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == (2, deterministic)
+    finally:
+        torch.set_num_threads(threads)
     assert torch.rand(1) == expected
 
 
