@@ -8,9 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from client_sdk import OperatorClient
 from contract.wire.federations import FederationCreate
+from potstill.cli import app
 from tools.deployment import (
     ROOT,
     Deployment,
@@ -35,6 +37,11 @@ def potstill(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess
         text=True,
         timeout=150,
     )
+
+
+def here(home: Path, *words: str) -> Result:
+    """Run the command line on a home folder in this process, which has its imports done."""
+    return CliRunner().invoke(app, list(words), env={"POTSTILL_HOME": str(home)})
 
 
 def damage(path: Path) -> None:
@@ -71,21 +78,21 @@ def test_replay_bundle_and_verify(deployment: Deployment, tmp_path: Path) -> Non
     assert verdicts == [("initialize", "equal"), ("round", "missing"), ("round", "equal")]
 
     bundle = tmp_path / "round.tar"
-    assert potstill(home, "round", "export", "again:2", str(bundle)).returncode == 0
+    assert here(home, "round", "export", "again:2", str(bundle)).exit_code == 0
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     told = potstill(elsewhere / "none", "replay", str(bundle), "--json")
     assert told.returncode == 0, told.stderr
     cut = tmp_path / "cut.tar"
     cut.write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
-    told = potstill(elsewhere / "none", "replay", str(cut))
-    assert (told.returncode, "cut off" in told.stderr) == (1, True), told.stderr
+    refused = here(elsewhere / "none", "replay", str(cut))
+    assert (refused.exit_code, "cut off" in refused.stderr) == (1, True), refused.stderr
 
-    assert potstill(home, "verify").returncode == 0
+    assert here(home, "verify").exit_code == 0
     damage(blob(home, finished.models["main"].digest))
-    told = potstill(home, "verify", "--json")
-    assert told.returncode == 3
-    (finding,) = json.loads(told.stdout)["findings"]
+    verified = here(home, "verify", "--json")
+    assert verified.exit_code == 3
+    (finding,) = json.loads(verified.stdout)["findings"]
     assert finding == {"digest": finished.models["main"].digest, "what": "model", "state": "damaged"}
 
 
