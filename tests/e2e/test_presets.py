@@ -13,7 +13,7 @@ from tools.deployment import Deployment, add_server_data, federation_request, ru
 
 DAILY = (
     "fedadam", "scaffold", "fedma", "feddisco", "fedtgp", "fedbe", "one-shot-ensemble", "fedet", "fedsdd",
-    "codistillation", "fedgo", "dafkd", "ds-fl", "fedgkd+",
+    "codistillation", "fedgo", "dafkd", "ds-fl", "fedgkd+", "reflux", "reflux-anchor",
 )  # fmt: skip
 SHORT = {"epochs": 1, "optimizer": {"kind": "sgd", "lr": 0.02}, "batch_size": 16}
 
