@@ -30,6 +30,9 @@ def _parser() -> argparse.ArgumentParser:
         "--clients", type=int, default=1000, help="most clients of `growth`: 10000 takes a quarter hour"
     )
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
+    parser.add_argument(
+        "--figures", type=Path, help="measure nothing: show, and put into the page, what --output wrote"
+    )
     parser.add_argument("--page", type=Path, help="page to write anew, docs/performance.md, with its plot beside it")
     return parser
 
@@ -54,7 +57,10 @@ def run(parts: Sequence[str], quick: bool, clients: int, console: Console) -> di
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, write what is asked for; return 1 where a ratio is beyond its limit."""
     given = _parser().parse_args(arguments)
-    found = run(given.only or list(PARTS), given.quick, given.clients, Console(stderr=True))
+    if given.figures:
+        found = json.loads(given.figures.read_text(encoding="utf-8"))
+    else:
+        found = run(given.only or list(PARTS), given.quick, given.clients, Console(stderr=True))
     beyond = shown(found)
     if given.output:
         given.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -113,7 +113,7 @@ class Ours(System):
         given: dict[str, Any] = {"params": {"architecture": "custom"}, "headers": headers}
         imported = (await self.http.post("/v1/models", content=model.read_bytes(), **given)).raise_for_status()
         body = FederationCreate.model_validate({
-            "name": "bench",
+            "name": f"bench-{time.time_ns()}",
             "task": {"num_classes": 10, "input": {"shape": [1]}},
             "recipe": {"name": "fedavg"},
             "prototypes": [{"architecture": "custom", "initial_model": imported.json()["id"]}],

@@ -86,6 +86,9 @@ def test_a_run_writes_json_and_fails_beyond_a_limit(
     assert bench_main.main(["--only", "device", "--output", str(tmp_path / "bench.json")]) == 0
     found = json.loads((tmp_path / "bench.json").read_text())
     assert found["parts"]["device"]["figures"][0]["ratio"] == 1.01
+    measured.clear()  # from here on measuring would be a KeyError
+    assert bench_main.main(["--figures", str(tmp_path / "bench.json"), "--page", str(tmp_path / "page.md")]) == 0
+    assert "1.01 (1.01 to 1.01)" in (tmp_path / "page.md").read_text()
     assert found["machine"]["cores"] >= 1
     measured["device"] = 1.2
     assert bench_main.main(["--only", "device"]) == 1
