@@ -105,7 +105,7 @@ def measure_discriminator(
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """ResNet-8, images of 32 x 32; the discriminator is FedGO's."""
-    inputs, labels = training.images(bench.pick(2000, 256), 3)
+    inputs, labels = training.images(bench.pick(1000, 256), 3)
     times = bench.pick(5, 2)
     yield measure_training(bench, "resnet-8", inputs, labels, "cpu", 2, times)
     yield measure_discriminator(bench, "disc-cnn-4", inputs, labels, "cpu", times)

@@ -32,7 +32,7 @@ async def _one(bench: Bench, system: System, clients: int) -> dict[str, float]:
     return {
         "enrolments/s": clients / enrolled,
         "uploads/s": clients / (sent - begun),
-        "s until closed": closed - sent,
+        "s until closed": max(closed - sent, 1e-4),  # as in `rounds`
         "MB": peak.most,
     }
 

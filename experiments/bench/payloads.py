@@ -43,10 +43,14 @@ def shapes(size: str) -> dict[str, tuple[int, ...]]:
 def model(size: str) -> dict[str, Array]:
     """Return a first model: seeded noise, which nobody can compress."""
     rng = np.random.default_rng(0)
-    return {
-        name: np.array(1) if name.endswith("num_batches_tracked") else rng.standard_normal(shape, np.float32)
-        for name, shape in shapes(size).items()
-    }
+    noise = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes(size).items()}
+    made: dict[str, Array] = {}
+    for name, drawn in noise.items():
+        if name.endswith("num_batches_tracked"):
+            made[name] = np.array(1)
+        else:
+            made[name] = np.abs(drawn) if name.endswith("running_var") else drawn  # a variance below 0 is refused
+    return made
 
 
 def shift(number: int) -> np.float32:

@@ -54,7 +54,7 @@ def _until_bare(folder: Path) -> Taken:
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Each against the least that it could be: what it is built on."""
-    times = bench.pick(9, 5)
+    times = bench.pick(9, 3)
     torch = "import torch, httpx, pydantic"
     cases = (
         ("import client_sdk", ("-c", "import client_sdk"), "importing httpx, pydantic", "import httpx, pydantic"),

@@ -103,7 +103,7 @@ def discriminate(
     module.train()
     total = torch.zeros((), device=inputs.device)
     generator.eval()
-    optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate, betas=(0.5, 0.999))
     for rows in order:
         real = inputs[rows] * 2 - 1
         with torch.no_grad():

@@ -18,7 +18,7 @@ from experiments.bench import __main__ as bench_main
 from experiments.bench import average, device, distillation, networks, page, training
 from experiments.bench.fleet import Bare, Fleet
 from experiments.bench.measuring import Bench, Figure, Pairs, Taken
-from experiments.bench.payloads import Payload, check_mean, write_model
+from experiments.bench.payloads import Payload, check_mean, model, write_model
 from experiments.bench.reference import Reference
 from experiments.bench.registry import PARTS
 from experiments.bench.table import shown
@@ -142,6 +142,12 @@ def test_the_bare_service_closes_a_round_with_the_mean_and_wakes_its_devices(tmp
     check_mean(tmp_path / "round.safetensors", base, 3)
 
 
+def test_a_model_has_no_variance_that_a_service_refuses() -> None:
+    made = model("M")
+    assert all((values >= 0).all() for name, values in made.items() if name.endswith("running_var"))
+    assert sum(values.nbytes for values in made.values()) == pytest.approx(45e6, rel=0.02)
+
+
 def test_a_model_that_is_not_the_mean_is_told(tmp_path: Path) -> None:
     base = write_model("tiny", tmp_path / "model.safetensors")
     with pytest.raises(RuntimeError, match="not the mean"):
@@ -170,7 +176,7 @@ def test_the_mean_in_numpy_and_in_python(tmp_path: Path) -> None:
 
 
 def test_plain_loops_give_what_ours_give(bench: Bench) -> None:
-    inputs, labels = training.images(12, 0)
+    inputs, labels = training.images(70, 0)  # two batches of a discriminator's: momentum counts
     paths = training.write_networks("convnet", bench.folder, 2)
     figures = [
         distillation.measure_labels(bench, "convnet", paths, inputs, "cpu", 1),
