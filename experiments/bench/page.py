@@ -17,7 +17,7 @@ repetitions, the ratio is the median over the pairs (smallest to largest): above
 "Processor" is the ratio of processor time, where both sides work in a process of their own; on a machine that others
 keep busy it says more than the clock.
 
-`make bench ARGS='--quick'` takes under three minutes on two cores, `ARGS='--only average'` measures one part,
+`make bench ARGS='--quick'` takes about four minutes on two cores, `ARGS='--only average'` measures one part,
 `ARGS='--output bench.json'` keeps the figures, `ARGS='--page docs/performance.md'` rewrites the sections below that a
 run has measured; those by hand stay. [Peers](../experiments/bench/README.md) are compared by the same rounds.
 """
