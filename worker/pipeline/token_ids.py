@@ -23,8 +23,10 @@ def check_ids(sets: Mapping[str, Path | None], task: Task, networks: Mapping[str
     Raises:
         JobFailure: bad_option, naming set, sample, id and network.
     """
+    if not task.input.is_tokens:
+        return
     known = vocabulary.smallest((owner, each.architecture, each.options) for owner, each in networks.items())
-    if known is None or not task.input.is_tokens:
+    if known is None:
         return
     for what, path in sets.items():
         if path is not None:
