@@ -1,7 +1,7 @@
 """What `train_and_push` trains, its heartbeats and its bar included, against loops written by hand."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +39,22 @@ def samples_of(inputs: Tensor, labels: Tensor) -> device_data.Samples:
     return samples
 
 
+def _compared(
+    bench: Bench,
+    what: str,
+    ours: Callable[[], None],
+    plain: Callable[[], None],
+    modules: Mapping[str, nn.Module],
+    times: int,
+) -> Figure:
+    """Return what both took in turns, after seeing that both left the same weights in `modules`."""
+    for first_time in (plain, ours):  # what libraries do once is no part of a round
+        first_time()
+    pairs = bench.turns(what, timed(ours), timed(plain), times)
+    training.check_same(modules["ours"], modules["plain"], what)
+    return Figure(what, "s", "a loop by hand", pairs, LIMIT)
+
+
 def measure_training(
     bench: Bench, architecture: str, inputs: Tensor, labels: Tensor, device: str, epochs: int, times: int
 ) -> Figure:
@@ -65,11 +81,7 @@ def measure_training(
         training.train(modules["plain"], *held, order, RATE)
 
     what = f"local training, {epochs} epochs of {len(samples):,} images, {architecture}"
-    for first_time in (plain, ours):  # what libraries do once is no part of a round
-        first_time()
-    pairs = bench.turns(what, timed(ours), timed(plain), times)
-    training.check_same(modules["ours"], modules["plain"], what)
-    return Figure(what, "s", "a loop by hand", pairs, LIMIT)
+    return _compared(bench, what, ours, plain, modules, times)
 
 
 def measure_discriminator(
@@ -96,11 +108,7 @@ def measure_discriminator(
         training.discriminate(modules["plain"], generator, held, order, draw, plan.optimizer.lr)
 
     what = f"discriminator, {plan.epochs} epochs of {len(samples):,} images, {architecture}"
-    for first_time in (plain, ours):  # what libraries do once is no part of a round
-        first_time()
-    pairs = bench.turns(what, timed(ours), timed(plain), times)
-    training.check_same(modules["ours"], modules["plain"], what)
-    return Figure(what, "s", "a loop by hand", pairs, LIMIT)
+    return _compared(bench, what, ours, plain, modules, times)
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
