@@ -364,7 +364,8 @@ def test_an_ensemble_of_discriminators_says_the_same_away_from_the_service(plant
         np.testing.assert_array_equal(here.predicted, wanted["predicted"])
         assert here.accuracy == there["accuracy"]
         others = ensemble.predict(inputs[::-1].copy()[:7])
-    np.testing.assert_array_equal(others.logits, wanted["logits"][::-1][:7])
+    # A product of other rows may be summed in another order, so what is promised bit for bit is the same examples only.
+    np.testing.assert_allclose(others.logits, wanted["logits"][::-1][:7], rtol=1e-5, atol=1e-6)
 
 
 def test_groups_weighed_by_discriminators_say_why_they_predict_nothing(plant: Plant, tmp_path: Path) -> None:
