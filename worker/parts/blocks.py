@@ -1,15 +1,14 @@
 """Rules driven on models' files, block by block: memory is bounded whatever the size and number of files.
 
-A rule is a function of one block of values, and knows no file. `reduce_files` gives it all files' values at once; where
-a rule can take one file after another, `fold_files` opens one at a time.
+A rule is a function of one block of values, and knows no file. `reduce_files` gives it all files' values at once; what
+takes one file after another is in `worker.parts.folding`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 import numpy as np
 
@@ -31,10 +30,6 @@ BUDGET = 1 << 22
 """Values held at once over all files: 32 MiB of float64."""
 MOST_OPEN = 32
 """Files that are kept open; of more, each is opened for its block: a process may open 1024, often fewer."""
-FOLDED = 1 << 24
-"""Values that `fold_files` accumulates in one pass over more than `MOST_OPEN` files: 128 MiB of float64."""
-FOLDED_BLOCK = 1 << 16
-"""Values that it reads at once: their sum, half a mebibyte, stays in a core's own cache."""
 
 
 def everything(name: str) -> bool:
@@ -91,10 +86,11 @@ def blocks(header: Header, files: int, only: Callable[[str], bool] = everything)
         files: number of files that are read side by side.
         only: which tensors; all by default.
     """
-    return _cut(header, max(BUDGET // max(files, 1), 1024), only)
+    return pieces(header, max(BUDGET // max(files, 1), 1024), only)
 
 
-def _cut(header: Header, size: int, only: Callable[[str], bool]) -> Iterator[Block]:
+def pieces(header: Header, size: int, only: Callable[[str], bool] = everything) -> Iterator[Block]:
+    """Cut a model into blocks of `size` values at most, in file order."""
     trained = frozenset(parameters(header))
     for name, info in header.tensors.items():
         if only(name):
@@ -127,7 +123,7 @@ class Readers:
             self._files = []
             for name, path in files:
                 file = stack.enter_context(TensorFile(path))
-                _check(repr(name), file.header, base, everything if exactly else base.tensors.__contains__)
+                check(repr(name), file.header, base, everything if exactly else base.tensors.__contains__)
                 self._files.append(file)
                 if len(files) > MOST_OPEN:
                     file.rest()
@@ -170,13 +166,19 @@ class Readers:
         return values
 
 
-def _subset(header: Header, only: Callable[[str], bool]) -> Header:
+def subset(header: Header, only: Callable[[str], bool]) -> Header:
+    """Return the header of some of a model's tensors."""
     return Header({name: info for name, info in header.tensors.items() if only(name)}, header.metadata)
 
 
-def _check(whose: str, header: Header, base: Header, only: Callable[[str], bool]) -> None:
+def check(whose: str, header: Header, base: Header, only: Callable[[str], bool]) -> None:
+    """Refuse a file some of whose tensors are not those of `base`.
+
+    Raises:
+        PartError: schema_mismatch, beginning with `whose`.
+    """
     try:
-        compare(_subset(header, only), base)
+        compare(subset(header, only), base)
     except TensorError as error:
         raise PartError("schema_mismatch", f"{whose}: {error.detail}") from error
 
@@ -255,99 +257,6 @@ def reduce_files(
                 writer.write(block.name, narrow(block.name, values, block.dtype))
             else:
                 writer.write(block.name, of_integers(readers.raw(block)))
-
-
-class Accumulator(Protocol):
-    """A rule that takes one model's block after another, in memory of one block."""
-
-    def add(self, values: Array, weight: float) -> None:
-        """Take the next model's values [count], which are lent for the call; what it counts is above 0."""
-
-    def result(self) -> Array:
-        """Return the values [count] of the result, in the models' dtype."""
-
-
-def fold_files(
-    sources: Sequence[Source],
-    output: Path,
-    start: Callable[[Block], Accumulator],
-    base: Header | None = None,
-    only: Callable[[str], bool] = everything,
-    on_source: Callable[[], None] = lambda: None,
-    cut: Callable[[Header], Iterator[Block]] | None = None,
-) -> None:
-    """Write the model that an accumulator makes of each block.
-
-    Up to `MOST_OPEN` files stay open and give one block in turn, so that its sum never leaves the processor's cache. Of
-    more, one is open at a time and gives many blocks.
-
-    Memory: one block read, and accumulators of one block, or of `FOLDED` values where there are more files.
-
-    Args:
-        sources: one at least, with positive weights, added in this order.
-        output: the file to make.
-        start: block -> an accumulator for it.
-        base: the tensors; those of the first file by default.
-        only: which of them; the others are not looked at.
-        on_source: called before a file is read, or a block of all files; what it raises ends the job.
-        cut: cuts the model into blocks, in file order; by default of `FOLDED_BLOCK` values.
-
-    Raises:
-        PartError: schema_mismatch, and what the accumulators raise; it names client and tensor.
-    """
-    base = _subset(header_of(sources[0].path) if base is None else base, only)
-    for source in sources:
-        _check(f"update of {source.name!r}", header_of(source.path), base, only)
-    few = len(sources) <= MOST_OPEN
-    with ExitStack() as kept, model_writer(output, base) as writer:
-        files = [kept.enter_context(TensorFile(source.path)) for source in sources] if few else None
-        pieces = _cut(base, FOLDED_BLOCK, everything) if cut is None else cut(base)
-        for run in _runs(pieces, 0 if few else FOLDED):
-            for block, values in zip(run, _one_pass(run, sources, files, start, on_source), strict=True):
-                writer.write(block.name, values)
-
-
-def _runs(pieces: Iterable[Block], most: int) -> Iterator[list[Block]]:
-    """Put blocks into runs of one, or of `most` values; each run is one pass over the files."""
-    run: list[Block] = []
-    held = 0
-    for block in pieces:
-        if run and held + block.count > most:
-            yield run
-            run, held = [], 0
-        run.append(block)
-        held += block.count
-    if run:
-        yield run
-
-
-def _one_pass(
-    run: Sequence[Block],
-    sources: Sequence[Source],
-    files: Sequence[TensorFile] | None,
-    start: Callable[[Block], Accumulator],
-    on_source: Callable[[], None],
-) -> Iterator[Array]:
-    """Read every file once and yield the blocks' results; each accumulator is let go when its result is taken."""
-    sums = [start(block) for block in run]
-    lent = {block.dtype: np.empty(0, DTYPES[block.dtype]) for block in run}
-    for block in run:
-        if block.count > len(lent[block.dtype]):
-            lent[block.dtype] = np.empty(block.count, DTYPES[block.dtype])
-    for index, source in enumerate(sources):
-        if files is None or index == 0:
-            on_source()
-        with TensorFile(source.path) if files is None else nullcontext(files[index]) as file:
-            for block, total in zip(run, sums, strict=True):
-                values = file.read_block(block.name, block.start, block.count, lent[block.dtype])
-                try:
-                    total.add(values, source.weight)
-                except PartError as error:
-                    where = f"update of {source.name!r}, tensor {block.name!r}: {error.detail}"
-                    raise PartError(error.code, where) from error
-    sums.reverse()
-    while sums:
-        yield sums.pop().result()
 
 
 def like(header: Header, names: Mapping[str, str], dtype: str | None = None) -> dict[str, tuple[str, tuple[int, ...]]]:

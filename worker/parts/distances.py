@@ -7,6 +7,7 @@ Norms are Euclidean, in the parameters' own unit.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from contract.tensors import Array, Header
 from worker.parts.arrays import Float
-from worker.parts.blocks import Accumulator, Block, Readers, Source, blocks, header_of, parameters
+from worker.parts.blocks import Block, Readers, Source, blocks, header_of, parameters
+from worker.parts.folding import Accumulator
 
 FACTOR = 5.0
 """An outlier lies more than so many spreads off the median (modified z-score of Iglewicz and Hoaglin 1993: 3.5)."""
@@ -31,8 +33,9 @@ _LARGEST = float(np.finfo(np.float64).max)
 """Infinity is no JSON, and a round's figures are."""
 _FILES = 4
 """Blocks are as large as of so many files, whoever else takes part: a client's figures are its own."""
-_PART = 1 << 15
-"""Values that are squared and added at once: with what they are widened to they fit a core's own cache."""
+_PART = 1 << 17
+"""Values that are squared and added at once: a mebibyte, so that what is done to them takes long beside the word to do
+it, which one thread can give at a time."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Meter:
     def __init__(self, base: Path):
         self._header = header_of(base)
         self._model = Readers([("the round's model", base)], self._header)
-        self._parts: list[Float] = []
+        self._parts: dict[Block, Float] = {}
 
     def __enter__(self) -> "Meter":
         return self
@@ -125,28 +128,31 @@ class Meter:
             yield from _halved(block)
 
     def beside(self, mean: Widening, block: Block) -> Accumulator:
-        """Return an accumulator that is `mean` and measures what comes to it; of parameters only."""
-        return _Measured(mean, self._model.floats(block)[0], self._parts) if block.parameter else mean
+        """Return an accumulator that is `mean` and measures what comes to it; of parameters only. From any thread."""
+        if not block.parameter:
+            return mean
+        return _Measured(mean, self._model.floats(block)[0], partial(self._parts.__setitem__, block))
 
     def found(self, names: Sequence[str]) -> dict[str, Distance]:
         """Return where each file lies, by the names of all in the order in which they came; after the last block."""
-        sums, parts = np.zeros((len(names) + 1, 2)), iter(self._parts)
+        sums = np.zeros((len(names) + 1, 2))
         for block in blocks(self._header, _FILES, frozenset(parameters(self._header)).__contains__):
             with np.errstate(invalid="ignore", over="ignore"):
-                sums += _joined(block.count, parts)
+                sums += _joined(block.count, (self._parts[part] for part in _halved(block)))
         return _placed(names, sums[1:], sums[0, 0])
 
 
 class _Measured:
     """A mean of one block, and the squares of ||w||, ||w_k|| and ||w_k - w|| of it."""
 
-    def __init__(self, mean: Widening, start: Float, parts: list[Float]):
-        self._mean, self._start, self._parts = mean, start, parts
+    def __init__(self, mean: Widening, start: Float, tell: Callable[[Float], None]):
+        self._mean, self._start, self._tell = mean, start, tell
         self._found = [(_squares(start), 0.0)]
-        self._room = np.empty_like(start)
+        self._wide, self._room = np.empty_like(start), np.empty_like(start)
 
     def add(self, values: Array, weight: float) -> None:
-        wide, room = values.astype(np.float64), self._room
+        wide, room = self._wide, self._room
+        wide[:] = values
         with np.errstate(invalid="ignore", over="ignore"):
             norm = float(np.square(wide, out=room).sum())
             np.subtract(wide, self._start, out=room)
@@ -154,7 +160,7 @@ class _Measured:
         self._mean.add_widened(values, wide, weight, math.isfinite(norm))
 
     def result(self) -> Array:
-        self._parts.append(np.array(self._found))
+        self._tell(np.array(self._found))
         return self._mean.result()
 
 

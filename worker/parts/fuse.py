@@ -11,9 +11,10 @@ import numpy as np
 
 from contract.tensors import DTYPES, FLOATS, Array, Header
 from worker.parts.arrays import floats
-from worker.parts.blocks import Accumulator, Block, Source, everything, fold_files
+from worker.parts.blocks import Block, Source, everything
 from worker.parts.distances import Meter
 from worker.parts.errors import PartError
+from worker.parts.folding import Accumulator, fold_files
 
 IntRule = Literal["max", "round_mean"]
 
@@ -66,11 +67,15 @@ class _FloatMean:
     def __init__(self, dtype: np.dtype[Any]):
         self._dtype = dtype
         self._total: Array | None = None
+        self._wide: Array | None = None
         self._weight = 0.0
         self._first: Array | None = None
 
     def add(self, values: Array, weight: float) -> None:
-        wide = values.astype(np.float64)
+        if self._wide is None:
+            self._wide = np.empty(values.shape)
+        wide = self._wide
+        wide[:] = values
         with np.errstate(all="ignore"):
             total = wide.sum()  # over any NaN or infinity it is not finite; the converse needs the slow look
         self.add_widened(values, wide, weight, bool(np.isfinite(total)))
@@ -80,7 +85,7 @@ class _FloatMean:
             raise PartError("non_finite", "NaN or infinity")
         wide *= weight
         if self._total is None:  # not zeros + ...: that would turn -0.0 into 0.0
-            self._total, self._first = wide, values.copy() if self._dtype == np.float64 else None
+            self._total, self._first = wide.copy(), values.copy() if self._dtype == np.float64 else None
         else:
             self._total += wide
             self._first = None

@@ -96,10 +96,11 @@ def test_a_mean_that_measures_on_its_way_has_the_same_figures_and_the_same_bytes
 ) -> None:
     """Blocks are cut in halves, unlike those of a mean alone, and added as numpy adds."""
     monkeypatch.setattr("worker.parts.blocks.BUDGET", 4 * 150_001)
+    monkeypatch.setattr("worker.parts.folding.SMALL", 0)  # by threads, too
     rng = np.random.default_rng(0)
 
     def large(seed: int) -> Arrays:
-        drawn: Arrays = {"big": rng.normal(size=400_003).astype(np.float32), "wide": rng.normal(size=33_001)}
+        drawn: Arrays = {"big": rng.normal(size=700_003).astype(np.float32), "wide": rng.normal(size=33_001)}
         return drawn | model(seed)
 
     base = put(tmp_path, "base", large(0))

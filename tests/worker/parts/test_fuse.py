@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contract.tensors import TensorFile, dtype_name, write_file
 from tests.reference import fusing
-from worker.parts import blocks, fuse
+from worker.parts import blocks, folding, fuse, side_by_side
 from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 
@@ -111,9 +111,25 @@ def test_passes_over_pieces_give_the_same_bytes(
     states, weights = [state(i) for i in range(3)], [3, 1, 4]
     whole = averaged(tmp_path, states, weights)
     monkeypatch.setattr(blocks, "MOST_OPEN", most_open)
-    monkeypatch.setattr(blocks, "FOLDED", 6)
-    monkeypatch.setattr(blocks, "FOLDED_BLOCK", 4)
+    monkeypatch.setattr(folding, "FOLDED", 6)
+    monkeypatch.setattr(folding, "FOLDED_BLOCK", 4)
     assert averaged(tmp_path, states, weights) == whole
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_threads_give_the_same_bytes_and_the_same_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(side_by_side, "_cores", lambda: cores)
+    states, weights = [state(i) for i in range(3)], [3, 1, 4]
+    whole = averaged(tmp_path, states, weights)
+    monkeypatch.setattr(folding, "FOLDED_BLOCK", 4)
+    monkeypatch.setattr(folding, "SMALL", 0)
+    assert averaged(tmp_path, states, weights) == whole
+    damaged = states[2] | {"layer.weight": np.full((3, 5), np.nan, np.float32)}
+    with pytest.raises(PartError, match="'client-2', tensor 'layer.weight'") as caught:
+        averaged(tmp_path, [*states[:2], damaged], weights)
+    assert caught.value.code == "non_finite"
 
 
 def test_memory_is_one_accumulator_however_many_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +146,7 @@ def test_memory_is_one_accumulator_however_many_clients(tmp_path: Path, monkeypa
             opened["now"] -= self._fd >= 0
             super().close()
 
-    monkeypatch.setattr(blocks, "TensorFile", Counting)
+    monkeypatch.setattr(folding, "TensorFile", Counting)
     monkeypatch.setattr(blocks, "MOST_OPEN", 8)
     averaged(tmp_path, [state(i) for i in range(9)], [1] * 9)
     assert opened == {"now": 0, "most": 1}
