@@ -24,6 +24,7 @@ from service import config
 from service.api import problems
 from service.api.bodies import Gone
 from service.api.concurrency import LimitConcurrency
+from service.api.desk import Desk
 from service.api.document import document_of, operation_id
 from service.api.middleware import Frame
 from service.api.routes import (
@@ -121,6 +122,7 @@ def build_services(settings: config.Settings) -> Services:
         parts,
         store,
         changes,
+        Desk(store),
         feed,
         wakeup,
         metrics,

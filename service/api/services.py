@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from service.api.desk import Desk
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
@@ -28,6 +29,7 @@ class Services:
     parts: Parts
     store: Store
     changes: Changes
+    desk: Desk
     feed: Feed
     wakeup: Wakeup
     metrics: Metrics

@@ -19,7 +19,6 @@ from contract.wire.devices import (
     GanReceipt,
     Heartbeat,
     HeartbeatReceipt,
-    TrainAssignment,
     UpdateMetadata,
     UpdateReceipt,
 )
@@ -33,34 +32,10 @@ from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations.access import tokens
-from service.operations.fleet import assignments, clients, declarations, discriminators, generators, updates
+from service.operations.fleet import declarations, discriminators, generators, updates
 from service.operations.fleet import heartbeats as beating
-from service.operations.progress import participants
 
 router = APIRouter(prefix="/v1", tags=["devices"])
-
-
-def _read(services: Parts, caller: Principal) -> tuple[Assignment, int]:
-    with services.store.read() as session:
-        tokens.check_still_good(session, caller)
-        return assignments.read(session, caller.id)
-
-
-def _seen(services: Parts, client_id: str) -> None:
-    with services.store.read() as session:
-        unseen = clients.is_unseen(session, client_id)
-    if unseen:
-        with services.store.write() as session:
-            clients.see(session, client_id)
-
-
-def _fetched(services: Parts, round_id: str, client_id: str, beats: bool) -> None:
-    with services.store.read() as session:
-        unknown = participants.is_unfetched(session, round_id, client_id, beats)
-    if unknown:
-        with services.store.write() as session:
-            participants.note_fetched(session, round_id, client_id, beats)
 
 
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))
@@ -77,7 +52,6 @@ async def get_assignment(
 ) -> Assignment:
     """Ask what to do now. With `wait`, the answer comes as soon as there is something to do, or at the end."""
     end = time.monotonic() + wait
-    await run_in_threadpool(_seen, services, caller.id)
     full = services.polls.enter(caller.id)
     if full is not None:
         raise DomainError("too-many-requests", f"{full}; close one, or ask again", retry_after=5)
@@ -89,9 +63,7 @@ async def get_assignment(
 
 async def _poll(request: Request, services: Parts, caller: Principal, end: float, beats: bool) -> Assignment:
     while True:
-        assignment, version = await run_in_threadpool(_read, services, caller)
-        if isinstance(assignment, TrainAssignment):
-            await run_in_threadpool(_fetched, services, assignment.round.id, caller.id, beats)
+        assignment, version = await services.desk.ask(caller, beats)
         left = end - time.monotonic()
         if assignment.action != "wait" or left <= 0 or services.changes.closing:
             return assignment

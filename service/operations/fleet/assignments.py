@@ -1,7 +1,9 @@
 """What a device has to do now: read from the database alone, so that any replica gives the same answer."""
 
+from collections.abc import Collection
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from contract.federation import FederationConfig
@@ -27,9 +29,21 @@ _WAITING = {
 }
 
 
+def together(session: Session, client_ids: Collection[str]) -> None:
+    """Have what several clients are told read once for all; for a session that only reads, and ends at once."""
+    reading.at_once(session)
+    here = session.scalars(select(ClientRow).where(ClientRow.id.in_(client_ids))).all()
+    for federation in {session.get_one(FederationRow, client.federation_id) for client in here}:
+        round_ = reading.newest_round(session, federation)
+        if round_ is not None:
+            mine = ParticipantRow.round_id == round_.id, ParticipantRow.client_id.in_(client_ids)
+            session.scalars(select(ParticipantRow).where(*mine)).all()
+            updates.remember(session, round_.id, client_ids)
+
+
 def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:
     """Return a client's assignment, and the federation's version that it is true for."""
-    client = clients.still_enrolled(session, client_id)
+    client = clients.enrolled(session, client_id)
     federation = session.get_one(FederationRow, client.federation_id)
     config = reading.config_of(federation)
     common: dict[str, Any] = {

@@ -206,7 +206,19 @@ def still_enrolled(session: Session, client_id: str) -> ClientRow:
     Raises:
         DomainError: unauthorized.
     """
-    row = session.get_one(ClientRow, client_id, populate_existing=True)
+    return _not_revoked(session.get_one(ClientRow, client_id, populate_existing=True))
+
+
+def enrolled(session: Session, client_id: str) -> ClientRow:
+    """Return a client as this session has it.
+
+    Raises:
+        DomainError: unauthorized, when it was revoked.
+    """
+    return _not_revoked(session.get_one(ClientRow, client_id))
+
+
+def _not_revoked(row: ClientRow) -> ClientRow:
     if row.revoked_at is not None:
         raise DomainError("unauthorized", "this client was revoked; ask the operator")
     return row

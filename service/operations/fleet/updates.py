@@ -1,5 +1,6 @@
 """Updates: what a device may send, and the transaction that makes it count."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,7 @@ from service.persistence.tables import (
 )
 
 Delivered = TypeVar("Delivered", UpdateRow, GanUpdateRow)
+_ANSWERED = "answered"
 _METRICS: TypeAdapter[UpdateMetrics] = TypeAdapter(MetricsText)
 _SPELT = {
     "num_samples": "; in the file's __metadata__ it is a whole number in digits",
@@ -74,9 +76,18 @@ class Ticket:
 
 def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
     """Return the client's update of a round, if it is here."""
+    answered = reading.remembered(session, (_ANSWERED, round_id))
+    if answered is not None and client_id not in answered:
+        return None
     return session.scalars(
         select(UpdateRow).where(UpdateRow.round_id == round_id, UpdateRow.client_id == client_id)
     ).first()
+
+
+def remember(session: Session, round_id: str, client_ids: Collection[str]) -> None:
+    """Ask once which of several clients have sent an update of a round; see `reading.at_once`."""
+    query = select(UpdateRow.client_id).where(UpdateRow.round_id == round_id, UpdateRow.client_id.in_(client_ids))
+    reading.remember(session, (_ANSWERED, round_id), set(session.scalars(query)))
 
 
 def _current(session: Session, federation_id: str) -> dict[str, Any]:

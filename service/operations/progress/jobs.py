@@ -10,8 +10,6 @@ from typing import Any
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from contract.bodies import stored
-from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.jobs import queue_of
 from contract.queue import QUEUES, JobName
@@ -20,6 +18,7 @@ from service.domain.states import JOB, advance
 from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
 from service.operations.ledger.clock import SLACK, now, patient
+from service.operations.progress import reading
 from service.persistence.tables import FederationRow, JobRow
 
 MAX_ATTEMPTS = 5
@@ -47,7 +46,7 @@ def enqueue(session: Session, kind: JobName, federation: FederationRow, round_id
         attempt=0,
         fence=0,
         cancel_requested=False,
-        queue=queue_of(kind, stored(FederationConfig, federation.config)),
+        queue=queue_of(kind, reading.config_of(federation)),
     )
     session.add(job)
     after_commit.wake_workers(session, job.queue)

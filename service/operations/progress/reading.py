@@ -1,10 +1,12 @@
 """What is known of a federation: reads, and the lock. What follows from it is in `lifecycle`."""
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, event, func, select
 from sqlalchemy.orm import Session
 
 from contract.bodies import stored
@@ -27,11 +29,46 @@ GAN = "gan"
 DISCRIMINATOR = "discriminator"
 SAMPLES = "samples"
 _STATE = "state:"
+_KNOWN = "potstill.known"
+_OF_ROW: WeakKeyDictionary[FederationRow, tuple[dict[str, Any], FederationConfig]] = WeakKeyDictionary()
+"""Row -> its JSON, which is never changed in place, and the same read."""
+Found = TypeVar("Found")
+
+
+def at_once(session: Session) -> None:
+    """Keep what is read from now on, so that it is read once; for a session that only reads, and ends at once."""
+    kept: list[object] = []  # else a row is let go with the last who uses it, and read anew
+    event.listen(session, "loaded_as_persistent", lambda session, row: kept.append(row))
+    session.info[_KNOWN] = {}
+
+
+def remember(session: Session, what: tuple[str, str], found: Any) -> None:
+    """Keep what was found, where the session is one of `at_once`."""
+    if _KNOWN in session.info:
+        session.info[_KNOWN][what] = found
+
+
+def remembered(session: Session, what: tuple[str, str]) -> Any | None:
+    """Return what is kept under a name, if anything is."""
+    return session.info.get(_KNOWN, {}).get(what)
+
+
+def _once(session: Session, what: tuple[str, str], read: Callable[[], Found]) -> Found:
+    known = session.info.get(_KNOWN)
+    if known is None:
+        return read()
+    if what not in known:
+        known[what] = read()
+    found: Found = known[what]
+    return found
 
 
 def config_of(federation: FederationRow) -> FederationConfig:
     """Return a federation's configuration, as rounds that open now have it."""
-    return _parsed(federation.id, json.dumps(federation.config))
+    known = _OF_ROW.get(federation)
+    if known is None or known[0] is not federation.config:
+        known = _OF_ROW[federation] = federation.config, _parsed(federation.id, json.dumps(federation.config))
+    return known[1]
 
 
 def config_for(session: Session, round_: RoundRow) -> FederationConfig:
@@ -177,9 +214,12 @@ def eligible_clients(session: Session, federation: FederationRow) -> list[Client
 
 def newest_round(session: Session, federation: FederationRow) -> RoundRow | None:
     """Return the round with the highest index, if there is one."""
-    return session.scalars(
-        select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index.desc()).limit(1)
-    ).first()
+
+    def read() -> RoundRow | None:
+        mine = select(RoundRow).where(RoundRow.federation_id == federation.id)
+        return session.scalars(mine.order_by(RoundRow.index.desc()).limit(1)).first()
+
+    return _once(session, ("newest", federation.id), read)
 
 
 def open_rounds(session: Session, federation: FederationRow) -> list[RoundRow]:
@@ -192,8 +232,12 @@ def open_rounds(session: Session, federation: FederationRow) -> list[RoundRow]:
 
 def current_models(session: Session, federation_id: str) -> dict[str, str]:
     """Return key -> model id of the current models: `prototype:<name>`, `generator`, `discriminator`, `gan`…"""
-    rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
-    return {row.key: row.model_id for row in rows}
+
+    def read() -> dict[str, str]:
+        rows = session.scalars(select(CurrentModelRow).where(CurrentModelRow.federation_id == federation_id))
+        return {row.key: row.model_id for row in rows}
+
+    return dict(_once(session, ("current", federation_id), read))
 
 
 def gan_updates(session: Session, federation: FederationRow, gan_round: int) -> list[tuple[ClientRow, GanUpdateRow]]:
