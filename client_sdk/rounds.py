@@ -84,7 +84,7 @@ def train_round(
         module,
         samples,
         assignment.local,
-        seed=derive_seed(assignment.seed, "round", assignment.round.index, "client", assignment.client_name, "train"),
+        seed=_seed(assignment),
         device=resources.device,
         base=base,
         extras=extras,
@@ -102,6 +102,13 @@ def train_round(
     after = _measured(module, held_out, assignment, resources, hooks)
     figures = None if held_out is None else evaluation.figures(assignment, before, len(held_out))
     return _submit(assignment, folder, module, result, mask, {"before": before, "after": after}, figures)
+
+
+def _seed(assignment: TrainAssignment) -> int:
+    """Return the seed of a device's draws; from a model that it has trained before they are others."""
+    again = ("turn", assignment.round.turn) if assignment.round.turn else ()
+    path = ("round", assignment.round.index, "client", assignment.client_name, *again, "train")
+    return derive_seed(assignment.seed, *path)
 
 
 def _measured(

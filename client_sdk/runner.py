@@ -195,6 +195,8 @@ class DeviceRun:
 
     def _train(self, assignment: TrainAssignment) -> None:
         round_, seconds = assignment.round, 0.0
+        if round_.buffered and self._sent_earlier(assignment):
+            return
         with Heartbeats(self.client, assignment, self.samples) as heartbeats:  # also while the update is on its way
             pending = self._pending_update(assignment)
             if pending is None:
@@ -223,6 +225,20 @@ class DeviceRun:
         self.reports.append(report)
         if self.on_round is not None:
             self.on_round(report)
+
+    def _sent_earlier(self, assignment: TrainAssignment) -> bool:
+        """Deliver what a killed run trained from an earlier model; return whether there was such, to ask what is next.
+
+        It may still count.
+        """
+        earlier = self.folder.pending()
+        if earlier is None or earlier.kind != "update" or earlier.purpose == assignment.round.id:
+            return False
+        try:
+            self._deliver(earlier, update_url(earlier.purpose), "an update of before")
+        except NotFound:
+            self.folder.drop_pending()
+        return True
 
     def _pending_update(self, assignment: TrainAssignment) -> Pending | None:
         """Return the update that is pending for this very round, if there is one.

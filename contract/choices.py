@@ -19,9 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic_core import CoreSchema
 
 from contract.bodies import Part
+from contract.limits import OneBase as OneBase
+from contract.limits import Only as Only
+from contract.limits import Partner as Partner
 from contract.notes import Remark, Setting
 from contract.packages import PluginError
-from contract.tasks import TaskKind
 from contract.updates import SEND
 
 Need = Literal["label_counts", "scores", "unlabeled", "generator", "features", "networks"]
@@ -98,29 +100,6 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Partner:
-    """The choice of another slot that this one needs: its kind, and what is said where it is missing."""
-
-    kind: str
-    missing: str
-
-
-@dataclass(frozen=True)
-class Only:
-    """The kinds of task that a choice has a meaning for.
-
-    Attributes:
-        kinds: these.
-        why: why it has none for others.
-        instead: what to choose there.
-    """
-
-    kinds: frozenset[TaskKind]
-    why: str
-    instead: str
-
-
-@dataclass(frozen=True)
 class Declares:
     """What a choice says of itself beside its options.
 
@@ -134,6 +113,7 @@ class Declares:
         worker: of another package's choice the module with what workers do for it, below `@implements`.
         device: the module with what devices do.
         only: the kinds of task that it has a meaning for; None: all of them.
+        one_base: why it has none in rounds that do not wait; None: it has.
     """
 
     source: str = ""
@@ -145,6 +125,7 @@ class Declares:
     worker: str = ""
     device: str = ""
     only: Only | None = None
+    one_base: OneBase | None = None
 
 
 class Options(Part):
@@ -210,6 +191,11 @@ class Choice(Options):
     def sends(self) -> tuple[Sent, ...]:
         """What devices send for it of their data, as its options are."""
         return self.declares.sends
+
+    @property
+    def one_base(self) -> OneBase | None:
+        """Why it has no meaning in rounds that do not wait, as its options are; None: it has."""
+        return self.declares.one_base
 
     @property
     def only(self) -> Only | None:

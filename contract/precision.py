@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from contract.choices import Choice
+from contract.choices import Choice, Declares, OneBase
 
 
 class PrecisionChoice(Choice):
@@ -15,6 +15,8 @@ class PrecisionChoice(Choice):
 
 class BinaryPrecision(PrecisionChoice):
     """Train and send one bit a weight and one scale an output channel, through a straight-through estimator."""
+
+    declares = Declares(one_base=OneBase("bits stand for weights, not for their change", "null, full precision"))
 
     kind: Literal["binary"] = "binary"
     error_feedback: bool = Field(

@@ -116,6 +116,13 @@ def pairs() -> str:
     return table(("recipe", *(f"`{kind}`" for kind in KINDS)), rows) + "\n" + "".join(why)
 
 
+def modes() -> str:
+    """Return which recipe has a meaning in rounds that do not wait, and why not."""
+    said = {name: tasks.refusal("classification", name, {"mode": "buffered", "buffer": 3}) for name in PRESETS}
+    rows = ([f"`{name}`", "yes" if why is None else f"no: {why}"] for name, why in said.items())
+    return table(("recipe", "`buffered`"), rows)
+
+
 def _way(metric: Metric) -> str:
     return "" if metric.higher_is_better else " (lower is better)"
 
@@ -134,6 +141,7 @@ MADE: dict[str, Callable[[], str]] = {
     "presets": presets,
     "choices": choices,
     "pairs": pairs,
+    "modes": modes,
     "kinds": kinds,
     "settings": lambda: table(("setting", "what it is", "default", "bounds", "beyond it"), limits.settings()),
     "fixed-limits": lambda: table(("what", "limit", "beyond it"), limits.fixed()),

@@ -63,10 +63,12 @@ def body_of(kind: TaskKind, recipe: str) -> dict[str, Any]:
     }
 
 
-def refusal(kind: TaskKind, recipe: str) -> str | None:
-    """Return why a recipe has no meaning for a kind of task; None where it has one."""
+def refusal(kind: TaskKind, recipe: str, rounds: dict[str, Any] | None = None) -> str | None:
+    """Return why a recipe has no meaning for a kind of task, and in such rounds; None where it has one."""
+    body = body_of(kind, recipe)
+    body["rounds"] |= rounds or {}
     try:
-        resolved = federation.resolve(FederationCreate.model_validate(body_of(kind, recipe)), DatasetRefs(), SETS)
+        resolved = federation.resolve(FederationCreate.model_validate(body), DatasetRefs(), SETS)
         check_mixture(resolved, SETS)
     except DomainError as error:
         return error.detail

@@ -164,7 +164,6 @@ class Builder:
             registered: who is enrolled, or is fused here, by name; read where the recipe counts absent clients.
         """
         config, (server_model, prototypes) = self.config, self._models(models, state)
-        least = config.rounds.least if min_updates is None else min_updates
         answered = {update.client for update in updates}
         spec = RoundSpec(
             seed=self.seed,
@@ -174,10 +173,11 @@ class Builder:
             recipe=config.recipe,
             local=config.local,
             on_bad_teacher=config.rounds.on_bad_teacher,
-            min_updates=max(1, min(least, len(updates))),
+            min_updates=max(1, min(min_updates or config.rounds.least, len(updates))),
             max_distance=config.rounds.max_distance,
             gate=config.rounds.gate if config.rounds.runs_gate else None,
             metrics=config.rounds.metrics,
+            staleness=config.rounds.counts_ages,
             hand_over=config.runs_ahead and index < config.rounds.total,
             keep_ensemble=config.rounds.keep_ensemble,
             secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),

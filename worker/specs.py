@@ -13,6 +13,7 @@ from contract.metrics import Metrics
 from contract.partition import Parts
 from contract.recipes import parts
 from contract.recipes.recipe import Recipe
+from contract.staleness import Staleness
 from contract.wire.federations import Task
 from contract.wire.plans import Gate, OnBadTeacher, SecurePlan
 
@@ -44,6 +45,13 @@ class PrototypeSpec(_Spec):
     )
 
 
+class Begun(_Spec):
+    """The model that an update began from, where that is not the round's; 0 where it was turned away, not replaced."""
+
+    base: Path
+    staleness: int = Field(ge=0)
+
+
 class UpdateSpec(_Spec):
     """One accepted update. `client` is the client's name: names, not ids, decide every order."""
 
@@ -53,6 +61,9 @@ class UpdateSpec(_Spec):
     num_samples: int = Field(ge=0)
     label_counts: list[int] | None = Field(None, description="samples per class [C], where the client shares them")
     control_reset: bool = Field(False, description="SCAFFOLD: the client had lost its control variate")
+    begun: Begun | None = Field(
+        None, exclude_if=lambda value: value is None, description="where it began, if not from the round's model"
+    )
 
 
 class Datasets(_Spec):
@@ -238,6 +249,9 @@ class RoundSpec(_Job):
     on_bad_teacher: OnBadTeacher = Field("fail", description="what a network of NaN or infinity does to the round")
     min_updates: int = Field(1, ge=1, description="fewer are not fused, whoever is left out")
     max_distance: float | None = Field(None, gt=0, description="the plan's: updates further off are not fused")
+    staleness: Staleness | None = Field(
+        None, exclude_if=lambda value: value is None, description="the plan's, of rounds that do not wait"
+    )
     gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
     metrics: Metrics = Field((), exclude_if=lambda value: not value, description="the plan's, measured on the test set")
     hand_over: bool = Field(

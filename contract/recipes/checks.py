@@ -191,6 +191,27 @@ def check_with_secure(recipe: Recipe, local: LocalPlan, groups_of: int | None, m
         raise RecipeError("groups", f"{what}; set rounds.clients_per_round higher or groups.count lower")
 
 
+def check_with_buffered(recipe: Recipe, local: LocalPlan, per_client: int) -> None:
+    """Refuse what has no meaning where updates of a round began from models of several ages.
+
+    Args:
+        recipe: the composition.
+        local: what clients run.
+        per_client: how many of a round's updates may be one device's.
+
+    Raises:
+        RecipeError: names the part and the remedy.
+    """
+    for choice in walk([recipe, local]):
+        if choice.one_base is not None:
+            what = f"{choice.kind!r} has no meaning where updates began from several models: {choice.one_base.why}"
+            remedy = f"take {choice.one_base.instead}, or rounds.mode 'synchronous'"
+            raise RecipeError(choice.slot, f"{what}; {remedy}")
+    if recipe.counts_absent and per_client > 1:
+        what = "a client counts once, whether it is there or absent"
+        raise RecipeError("distil.members", f"{what}; set rounds.per_client to 1, or take members 'clients'")
+
+
 def _check_sets(recipe: Recipe, has_validation: bool, has_unlabeled: bool) -> None:
     if recipe.needs_unlabeled and not has_unlabeled:
         raise RecipeError("distil.data", "the recipe reads an unlabelled server set; name datasets.unlabeled")

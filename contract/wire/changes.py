@@ -9,8 +9,9 @@ from contract.bodies import Part
 from contract.bounds import CLIENTS, ROUNDS, STEPS, DataValue
 from contract.local import LocalChanges, LocalPlan
 from contract.recipes.parts import Schedule
+from contract.staleness import Staleness
 from contract.wire.common import Name, Request, Response
-from contract.wire.plans import ClientsPerRound, Late, OnDeadline, RoundsPlan
+from contract.wire.plans import PER_CLIENT, STALEST, ClientsPerRound, Late, OnDeadline, RoundsPlan
 
 _FIXED = {
     "local.objective": "what devices keep and send hangs on it",
@@ -21,6 +22,7 @@ _FIXED = {
     "rounds.min_clients": "it is of the first round",
     "rounds.max_samples_per_client": "devices that enrolled were held to it",
     "rounds.metrics": "what workers need for them was looked for before the first round",
+    "rounds.mode": "what devices have begun hangs on it",
     "rounds.secure": "what the service may see was promised to the devices",
     "recipe": "what is kept from round to round hangs on it; `schedule` can be changed",
     "task": "every model is for it",
@@ -69,6 +71,10 @@ class RoundsChanges(Part):
     target_accuracy: float | None = Field(None, gt=0, le=1)
     target_metric: DataValue | None = None
     job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")
+    buffer: int | None = Field(None, ge=1, le=CLIENTS, description="of buffered rounds, as the next three")
+    max_staleness: int | None = Field(None, ge=0, le=STALEST)
+    per_client: int | None = Field(None, ge=1, le=PER_CLIENT)
+    staleness: Staleness | None = Field(None, examples=[{"kind": "constant"}])
 
 
 class PlanChange(Request):

@@ -140,6 +140,18 @@ class AssignedRound(Response):
     heartbeat_seconds: int | None = Field(
         None, description="say so often, while you train, that you do: POST /v1/rounds/{id}/heartbeat"
     )
+    turn: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda value: not value,
+        description="where rounds do not wait: how many updates this device has given from this model before. `id` has "
+        "it, too, and draws differ by it",
+    )
+    buffered: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="rounds do not wait: what was trained from an earlier model may still count, under its own id",
+    )
 
 
 class Heartbeat(Request):

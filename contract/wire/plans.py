@@ -1,6 +1,7 @@
 """How a federation's rounds go: how many, with whom, when one may close, and what happens when it cannot."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
@@ -10,10 +11,15 @@ from contract.bounds import CLIENTS, ROUNDS, VALUE, DataValue
 from contract.evaluation import Evaluate
 from contract.metrics import Metrics
 from contract.secure.fixed import FixedPoint
+from contract.staleness import Staleness, StalenessChoice, StalenessPolynomial
 
 OnDeadline = Literal["skip", "extend", "fail"]
 OnBadTeacher = Literal["fail", "exclude"]
 Late = Literal["refuse", "grace"]
+Mode = Literal["synchronous", "buffered"]
+BUFFER, STALENESS = 10, 10
+"""K and the oldest model of buffered rounds, where a plan names none; K is FedBuff's."""
+STALEST, PER_CLIENT = 1000, 99
 ClientsPerRound = Annotated[StrictInt, Field(gt=0, le=CLIENTS)] | Annotated[StrictFloat, Field(gt=0, le=CLIENTS)]
 
 
@@ -78,10 +84,60 @@ class SecurePlan(Part):
         return FixedPoint(self.clip, self.bits, self.modulus_bits)
 
 
+@dataclass(frozen=True)
+class Buffering:
+    """How rounds go that do not wait, with all that a plan leaves to its defaults.
+
+    Attributes:
+        size: K, updates that make the next model.
+        max_staleness: so often may the model have been replaced that an update began from.
+        per_client: updates of a buffer that may be one device's.
+        staleness: what an update counts that began from an older model.
+    """
+
+    size: int
+    max_staleness: int
+    per_client: int
+    staleness: StalenessChoice
+
+
 class RoundsPlan(Part):
     """How many rounds, with whom, and when a round may close."""
 
     total: int = Field(10, ge=1, le=ROUNDS)
+    mode: Mode = Field(
+        "synchronous",
+        exclude_if=lambda value: value == "synchronous",
+        description="synchronous: a round asks devices, and waits for them. buffered: whoever asks trains the newest "
+        "model at once, and after every `buffer` updates there is a new one (FedBuff)",
+    )
+    buffer: int | None = Field(
+        None,
+        ge=1,
+        le=CLIENTS,
+        exclude_if=lambda value: value is None,
+        description=f"buffered: updates that make the next model, K; null: {BUFFER}",
+    )
+    max_staleness: int | None = Field(
+        None,
+        ge=0,
+        le=STALEST,
+        exclude_if=lambda value: value is None,
+        description="buffered: an update is taken while the model that it began from was replaced no more often; null: "
+        f"{STALENESS}. The models stay so long",
+    )
+    per_client: int | None = Field(
+        None,
+        ge=1,
+        le=PER_CLIENT,
+        exclude_if=lambda value: value is None,
+        description="buffered: updates of a buffer that one device may give; null: 1",
+    )
+    staleness: Staleness | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="buffered: what an update counts that began from an older model; null: 'polynomial'",
+    )
     clients_per_round: ClientsPerRound | None = Field(
         None,
         description="a count (4), a fraction of the enrolled clients (0.4; 1.0 is all of them), or null for all",
@@ -169,11 +225,30 @@ class RoundsPlan(Part):
         return self.target_accuracy if self.target_metric is None else self.target_metric
 
     @property
+    def buffering(self) -> Buffering | None:
+        """How rounds go that do not wait; None where they do."""
+        if self.mode == "synchronous":
+            return None
+        return Buffering(
+            self.buffer or BUFFER,
+            STALENESS if self.max_staleness is None else self.max_staleness,
+            self.per_client or 1,
+            self.staleness or StalenessPolynomial(),
+        )
+
+    @property
+    def counts_ages(self) -> StalenessChoice | None:
+        """What updates count that began from older models; None where there are none."""
+        return None if self.buffering is None else self.buffering.staleness
+
+    @property
     def quorum(self) -> int:
         """Clients that must be enrolled before the first round opens."""
         if self.min_clients is not None:
             return max(self.min_clients, self.least)  # a round of fewer could only be skipped
         asked = self.clients_per_round
+        if self.buffering is not None:  # fewer could not fill a buffer
+            return max(self.least, math.ceil(self.buffering.size / self.buffering.per_client))
         return max(self.least, int(asked)) if asked is not None and asked >= 1 else self.least
 
     @property
@@ -206,12 +281,44 @@ class RoundsPlan(Part):
             raise ValueError("gate.metric: devices measure where the plan has `evaluate`; set it, {} for its defaults")
         if self.secure is not None:
             self._check_secure(self.secure)
+        self._check_mode()
         return self
 
     @property
     def runs_gate(self) -> bool:
         """Whether a worker measures models for the gate."""
         return self.gate is not None and self.gate.role is not None
+
+    def _check_mode(self) -> None:
+        """Refuse what belongs to the other mode."""
+        if self.buffering is None:
+            for name in ("buffer", "max_staleness", "per_client", "staleness"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name}: it is of rounds that do not wait; set mode to 'buffered', or leave it out"
+                    )
+            return
+        size, ask = self.buffering.size, "nobody is asked; whoever asks trains"
+        if self.clients_per_round is not None:
+            raise ValueError(f"clients_per_round: with mode 'buffered' {ask}; set buffer, the updates of a model")
+        if self.over_selection != 1:
+            raise ValueError(f"over_selection: with mode 'buffered' {ask}; leave it out")
+        if self.replace_lost:
+            raise ValueError(
+                f"replace_lost: with mode 'buffered' {ask}, and nobody waits for a lost device; leave it out"
+            )
+        if self.late == "grace":
+            raise ValueError("late: with mode 'buffered' updates count in the next buffer; set max_staleness")
+        if self.secure is not None:
+            raise ValueError("secure: masks are made by devices that begin together; set mode to 'synchronous'")
+        if self.gate is not None and self.gate.metric == "devices":
+            raise ValueError(
+                "gate.metric: with mode 'buffered' devices measure models of several ages; take 'validation' or 'test'"
+            )
+        if self.min_updates > size:
+            raise ValueError(f"min_updates: more than buffer, {size}")
+        if self.buffering.per_client > size:
+            raise ValueError(f"per_client: more than buffer, {size}")
 
     def _check_secure(self, secure: SecurePlan) -> None:
         """Refuse what masked updates cannot do, and weights whose sums could wrap."""

@@ -48,6 +48,12 @@ class Participant(Response):
     norm_ratio: float | None = Field(None, description="||update|| / ||model|| over the parameters, after publishing")
     outlier: str | None = Field(None, description="why its update stands out among the others', if it does")
     teacher_weight: float | None = Field(None, description="mean share as a teacher, after publishing")
+    label: str | None = Field(
+        None, description="where rounds do not wait: what the update is called, `name/02` for the second of a client's"
+    )
+    base_model: str | None = Field(None, description="the model that it began from, where rounds do not wait")
+    staleness: int | None = Field(None, description="how often that model was replaced before this round")
+    factor: float | None = Field(None, description="what it counts for that, after publishing")
     metrics: dict[str, Any] | None = None
 
 
@@ -90,6 +96,9 @@ class Round(Response):
         None,
         description="the round whose main model is still distilled; this one cannot close before, and its deadline "
         "starts anew then",
+    )
+    buffered: bool = Field(
+        False, description="it asks nobody: `asked` is what all devices could still give, `needed` closes it"
     )
     reason: str | None = Field(None, description="why it was extended or restarted, was skipped or has failed")
     job_id: str | None = None

@@ -49,13 +49,11 @@ def _digits(value: float | None, places: int = 4) -> str | None:
     return f"{value:.2e}"
 
 
-def _tell(found: RoundDetail) -> None:
-    out().print(f"round {found.index}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
-    out().print(f"{found.answered} of {found.asked} answered, {found.needed} wanted, {found.min_updates} needed")
-    if found.secure is not None:
-        said = found.secure
-        counts = f"{said.keys} sent keys, {said.shares} shares, {said.masked} masked updates, {said.signed} signatures"
-        out().print(f"secure: phase {said.phase}; {counts}, {said.revealed} have revealed")
+def _tell_participants(found: RoundDetail) -> None:
+    ages = [p.staleness for p in found.participants if p.staleness is not None]
+    if found.buffered:
+        told = f", staleness {min(ages)} to {max(ages)}" if ages else ""
+        out().print(f"buffered: {found.answered} of {found.needed} updates are here{told}")
     print_table(
         [
             "client",
@@ -67,12 +65,13 @@ def _tell(found: RoundDetail) -> None:
             "norm",
             "weight",
             "teacher",
+            *(["staleness", "factor"] if found.buffered else []),
             "last heard",
             "progress",
         ],
         [
             [
-                p.name,
+                p.label or p.name,
                 p.state,
                 _digits(p.seconds, 1),
                 p.size,
@@ -81,12 +80,23 @@ def _tell(found: RoundDetail) -> None:
                 _digits(p.norm_ratio),
                 _digits(p.weight),
                 _digits(p.teacher_weight),
+                *([p.staleness, _digits(p.factor)] if found.buffered else []),
                 p.heard_at,
                 _progress(p),
             ]
             for p in found.participants
         ],
     )
+
+
+def _tell(found: RoundDetail) -> None:
+    out().print(f"round {found.index}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    out().print(f"{found.answered} of {found.asked} answered, {found.needed} wanted, {found.min_updates} needed")
+    if found.secure is not None:
+        said = found.secure
+        counts = f"{said.keys} sent keys, {said.shares} shares, {said.masked} masked updates, {said.signed} signatures"
+        out().print(f"secure: phase {said.phase}; {counts}, {said.revealed} have revealed")
+    _tell_participants(found)
     for name, told in found.metrics.get("evaluation", {}).items():
         figures = told["figures"].get(told["metric"])
         if figures is not None:

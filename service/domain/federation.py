@@ -60,7 +60,7 @@ def resolve(request: FederationCreate, datasets: DatasetRefs, sets: Set[str]) ->
         rounds=rounds,
         datasets=datasets,
         queue=request.queue,
-        notes=[*notes, *others, *more_notes],
+        notes=[*notes, *others, *more_notes, *_of_mode(rounds)],
     )
 
 
@@ -71,6 +71,26 @@ def _measured(rounds: RoundsPlan, task: Task) -> tuple[RoundsPlan, list[Note]]:
         return rounds, []
     note = Note(path="rounds.gate.metric", note="'validation'", why=f"the task is measured by {metric}")
     return rounds.model_copy(update={"gate": gate.model_copy(update={"metric": "validation"})}), [note]
+
+
+def _of_mode(rounds: RoundsPlan) -> list[Note]:
+    """Return what rounds that do not wait take by default, and what is told in them by few."""
+    buffering = rounds.buffering
+    if buffering is None:
+        return []
+    said = [
+        ("buffer", f"{buffering.size} updates make a model", "FedBuff's; name another for larger or smaller fleets"),
+        ("max_staleness", str(buffering.max_staleness), "older updates are refused; name another for slower devices"),
+        ("per_client", str(buffering.per_client), "a fast device has one share in a model; name more for few devices"),
+        ("staleness", f"'{buffering.staleness.kind}'", "FedBuff's 1 / sqrt(1 + staleness); name another choice"),
+    ]
+    notes = [
+        Note(path=f"rounds.{name}", note=note, why=why) for name, note, why in said if getattr(rounds, name) is None
+    ]
+    if rounds.evaluate is not None:
+        why = "others began from an older model and measured that"
+        notes.append(Note(path="rounds.evaluate", note="figures of updates that are fresh count", why=why))
+    return notes
 
 
 def setting_of(request: FederationCreate, recipe: Recipe, local: LocalPlan, sets: Set[str]) -> Setting:

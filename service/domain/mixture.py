@@ -10,6 +10,7 @@ from contract.faults import faults_of
 from contract.federation import SERVER, FederationConfig
 from contract.local import DiscriminatorPlan, Link, LocalPlan
 from contract.recipes.checks import (
+    check_with_buffered,
     check_with_data,
     check_with_local,
     check_with_networks,
@@ -132,6 +133,8 @@ def _check_recipe(config: FederationConfig, sets: Set[str]) -> None:
         )
         check_with_networks(recipe, {network.name: _shares_head(network) for network in networks})
         check_with_rounds(recipe, config.rounds.min_updates)
+        if config.rounds.buffering is not None:
+            check_with_buffered(recipe, config.local, config.rounds.buffering.per_client)
     except RecipeError as error:
         field = error.field if error.field.startswith("local") else f"recipe.{error.field}"
         raise invalid_field(field, str(error)) from None

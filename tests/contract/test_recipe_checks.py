@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from contract.choices import walk
 from contract.local import (
     Adam,
     BinaryPrecision,
@@ -12,7 +13,13 @@ from contract.local import (
     ScaffoldObjective,
     Sgd,
 )
-from contract.recipes.checks import check_with_data, check_with_local, check_with_networks, check_with_rounds
+from contract.recipes.checks import (
+    check_with_buffered,
+    check_with_data,
+    check_with_local,
+    check_with_networks,
+    check_with_rounds,
+)
 from contract.recipes.errors import RecipeError
 from contract.recipes.presets import PRESETS, build
 
@@ -211,3 +218,36 @@ def test_error_feedback_is_refused_in_new_federations_and_read_in_old_ones() -> 
         check_with_local(build("feddf"), stored)
     assert caught.value.field == "local.precision.error_feedback"
     check_with_local(build("feddf"), LocalPlan.model_validate({"precision": {"kind": "binary"}}))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_recipe_goes_without_rounds_that_wait_unless_a_choice_says_why(name: str) -> None:
+    """The pair is decided by what the choices say, not by the recipe's name; the refusal says what to take."""
+    recipe, local = PRESETS[name].recipe, PRESETS[name].local
+    saying = [choice for choice in walk([recipe, local]) if choice.one_base is not None]
+    if not saying:
+        check_with_buffered(recipe, local, 1)
+        return
+    with pytest.raises(RecipeError, match="no meaning where updates began from several models") as error:
+        check_with_buffered(recipe, local, 1)
+    said = saying[0].one_base
+    assert said is not None
+    assert said.why in str(error.value)
+    assert f"take {said.instead}" in str(error.value)
+
+
+def test_bits_and_generators_of_devices_need_rounds_that_wait() -> None:
+    bits = LocalPlan(precision=BinaryPrecision())
+    with pytest.raises(RecipeError, match="bits stand for weights") as error:
+        check_with_buffered(PRESETS["fedavg"].recipe, bits, 1)
+    assert error.value.field == "local.precision"
+    federated = build("fedgo-small", {"generator": {"kind": "fedgan"}})
+    with pytest.raises(RecipeError, match="wait for every device; take 'wgan_gp'"):
+        check_with_buffered(federated, PRESETS["fedgo-small"].local, 1)
+
+
+def test_who_counts_absent_clients_has_one_update_a_client() -> None:
+    reflux = PRESETS["reflux"]
+    check_with_buffered(reflux.recipe, reflux.local, 1)
+    with pytest.raises(RecipeError, match=r"set rounds\.per_client to 1"):
+        check_with_buffered(reflux.recipe, reflux.local, 2)

@@ -9,6 +9,7 @@ import pytest
 from contract.local import LocalPlan
 from contract.recipes.presets import PRESETS
 from contract.tensors import check_file
+from tools import tasks
 from tools.deployment import Deployment, add_server_data, federation_request, run_federation
 
 DAILY = (
@@ -89,6 +90,38 @@ def test_two_rounds_of_every_preset(names: Sequence[str], deployment: Deployment
             assert report.model_path is not None
             check_file(report.model_path)
         _check_what_is_special(name, deployment, federation, rounds)
+
+
+ALLOWED = [name for name in PRESETS if tasks.refusal("classification", name, {"mode": "buffered", "buffer": 3}) is None]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "names",
+    [
+        [name for name in ALLOWED if name in DAILY],
+        pytest.param([name for name in ALLOWED if name not in DAILY], marks=pytest.mark.chaos),
+    ],
+    ids=["daily", "others"],
+)
+def test_two_buffers_of_every_preset_that_has_a_meaning_there(
+    names: Sequence[str], deployment: Deployment, tmp_path: Path
+) -> None:
+    add_server_data(deployment)
+    for name in names:
+        rounds = {"total": 2, "min_clients": 3, "mode": "buffered", "buffer": 2}
+        request = federation_request(name, _small(name), local=_local(name), rounds=rounds)
+        if name == "fedet":
+            request["prototypes"][0]["options"] = {"common_head": True}
+            larger = {"common_head": True, "widths": [24, 48]}
+            request["server_model"] = {"architecture": "cnn-digits", "options": larger}
+        federation, _ = run_federation(deployment, tmp_path / name, request)
+        assert federation.state == "finished", f"{name}: {federation.error}: {federation.detail}"
+        found = deployment.operator.rounds(federation.id).items
+        assert [each.state for each in found] == ["published", "published"], name
+        assert all(each.answered >= 2 for each in found), name
+        assert all(len(each.metrics["staleness"]) == each.answered for each in found), name
 
 
 def _check_what_is_special(name: str, deployment: Deployment, federation: Any, rounds: list[Any]) -> None:

@@ -206,3 +206,16 @@ def margin(client_means: Sequence[dict[int, Row]], classes: int, threshold: floa
         gaps[one] = min(gaps[one], math.dist(centres[one], centres[other]))
     least = min(gaps.values())
     return [gaps.get(label, least) for label in range(classes)], min(max(gaps.values()), threshold)
+
+
+def buffered(current: Row, bases: Values, updates: Values, counts: Row, factors: Row) -> list[float]:
+    """FedBuff, Nguyen et al. 2022, Alg. 1: w + sum_k n_k s_k (u_k - b_k) / sum n; there n_k = 1 and sum n = K."""
+    total = math.fsum(float(n) for n in counts)
+    found = []
+    for j, start in enumerate(current):
+        steps = [
+            float(n) * float(s) * (float(u[j]) - float(b[j]))
+            for n, s, u, b in zip(counts, factors, updates, bases, strict=True)
+        ]
+        found.append(float(start) + math.fsum(steps) / total)
+    return found

@@ -15,6 +15,7 @@ from contract.recipes.parts import GeneratorFedGan, GeneratorImported
 from service.domain.errors import DomainError
 from service.domain.secure import Group
 from service.infra.blobs import BlobCache
+from service.operations.ledger import entries
 from service.operations.progress import reading, secure
 from service.operations.store import networks, predictions
 from service.persistence.tables import (
@@ -30,6 +31,7 @@ from service.persistence.tables import (
 )
 from worker.building import Builder, Drawing, predict, with_networks
 from worker.specs import (
+    Begun,
     Datasets,
     GeneratorSpec,
     InitializeSpec,
@@ -206,27 +208,25 @@ class Loader:
         }
 
     def _updates(self, session: Session, round_: RoundRow) -> list[UpdateSpec]:
-        rows = session.execute(
-            select(UpdateRow, ClientRow, ParticipantRow)
-            .join(ClientRow, ClientRow.id == UpdateRow.client_id)
-            .join(
-                ParticipantRow,
-                (ParticipantRow.client_id == UpdateRow.client_id) & (ParticipantRow.round_id == UpdateRow.round_id),
-            )
-            .where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None))
-            .order_by(ClientRow.name)
-        )
         return [
             UpdateSpec(
-                client=client.name,
-                prototype=participant.prototype,
-                weights=self._cache.path(update.digest),
-                num_samples=update.num_samples,
-                label_counts=client.label_counts,
-                control_reset=update.control_reset,
+                client=each.label,
+                prototype=each.prototype,
+                weights=self._cache.path(each.row.digest),
+                num_samples=each.row.num_samples,
+                label_counts=each.client.label_counts,
+                control_reset=each.row.control_reset,
+                begun=self._begun(session, round_, each),
             )
-            for update, client, participant in rows
+            for each in entries.of_round(session, round_)
+            if each.row.excluded is None
         ]
+
+    def _begun(self, session: Session, round_: RoundRow, entry: entries.Entry) -> Begun | None:
+        """Return the model that an update began from, where it is not the round's."""
+        if entry.base == round_.base_models.get(entry.prototype):
+            return None
+        return Begun(base=self._file(session, entry.base), staleness=entry.staleness)
 
     def _unmasking(
         self, session: Session, federation: FederationRow, round_: RoundRow
@@ -241,27 +241,25 @@ class Loader:
         }
 
     def _scores(self, session: Session, round_: RoundRow) -> dict[str, Path]:
-        rows = session.execute(
-            select(ClientRow.name, DiscriminatorRow.scores_digest)
-            .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
-            .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
-            .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
-        )
-        return {name: self._cache.path(digest) for name, digest in rows if digest is not None}
+        return {name: self._cache.path(row.scores_digest or "") for name, row in _scored(session, round_).items()}
 
     def _drawing(self, session: Session, config: FederationConfig, round_: RoundRow) -> Drawing | None:
         """Return what draws a round's own samples and, where a weighting reads it, what scores them."""
         if not config.recipe.draws_anew:
             return None
         generator = session.get_one(ModelRow, reading.current_models(session, round_.federation_id)[reading.GENERATOR])
-        rows = session.execute(
-            select(ClientRow.name, DiscriminatorRow.digest)
-            .join(DiscriminatorRow, DiscriminatorRow.client_id == ClientRow.id)
-            .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
-            .where(UpdateRow.round_id == round_.id, DiscriminatorRow.scores_digest.is_not(None))
-        )
-        scorers = {name: self._cache.path(digest) for name, digest in rows} if config.recipe.reads_scores else {}
+        rows = _scored(session, round_) if config.recipe.reads_scores else {}
+        scorers = {name: self._cache.path(row.digest) for name, row in rows.items()}
         return Drawing(self._cache.path(generator.digest), generator.metrics["input_range"], scorers)
+
+
+def _scored(session: Session, round_: RoundRow) -> dict[str, DiscriminatorRow]:
+    """Return the discriminators that have been scored, by what their clients' updates are called."""
+    found = select(DiscriminatorRow).where(DiscriminatorRow.scores_digest.is_not(None))
+    theirs = select(UpdateRow.client_id).where(UpdateRow.round_id == round_.id)
+    rows = {row.client_id: row for row in session.scalars(found.where(DiscriminatorRow.client_id.in_(theirs)))}
+    named = ((each.label, rows.get(each.client.id)) for each in entries.of_round(session, round_))
+    return {label: row for label, row in named if row is not None}
 
 
 def _unmasked(round_: RoundRow, group: Group, rows: Mapping[str, SecureMemberRow]) -> SecureGroup:

@@ -26,7 +26,7 @@ def leave_out_worst(job: Round) -> None:
     with job.phases.phase("validate", of=len(participants)):
         for done, update in enumerate(participants, start=1):
             owner = f"update of {update.client!r}"
-            network = job.network(update.prototype, update.weights)
+            network = job.network(update.prototype, update.model)
             with blame(update.client):
                 module = build_network(network, job.spec.task, job.device, owner=owner)
                 figures = measure(module, inputs, labels, job.spec.task, job.device, owner=owner)

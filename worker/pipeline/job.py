@@ -29,6 +29,9 @@ class Update:
         sent: the file as it was sent, with what it holds beside them.
         num_samples: n_k > 0.
         label_counts: samples per class [C], where the client shares them.
+        trained: a file as `weights`, as the client trained it, where `weights` lays it onto the round's model: it began
+            from an older one.
+        factor: s_k, what it counts for its age.
     """
 
     client: str
@@ -37,6 +40,13 @@ class Update:
     sent: Path
     num_samples: int
     label_counts: list[int] | None = None
+    trained: Path | None = None
+    factor: float = 1.0
+
+    @property
+    def model(self) -> Path:
+        """The client's own model, as a network runs it."""
+        return self.weights if self.trained is None else self.trained
 
 
 @dataclass

@@ -272,10 +272,10 @@ class Labeller:
         outputs_of = self._outputs(teacher)
         for name, tally in sets.items():
             weigher = _weigher(self.weigh, teacher, name, len(tally.inputs))
-            row = np.empty(len(tally.inputs))
+            row, age = np.empty(len(tally.inputs)), math.log(teacher.factor)
             for start, logits in outputs_of(name, tally.inputs):
                 rows = slice(start, start + len(logits))
-                row[rows] = weigher(rows, _without(logits, tally.counted, rows))
+                row[rows] = weigher(rows, _without(logits, tally.counted, rows)) + age
                 tally.combiner.add(start, logits, row[rows])
                 tally.forwards += len(logits) if teacher.runs else 0
             if teacher.runs:

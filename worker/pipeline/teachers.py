@@ -31,6 +31,7 @@ class Teacher:
         predictions: file of what it says of the server set, where that came instead of a model (DS-FL).
         client: whose update it is, if it is one.
         said: file of what it says of the sets, tensors by set; of the round's clients it is made while they label.
+        factor: what its weights are multiplied by, for its age.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Teacher:
     counted: Path | None = None
     is_group: bool = False
     said: Path | None = None
+    factor: float = 1.0
 
     @property
     def runs(self) -> bool:
@@ -73,7 +75,7 @@ def members(job: Round) -> Members:
 # -------------------------------------------------------------------------------------------------------------- clients
 def _client(job: Round, update: Update) -> Teacher:
     scores = job.scores[update.client] if job.spec.recipe.weighs_by_scores else None
-    network = job.network(update.prototype, update.weights)
+    network = job.network(update.prototype, update.model)
     predictions = update.sent if job.spec.recipe.sends_predictions else None
     counted = _balanced(job, update.client)
     return Teacher(
@@ -84,6 +86,7 @@ def _client(job: Round, update: Update) -> Teacher:
         predictions=predictions,
         client=update.client,
         counted=counted,
+        factor=update.factor,
     )
 
 

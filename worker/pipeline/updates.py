@@ -1,6 +1,7 @@
 """Received files: checked to hold exactly what the local plan sends, and made ready to be averaged."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from contract.layout import manifest
 from contract.tensors import DTYPES, Header, TensorError, TensorFile, TensorWriter, compare
 from contract.updates import CONTROL, SEND, check_predictions
 from worker.parts.groups import by_model
+from worker.parts.rebase import factor_of, lay_file
 from worker.pipeline.blame import blame
 from worker.pipeline.job import Round, Update, header_of
 from worker.specs import JobFailure, RoundSpec, UpdateSpec
@@ -67,7 +69,21 @@ def _ready(job: Round, update: UpdateSpec, index: int, first: UpdateSpec) -> Upd
         sent = job.spec.output_dir / f"sent-{index}.safetensors"
         _without_control(update.weights, sent)
         job.metrics.setdefault("control_reset", []).append(update.client)
-    return Update(update.client, update.prototype, weights, sent, update.num_samples, update.label_counts)
+    ready = Update(update.client, update.prototype, weights, sent, update.num_samples, update.label_counts)
+    return ready if job.spec.staleness is None else _of_its_age(job, update, ready, index)
+
+
+def _of_its_age(job: Round, update: UpdateSpec, ready: Update, index: int) -> Update:
+    """Return an update of a round that does not wait: laid onto the round's model, where it began from an older one."""
+    assert job.spec.staleness is not None
+    versions = 0 if update.begun is None else update.begun.staleness
+    factor = factor_of(job.spec.staleness, versions)
+    job.metrics.setdefault("staleness", {})[update.client] = {"versions": versions, "factor": factor}
+    if update.begun is None:
+        return ready
+    target = job.spec.output_dir / f"laid-{index}.safetensors"
+    lay_file(ready.weights, update.begun.base, job.base(update.prototype), target, factor)
+    return replace(ready, weights=target, trained=ready.weights, factor=factor)
 
 
 def _beside(job: Round) -> Header | None:
@@ -125,6 +141,6 @@ def rename_tensors(path: Path, target: Path, names: dict[str, str]) -> None:
 def temporary(job: Round) -> Iterator[Path]:
     """Yield the files that `receive` made."""
     for update in job.participants:
-        for path in {update.weights, update.sent}:
+        for path in {update.weights, update.sent, update.model}:
             if path.parent == job.spec.output_dir:
                 yield path

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from contract.bodies import LISTED
 from contract.bounds import CLIENTS, ITEMS, VALUE
 from contract.chains import chain
-from contract.choices import ONE_OF, Carried, Choice, Declares, Need, Only, Options, Partner, Sent
+from contract.choices import ONE_OF, Carried, Choice, Declares, Need, OneBase, Only, Options, Partner, Sent
 from contract.local import LocalPlan
 from contract.notes import Remark, Setting
 from contract.objectives import JOINT_GENERATOR
@@ -36,7 +36,7 @@ class GroupsPrototype(GroupsChoice):
 class GroupsRandom(GroupsChoice):
     """K global models a prototype, the participants shuffled into K groups each round."""
 
-    declares = Declares(source="FedSDD Alg. 1")
+    declares = Declares(source="FedSDD Alg. 1", one_base=OneBase("it shuffles those that a round asks", "'prototype'"))
 
     kind: Literal["random"] = "random"
     count: int = Field(4, ge=2, le=64, description="K; FedSDD's default is 4. Model 0 is the main one")
@@ -69,6 +69,7 @@ Groups = Annotated[GroupsChoice, ONE_OF]
 VELOCITY = Carried("velocity", follows="steps")
 MOMENTS = Carried("adam", follows="steps")
 CONTROL = Carried("control", follows="devices")
+_MATCHED = OneBase("units are matched anew in every round", "'weighted_mean'")
 SENT_CONTROL = Carried(CONTROL_EXTRA, follows="devices", sent=True)
 """SCAFFOLD's c is the mean of the devices' c_i, which stay as they are whatever becomes of a model."""
 
@@ -193,6 +194,7 @@ class FuseScaffold(FuseChoice):
         partner=Partner(
             "scaffold", "scaffold moves control variates that only the objective 'scaffold' sends; set local"
         ),
+        one_base=OneBase("control variates are changes against the one model that all began from", "'weighted_mean'"),
     )
 
     kind: Literal["scaffold"] = "scaffold"
@@ -301,7 +303,7 @@ class FuseMatchedMean(FuseChoice):
     those before it stay; with any other, every round matches all layers.
     """
 
-    declares = Declares(source="FedMA, Wang et al. 2020, Alg. 1")
+    declares = Declares(source="FedMA, Wang et al. 2020, Alg. 1", one_base=_MATCHED)
 
     takes_parts = False
     kind: Literal["matched_mean"] = "matched_mean"
@@ -357,6 +359,7 @@ class FuseJointMean(FuseChoice):
         source="DaFKD",
         carries=(JOINT_GENERATOR,),
         partner=Partner("dafkd", "'joint_mean' averages generators that the objective 'dafkd' alone trains; set local"),
+        one_base=OneBase("generators are averaged beside the models, as steps from one of them", "the recipe feddf"),
     )
 
     judges = True
@@ -373,6 +376,7 @@ class FusePredictions(FuseChoice):
     declares = Declares(
         source="DS-FL",
         partner=Partner("ds_fl", "'predictions' are sent by the objective 'ds_fl' alone; set local"),
+        one_base=OneBase("no weights come whose change could be laid onto a newer model", "the recipe feddf"),
         only=Only(
             frozenset({"classification"}),
             "devices send one distribution over the classes a sample",

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from contract.bodies import LISTED
 from contract.bounds import STEPS, VALUE, DataValue, FreeOptions, Id, Reference
-from contract.choices import ONE_OF, Choice, Declares, Options, Sent
+from contract.choices import ONE_OF, Choice, Declares, OneBase, Options, Sent
 from contract.local import Adam, DiscriminatorPlan
 
 Flip = Annotated[bool, Field(description="mirror real images left to right at random; wrong for digits")]
@@ -85,6 +85,7 @@ class GeneratorFedGan(GeneratorFederated):
 
     declares = Declares(
         source="FedGAN; FedGO E.2",
+        one_base=OneBase("its own rounds wait for every device", "'wgan_gp', which the service trains"),
         sends=(
             Sent(
                 "a critic of its data, and a generator that learns from it",

@@ -13,12 +13,13 @@ from contract.recipes.recipe import discriminator_link
 from contract.updates import BASE, extras
 from contract.wire import devices as wire
 from contract.wire.federations import TERMINAL_STATES, ModelRef
+from service.domain.buffered import Work
 from service.operations.fleet import clients, generators, secure_assignments, updates
 from service.operations.fleet.discriminators import discriminator_of
 from service.operations.fleet.updates import update_of
-from service.operations.progress import reading
+from service.operations.progress import buffered, reading
 from service.operations.store import models
-from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow
+from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow
 
 _WAITING = {
     "created": "the operator has not started the federation",
@@ -140,6 +141,8 @@ def _round(
         return wire.WaitAssignment(**common, reason=f"the first round opens when {wanted} clients are ready")
     if round_.state != "collecting":
         return wire.WaitAssignment(**common, reason=f"round {round_.index} is {round_.state}")
+    if round_.buffered:
+        return _at_once(session, federation, round_, client, common)
     participant = session.get(ParticipantRow, (round_.id, client.id))
     if config.rounds.secure is not None and participant is not None:
         asked = secure_assignments.read(session, federation, round_, participant, client, common)
@@ -168,6 +171,39 @@ def _round(
         local=config.work_of(federation.seed, round_.index, client.name, participant.prototype),
         evaluate=config.rounds.evaluate,
         upload_url=f"/v1/rounds/{round_.id}/update",
+    )
+
+
+def _at_once(
+    session: Session, federation: FederationRow, buffer: RoundRow, client: ClientRow, common: dict[str, Any]
+) -> wire.Assignment:
+    """Return what a device does where rounds do not wait: it trains the newest model that there is."""
+    begun = buffered.source_of(session, buffer)
+    if begun is None or client.prototype not in begun.base_models:
+        return wire.WaitAssignment(**common, reason=f"round {buffer.index} is {buffer.state}")
+    most = buffered.plan_of(session, buffer).per_client
+    if buffered.given(session, buffer, client.id) >= most:
+        what = f"{most} of this client's updates are in round {buffer.index}, and it takes no more of one client"
+        return wire.WaitAssignment(**common, reason=f"{what}; the next model is made of {buffer.needed} updates")
+    work = Work(begun.id, buffered.turn_of(session, begun, client.id))
+    base, config = session.get_one(ModelRow, begun.base_models[client.prototype]), reading.config_for(session, begun)
+    beside = _extras(session, federation, client.prototype)
+    return wire.TrainAssignment(
+        **common,
+        round=wire.AssignedRound(
+            id=str(work),
+            index=begun.index,
+            total=config.rounds.total,
+            deadline_at=buffered.until(session, begun),
+            heartbeat_seconds=config.rounds.heartbeat_seconds,
+            turn=work.turn,
+            buffered=True,
+        ),
+        model=models.reference(base, BASE in beside),
+        extras=beside,
+        local=config.work_of(federation.seed, begun.index, client.name, client.prototype),
+        evaluate=config.rounds.evaluate,
+        upload_url=f"/v1/rounds/{work}/update",
     )
 
 

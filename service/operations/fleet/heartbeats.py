@@ -3,11 +3,12 @@
 from sqlalchemy.orm import Session
 
 from contract.wire.devices import Heartbeat, HeartbeatReceipt
+from service.domain.buffered import Work
 from service.domain.errors import DomainError, not_found
 from service.domain.principal import Principal
 from service.operations.fleet import clients, updates
-from service.operations.progress import participants, reading
-from service.persistence.tables import FederationRow, ParticipantRow, RoundRow
+from service.operations.progress import buffered, participants, reading
+from service.persistence.tables import FederationRow, ParticipantRow, RoundRow, UpdateRow
 
 
 def admit(session: Session, round_id: str, principal: Principal) -> bool:
@@ -16,10 +17,11 @@ def admit(session: Session, round_id: str, principal: Principal) -> bool:
     Raises:
         DomainError: not-found, forbidden, not-selected, round-closed.
     """
-    round_, participant = _places(session, round_id, principal)
-    if updates.update_of(session, round_id, participant.client_id) is not None:
+    work = Work.read(round_id)
+    round_, participant = _places(session, work.round_id, principal)
+    if _answer(session, work, participant.client_id) is not None:
         return False
-    updates.refuse_if_closed(session, round_, participant)
+    updates.refuse_if_closed(session, round_, participant, work)
     config = reading.config_for(session, round_)
     return participants.is_worth_writing(participant, config)
 
@@ -35,29 +37,35 @@ def _places(session: Session, round_id: str, principal: Principal) -> tuple[Roun
     return round_, participant
 
 
+def _answer(session: Session, work: Work, client_id: str) -> UpdateRow | None:
+    return updates.update_of(session, work.round_id, client_id, work.turn)
+
+
 def record(session: Session, round_id: str, client_id: str, beat: Heartbeat) -> None:
     """Write a heartbeat down, unless the client has answered or the round has closed meanwhile."""
-    round_ = session.get_one(RoundRow, round_id)
+    work = Work.read(round_id)
+    round_ = session.get_one(RoundRow, work.round_id)
     reading.locked(session, round_.federation_id)
     session.refresh(round_)
     clients.still_enrolled(session, client_id)
-    participant = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True)
-    if round_.state == "collecting" and updates.update_of(session, round_id, client_id) is None:
+    participant = session.get_one(ParticipantRow, (round_.id, client_id), populate_existing=True)
+    if (round_.state == "collecting" or round_.buffered) and _answer(session, work, client_id) is None:
         participants.hear(session, participant, beat, reading.config_for(session, round_))
         clients.see(session, client_id)
 
 
 def receipt(session: Session, round_id: str, client_id: str) -> HeartbeatReceipt:
     """Return the round as a device that trains for it needs to know it."""
-    round_ = session.get_one(RoundRow, round_id)
-    participant = session.get_one(ParticipantRow, (round_id, client_id))
+    work = Work.read(round_id)
+    round_ = session.get_one(RoundRow, work.round_id)
+    participant = session.get_one(ParticipantRow, (round_.id, client_id))
     federation = session.get_one(FederationRow, round_.federation_id)
     return HeartbeatReceipt(
-        round_id=round_.id,
+        round_id=str(work),
         round=round_.index,
         state=round_.state,
-        answered=updates.update_of(session, round_id, client_id) is not None,
-        deadline_at=round_.deadline_at,
+        answered=_answer(session, work, client_id) is not None,
+        deadline_at=buffered.until(session, round_) if round_.buffered else round_.deadline_at,
         closes_at=updates.closes_at(federation, round_, participant),
         heartbeat_seconds=reading.config_for(session, round_).rounds.heartbeat_seconds,
     )

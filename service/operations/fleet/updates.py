@@ -19,13 +19,14 @@ from contract.tensors import Header, TensorFile
 from contract.updates import SEND, check_predictions
 from contract.wire.devices import MetricsText, UpdateMetadata, UpdateMetrics, UpdateReceipt
 from service.domain import rounds as rules
+from service.domain.buffered import Work
 from service.domain.errors import DomainError, invalid_field, not_found
 from service.domain.principal import Principal
 from service.operations.fleet import clients
 from service.operations.fleet.samples import Allowed
 from service.operations.ledger import locks
 from service.operations.ledger.clock import now, patient
-from service.operations.progress import lifecycle, participants, reading, secure
+from service.operations.progress import buffered, lifecycle, participants, reading, secure
 from service.persistence.tables import (
     ClientRow,
     FederationRow,
@@ -49,7 +50,7 @@ _SPELT = {
 
 @dataclass(frozen=True)
 class Ticket:
-    """What is known before a body is read: what it must look like."""
+    """What is known before a body is read: what it must look like. `round_id` and `turn` say which work it is."""
 
     round_id: str
     client_id: str
@@ -63,6 +64,7 @@ class Ticket:
     session: str | None = None
     known: bool = False
     current: dict[str, Any] = field(default_factory=dict)
+    turn: int = 0
 
     def manifest(self, base: Header, beside: Header | None) -> Header:
         """Return what the file must hold, given the headers of the round's model and of what came beside it.
@@ -74,19 +76,18 @@ class Ticket:
         return manifest(self.local, base, self.num_classes, beside)
 
 
-def update_of(session: Session, round_id: str, client_id: str) -> UpdateRow | None:
-    """Return the client's update of a round, if it is here."""
+def update_of(session: Session, round_id: str, client_id: str, turn: int = 0) -> UpdateRow | None:
+    """Return the client's update that began from a round's model, if it is here."""
     answered = reading.remembered(session, (_ANSWERED, round_id))
     if answered is not None and client_id not in answered:
         return None
-    return session.scalars(
-        select(UpdateRow).where(UpdateRow.round_id == round_id, UpdateRow.client_id == client_id)
-    ).first()
+    mine = UpdateRow.begun_in == round_id, UpdateRow.client_id == client_id, UpdateRow.turn == turn
+    return session.scalars(select(UpdateRow).where(*mine)).first()
 
 
 def remember(session: Session, round_id: str, client_ids: Collection[str]) -> None:
     """Ask once which of several clients have sent an update of a round; see `reading.at_once`."""
-    query = select(UpdateRow.client_id).where(UpdateRow.round_id == round_id, UpdateRow.client_id.in_(client_ids))
+    query = select(UpdateRow.client_id).where(UpdateRow.begun_in == round_id, UpdateRow.client_id.in_(client_ids))
     reading.remember(session, (_ANSWERED, round_id), set(session.scalars(query)))
 
 
@@ -110,10 +111,15 @@ def refuse_closed(session: Session, round_: RoundRow, why: str) -> DomainError:
 def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
     """Say whether a device may send an update now, before a byte of it is read.
 
+    Args:
+        round_id: of the round, or of a further work from its model (`service.domain.buffered.Work`).
+
     Raises:
-        DomainError: not-found, forbidden, not-selected, round-closed.
+        DomainError: not-found, forbidden, not-selected, round-closed; stale-base-model and already-delivered, where
+            rounds do not wait.
     """
-    round_ = session.get(RoundRow, round_id)
+    work = Work.read(round_id)
+    round_id, round_ = work.round_id, session.get(RoundRow, work.round_id)
     if round_ is None:
         raise not_found("round", round_id)
     principal.need_federation(round_.federation_id)
@@ -125,12 +131,12 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
             f"this client was not asked in round {round_.index}; wait for an assignment",
             **_current(session, round_.federation_id),
         )
-    known = update_of(session, round_id, client.id)
+    known = update_of(session, round_id, client.id, work.turn)
     if known is None:
         try:
-            refuse_if_closed(session, round_, participant)
+            refuse_if_closed(session, round_, participant, work)
         except DomainError:
-            known = update_of(session, round_id, client.id)  # it may have come meanwhile, and closed the round
+            known = update_of(session, round_id, client.id, work.turn)  # it may have come meanwhile, and closed it
             if known is None:
                 raise
     if participant.prototype not in round_.base_models:
@@ -150,6 +156,7 @@ def admit(session: Session, round_id: str, principal: Principal) -> Ticket:
         round_.secure_session,
         known is not None,
         _current(session, round_.federation_id),
+        work.turn,
     )
 
 
@@ -159,12 +166,17 @@ def _beside_digest(session: Session, federation_id: str, shaped_by: str | None) 
     return None if model is None else session.get_one(ModelRow, model).digest
 
 
-def refuse_if_closed(session: Session, round_: RoundRow, participant: ParticipantRow) -> None:
+def refuse_if_closed(session: Session, round_: RoundRow, participant: ParticipantRow, work: Work) -> None:
     """Refuse what comes when the round takes no more from a participant.
 
     Raises:
-        DomainError: round-closed, with the current round.
+        DomainError: round-closed, with the current round; of rounds that do not wait, see `_buffer_of`.
     """
+    if round_.buffered:
+        _buffer_of(session, work, participant)
+        return
+    if work.turn:
+        raise not_found("round", str(work))
     if round_.state != "collecting":
         raise refuse_closed(session, round_, f"round {round_.index} is {round_.state}")
     federation = session.get_one(FederationRow, round_.federation_id)
@@ -174,6 +186,26 @@ def refuse_if_closed(session: Session, round_: RoundRow, participant: Participan
         raise refuse_closed(session, round_, "the federation takes no updates")
     if round_.secure_phase is not None and not takes_masked(session, round_, participant.client_id):
         raise refuse_closed(session, round_, f"round {round_.index} takes masked updates of those whose masks it knows")
+
+
+def _buffer_of(session: Session, work: Work, participant: ParticipantRow) -> RoundRow:
+    """Return the round that takes a work's update now, where rounds do not wait.
+
+    Raises:
+        DomainError: not-found, for a work that nobody was told to do; stale-base-model; round-closed;
+            already-delivered, when the buffer has as many of this client as it takes.
+    """
+    begun = session.get_one(RoundRow, work.round_id)
+    if work.turn > buffered.turn_of(session, begun, participant.client_id):
+        raise not_found("work", str(work))
+    target = buffered.target_of(session, work, participant.prototype)
+    most = buffered.plan_of(session, target).per_client
+    if buffered.given(session, target, participant.client_id) >= most:
+        detail = (
+            f"{most} of this client's updates are in round {target.index}, and it takes no more of one client; wait"
+        )
+        raise DomainError("already-delivered", f"{detail} for the next model", **_current(session, begun.federation_id))
+    return target
 
 
 def takes_masked(session: Session, round_: RoundRow, client_id: str) -> bool:
@@ -295,19 +327,23 @@ def accept(
     federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
     federation = reading.locked(session, federation_id)
     round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
-    known = update_of(session, ticket.round_id, ticket.client_id)
+    work = Work(ticket.round_id, ticket.turn)
+    known = update_of(session, ticket.round_id, ticket.client_id, ticket.turn)
     if known is not None:
         return replayed(known, digest, **ticket.current), False
     participant = session.get_one(ParticipantRow, (ticket.round_id, ticket.client_id))
     base = str(round_.base_models.get(participant.prototype, ""))
     if base != ticket.base_model or round_.secure_session != ticket.session:  # restarted while the body came
         raise stale(base, ticket.base_model, **_current(session, round_.federation_id))
-    refuse_if_closed(session, round_, participant)
+    refuse_if_closed(session, round_, participant, work)
     client = clients.still_enrolled(session, ticket.client_id)
     Allowed(client.num_samples, ticket.samples.most).check(metadata.num_samples)  # it may have declared fewer meanwhile
+    target = _buffer_of(session, work, participant) if round_.buffered else round_
     row = UpdateRow(
         id=new_id("update"),
-        round_id=ticket.round_id,
+        round_id=target.id,
+        begun_in=ticket.round_id,
+        turn=ticket.turn,
         client_id=ticket.client_id,
         base_model=ticket.base_model,
         digest=digest,
@@ -319,7 +355,9 @@ def accept(
     )
     session.add(row)
     session.flush()
-    participants.answered(session, row.round_id, row.client_id)
+    if target.id != round_.id:
+        buffered.take_part(session, target, participant)
+    participants.answered(session, round_.id, row.client_id)
     lifecycle.proceed(session, federation)
     return row, True
 

@@ -36,7 +36,7 @@ def due(session: Session) -> list[str]:
         .join(ParticipantRow, ParticipantRow.round_id == RoundRow.id)
         .where(
             FederationRow.state == "running",
-            RoundRow.state == "collecting",
+            (RoundRow.state == "collecting") | RoundRow.buffered,
             ParticipantRow.silent_at <= moment,
             ParticipantRow.lost_at.is_(None),
         )

@@ -77,7 +77,7 @@ def proceed(session: Session, federation: FederationRow) -> None:
         if newest is None or newest.state not in ("collecting", "aggregating"):
             _next_round(session, federation, newest)
         elif newest.state == "aggregating":
-            if newest.groups_published_at is not None:
+            if newest.groups_published_at is not None or newest.buffered:
                 _run_ahead(session, federation, newest)
         else:
             _listen(session, federation, newest)
@@ -130,7 +130,7 @@ def _next_round(session: Session, federation: FederationRow, newest: RoundRow | 
     elif config.lacking:  # devices would train for a round that nobody can fuse
         halt(session, federation, rules.MISSING_PACKAGE, config.lacking)
     elif eligible_count(session, federation) >= rules.clients_wanted(plan, first=newest is None):
-        _open_round(session, federation, standing.index + 1, eligible_clients(session, federation))
+        _open_round(session, federation, standing.index + 1)
 
 
 def _standing(federation: FederationRow, newest: RoundRow | None) -> rules.Standing:
@@ -154,14 +154,14 @@ def halt(session: Session, federation: FederationRow, error: str, detail: str) -
 
 
 def _run_ahead(session: Session, federation: FederationRow, distilling: RoundRow) -> None:
-    """Open the next round while the main model of this one is distilled (FedSDD App. A.6).
+    """Open the next round while the main model of this one is distilled (FedSDD App. A.6), or while it is fused.
 
-    Everybody is drawn now; those who drew the main model wait for it.
+    Everybody is drawn now; those who drew the main model wait for it. Where rounds do not wait nobody is drawn.
     """
     plan = config_of(federation).rounds
-    clients = eligible_clients(session, federation)
-    if distilling.index < plan.total and len(clients) >= rules.clients_wanted(plan, first=False):
-        _open_round(session, federation, distilling.index + 1, clients, waits_for=distilling)
+    enough = eligible_count(session, federation) >= rules.clients_wanted(plan, first=False)
+    if distilling.index < plan.total and enough:
+        _open_round(session, federation, distilling.index + 1, waits_for=distilling)
 
 
 def _caught_up(session: Session, federation: FederationRow, round_: RoundRow) -> bool:
@@ -215,21 +215,21 @@ def _open_round(
     session: Session,
     federation: FederationRow,
     index: int,
-    clients: list[ClientRow],
     waits_for: RoundRow | None = None,
 ) -> None:
     config = config_of(federation)
-    moment = now()
-    sizes = {client.name: client.num_samples for client in clients}
-    asked = selection.choose(config.rounds, federation.seed, index, sizes, config.recipe.selection)
+    moment, buffering = now(), config.rounds.buffering
+    clients = eligible_clients(session, federation) if buffering is None else []
+    of_its_own = buffering is None or waits_for is None  # else devices go on from the models before
     round_ = RoundRow(
         id=new_id("round"),
         federation_id=federation.id,
         index=index,
         state="collecting",
-        needed=selection.needed(config.rounds, len(clients)),
+        buffered=buffering is not None,
+        needed=selection.needed(config.rounds, len(clients)) if buffering is None else buffering.size,
         min_updates=config.rounds.least,
-        base_models=bases(session, federation, ahead=waits_for is not None),
+        base_models=bases(session, federation, ahead=waits_for is not None) if of_its_own else {},
         waits_for=None if waits_for is None else waits_for.id,
         models={},
         metrics={},
@@ -238,16 +238,26 @@ def _open_round(
     )
     session.add(round_)
     session.flush()
-    prototypes = {client.name: client.prototype for client in clients if client.name in set(asked)}
-    trains = selection.deal(config, federation.seed, index, prototypes)
-    session.add_all(
-        ParticipantRow(round_id=round_.id, client_id=client.id, prototype=trains[client.name], asked_at=moment)
-        for client in clients
-        if client.name in trains
-    )
+    if buffering is None:
+        _ask(session, federation, round_, clients)
     federation.round_index = index
     secure.begin(session, federation, round_)
     after_commit.touch(session, federation)
+
+
+def _ask(session: Session, federation: FederationRow, round_: RoundRow, clients: list[ClientRow]) -> None:
+    """Draw who takes part in a round, and what each trains."""
+    config, sizes = config_of(federation), {client.name: client.num_samples for client in clients}
+    asked = selection.choose(config.rounds, federation.seed, round_.index, sizes, config.recipe.selection)
+    prototypes = {client.name: client.prototype for client in clients if client.name in set(asked)}
+    trains = selection.deal(config, federation.seed, round_.index, prototypes)
+    session.add_all(
+        ParticipantRow(
+            round_id=round_.id, client_id=client.id, prototype=trains[client.name], asked_at=round_.opened_at
+        )
+        for client in clients
+        if client.name in trains
+    )
 
 
 def _listen(session: Session, federation: FederationRow, round_: RoundRow) -> None:
@@ -332,3 +342,6 @@ def close(session: Session, federation: FederationRow, round_: RoundRow, event: 
     round_.secure_phase = round_.secure_until = None
     jobs.enqueue(session, "round", federation, round_id=round_.id)
     after_commit.touch(session, federation)
+    if round_.buffered and federation.state == "running":
+        session.flush()
+        proceed(session, federation)

@@ -11,15 +11,23 @@ from contract.groups import original
 from contract.wire.devices import Heartbeat
 from service.domain import rounds as rules
 from service.domain import selection
+from service.domain.buffered import Work
 from service.operations.ledger.clock import is_due, now, patient
-from service.operations.progress import reading
+from service.operations.progress import buffered, reading
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 
 
 def is_unfetched(session: Session, round_id: str, client_id: str, beats: bool) -> bool:
-    """Whether a participant was not yet told to train, or is awaited anew: it was lost, or will beat from now on."""
-    row = session.get(ParticipantRow, (round_id, client_id))
-    return row is not None and (row.fetched_at is None or (beats and _awaited_anew(row)))
+    """Whether a participant was not yet told to train, or is awaited anew: it was lost, or will beat from now on.
+
+    Args:
+        round_id: as it was told: of a round, or of a further work from its model.
+    """
+    work = Work.read(round_id)
+    row = session.get(ParticipantRow, (work.round_id, client_id))
+    if row is None:  # where rounds do not wait, whoever is told to train takes part
+        return session.get_one(RoundRow, work.round_id).buffered
+    return row.fetched_at is None or (beats and _awaited_anew(row))
 
 
 def _awaited_anew(row: ParticipantRow) -> bool:
@@ -32,11 +40,14 @@ def note_fetched(session: Session, round_id: str, client_id: str, beats: bool) -
     One that sends heartbeats (`beats`) is to send the first one within the silence that makes a device lost: it may
     have died before.
     """
-    row = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True, with_for_update=True)
-    moment = now()
+    work, moment = Work.read(round_id), now()
+    round_ = session.get_one(RoundRow, work.round_id)
+    federation = session.get_one(FederationRow, round_.federation_id)
+    if round_.buffered:
+        buffered.note_fetched(session, work, client_id)
+    row = session.get_one(ParticipantRow, (round_.id, client_id), populate_existing=True, with_for_update=True)
     row.fetched_at = row.fetched_at or moment
     if beats and _awaited_anew(row):
-        federation = session.get_one(FederationRow, session.get_one(RoundRow, round_id).federation_id)
         row.silent_at, row.lost_at = moment + rules.silent_after(reading.config_of(federation).rounds), None
 
 
@@ -75,6 +86,9 @@ def answered(session: Session, round_id: str, client_id: str) -> None:
 
 def mark_lost(session: Session, round_: RoundRow) -> None:
     """Count those as lost whose heartbeats have stopped for long; twice is once."""
+    if round_.buffered:
+        buffered.mark_lost(session, round_)
+        return
     moment = now()
     silent = select(ParticipantRow).where(
         ParticipantRow.round_id == round_.id,
@@ -137,6 +151,8 @@ def round_view(session: Session, round_: RoundRow, *, sharing: bool = False) -> 
     A revoked client that has not answered is no longer waited for; with `sharing`, nor is one that did not share its
     secrets in a secure round.
     """
+    if round_.buffered:
+        return buffered.view_of(session, session.get_one(FederationRow, round_.federation_id), round_)
     delivery = aliased(UpdateRow)
     here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
     heard = ParticipantRow.heard_at.is_not(None)

@@ -9,18 +9,17 @@ from contract.ensembles import rule_of
 from contract.federation import FederationConfig
 from contract.ids import new_id
 from contract.wire.ensembles import EnsembleDocument, Member, Scorer
+from service.operations.ledger import entries
 from service.operations.ledger.clock import now
 from service.operations.progress import reading
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import (
-    ClientRow,
     DiscriminatorRow,
     EnsembleMemberRow,
     EnsembleRow,
     FederationRow,
     ModelRow,
     RoundRow,
-    UpdateRow,
 )
 
 
@@ -78,10 +77,9 @@ def _with_discriminator(session: Session, member: Member, clients: Mapping[str, 
 
 
 def _clients(session: Session, round_: RoundRow) -> dict[str, str]:
-    """Return name -> id of the clients whose updates are fused."""
-    fused = select(ClientRow.name, ClientRow.id).join(UpdateRow, UpdateRow.client_id == ClientRow.id)
-    rows = session.execute(fused.where(UpdateRow.round_id == round_.id, UpdateRow.excluded.is_(None)))
-    return {row.name: row.id for row in rows}
+    """Return name, or what the update is called -> id of the clients whose updates are fused."""
+    fused = (each for each in entries.of_round(session, round_) if each.row.excluded is None)
+    return {each.label: each.client.id for each in fused}
 
 
 def spent(session: Session, federation: FederationRow, kept: list[str] | None) -> list[EnsembleMemberRow]:

@@ -44,6 +44,7 @@ def _told(session: Session, round_: RoundRow) -> dict[str, dict[str, Evaluation]
         .join(UpdateRow, (UpdateRow.client_id == ParticipantRow.client_id) & (UpdateRow.round_id == round_.id))
         .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
         .where(ParticipantRow.round_id == round_.id, UpdateRow.excluded.is_(None))
+        .where(UpdateRow.begun_in == round_.id)  # of a later one its device was sent an older model
     )
     found: dict[str, dict[str, Evaluation]] = defaultdict(dict)
     for prototype, client, metrics in session.execute(query):

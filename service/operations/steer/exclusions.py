@@ -2,24 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.errors import DomainError, invalid_field
-from service.operations.ledger import row_events
+from service.operations.ledger import entries, row_events
 from service.operations.progress import reading
-from service.persistence.tables import ClientRow, FederationRow, RoundRow, UpdateRow
+from service.persistence.tables import FederationRow, RoundRow
 
 _BY_HAND = "left out by an operator"
-
-
-def _updates(session: Session, round_: RoundRow) -> list[tuple[ClientRow, UpdateRow]]:
-    rows = session.execute(
-        select(ClientRow, UpdateRow)
-        .join(UpdateRow, UpdateRow.client_id == ClientRow.id)
-        .where(UpdateRow.round_id == round_.id)
-    )
-    return [(row[0], row[1]) for row in rows]
 
 
 def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bool) -> set[str]:
@@ -40,20 +30,15 @@ def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bo
         raise invalid_field(
             "exclude", "nobody's update can be taken out of the sum of a secure round; try it again whole"
         )
-    rows = _updates(session, round_)
-    known = {key for client, _ in rows for key in (client.id, client.name)}
+    rows = entries.of_round(session, round_)
+    known = {key for each in rows for key in _called(each)}
     unknown = sorted(set(wanted) - known)
     if unknown:
         raise invalid_field("exclude", f"no update of {unknown[0][:100]!r} is in round {round_.index}")
-    fresh = {
-        client.id
-        for client, update in rows
-        if update.excluded is None and (client.id in wanted or client.name in wanted)
-    }
-    for client, update in rows:
-        if client.id in fresh:
-            update.excluded = _BY_HAND
-    left = sum(update.excluded is None for _, update in rows)
+    fresh = [each for each in rows if each.row.excluded is None and _called(each) & set(wanted)]
+    for each in fresh:
+        each.row.excluded = _BY_HAND
+    left = sum(each.row.excluded is None for each in rows)
     if left == 0 or (left < round_.min_updates and not force):
         raise DomainError(
             "too-few-updates",
@@ -62,20 +47,25 @@ def exclude(session: Session, round_: RoundRow, wanted: Sequence[str], force: bo
             answered=left,
             min_updates=round_.min_updates,
         )
-    return fresh
+    return {each.client.id for each in fresh}
+
+
+def _called(entry: entries.Entry) -> set[str]:
+    """Return what an operator may call an update: all of its client's, or this one where it gave several."""
+    return {entry.client.id, entry.client.name, entry.label}
 
 
 def note(session: Session, round_: RoundRow, found: Mapping[str, str]) -> dict[str, str]:
     """Record whose updates a rule left out; return name -> reason of all that were not fused.
 
     Args:
-        found: client's name -> reason.
+        found: client's name, or what the update is called -> reason.
     """
     reasons = {}
-    for client, update in _updates(session, round_):
-        update.excluded = update.excluded or found.get(client.name)
-        if update.excluded:
-            reasons[client.name] = update.excluded
+    for each in entries.of_round(session, round_):
+        each.row.excluded = each.row.excluded or found.get(each.label)
+        if each.row.excluded:
+            reasons[each.label] = each.row.excluded
     return reasons
 
 
@@ -83,8 +73,8 @@ def tell_outliers(session: Session, round_: RoundRow, found: Mapping[str, str]) 
     """Tell whose updates lie far from the others'.
 
     Args:
-        found: client's name -> reason.
+        found: client's name, or what the update is called -> reason.
     """
-    for client, update in _updates(session, round_):
-        if client.name in found:
-            row_events.note(session, "update.outlier", update, detail=found[client.name])
+    for each in entries.of_round(session, round_):
+        if each.label in found:
+            row_events.note(session, "update.outlier", each.row, detail=found[each.label])

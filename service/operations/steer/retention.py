@@ -15,7 +15,7 @@ from service.domain.mixture import check_retention
 from service.domain.states import LIVE
 from service.operations.ledger import audit, garbage
 from service.operations.ledger.clock import A_DAY, now, patient
-from service.operations.progress import reading
+from service.operations.progress import buffered, reading
 from service.operations.steer import ensembles, predicting
 from service.operations.store import provenance
 from service.persistence.tables import (
@@ -160,11 +160,12 @@ def _old_models(
 
 
 def _bases(session: Session, federation: FederationRow) -> set[str]:
-    """Return the models that rounds started from which are not fused yet."""
-    rounds = session.scalars(
-        select(RoundRow.base_models).where(RoundRow.federation_id == federation.id, is_needed(federation))
-    )
-    return {id_ for bases in rounds for id_ in bases.values()}
+    """Return the models that rounds and devices started from whose updates are not fused yet."""
+    rounds = session.execute(
+        select(RoundRow.id, RoundRow.base_models).where(RoundRow.federation_id == federation.id, is_needed(federation))
+    ).all()
+    found = {id_ for _, bases in rounds for id_ in bases.values()}
+    return found | buffered.begun_models(session, federation, [row.id for row in rounds])
 
 
 def imported(session: Session, without: str = "") -> set[str]:

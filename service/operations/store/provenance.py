@@ -7,7 +7,7 @@ and beside each digest what it is in this service's books.
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import select
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from contract.wire import provenance as wire
 from service.domain.errors import not_found
-from service.operations.ledger import garbage
+from service.operations.ledger import entries, garbage
 from service.operations.ledger.clock import now
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import (
@@ -117,7 +117,7 @@ def _inputs(
     inputs = []
     for place, digest in found:
         known = books.get(digest, {})
-        if place[0] == "updates":
+        if place[0] == "updates" and place[-1] == "weights":
             client = spec["updates"][place[1]]["client"]
             known = sent.get(client, {}) | {"weight": weights.get(client)}
         inputs.append({"place": list(place), "digest": digest, **known})
@@ -125,15 +125,17 @@ def _inputs(
 
 
 def _sent(session: Session, federation: FederationRow, job: JobRow) -> Books:
-    """Return client name -> what it sent to the job's round, of updates or of the federated generator."""
+    """Return client name, or what its update is called -> what it sent to the job's round, of its kind."""
+    sent: Iterable[tuple[str, ClientRow, UpdateRow | GanUpdateRow]]
     if job.round_id is not None:
-        query: Any = select(UpdateRow, ClientRow).join(ClientRow, ClientRow.id == UpdateRow.client_id)
-        query = query.where(UpdateRow.round_id == job.round_id)
+        listed = entries.of_round(session, session.get_one(RoundRow, job.round_id))
+        sent = ((each.label, each.client, each.row) for each in listed)
     else:
-        query = select(GanUpdateRow, ClientRow).join(ClientRow, ClientRow.id == GanUpdateRow.client_id)
+        query = select(ClientRow, GanUpdateRow).join(GanUpdateRow, GanUpdateRow.client_id == ClientRow.id)
         query = query.where(GanUpdateRow.federation_id == federation.id, GanUpdateRow.gan_round == federation.gan_round)
+        sent = ((client.name, client, row) for client, row in session.execute(query))
     return {
-        client.name: {
+        called: {
             "kind": "update",
             "id": row.id,
             "client_id": client.id,
@@ -141,7 +143,7 @@ def _sent(session: Session, federation: FederationRow, job: JobRow) -> Books:
             "num_samples": row.num_samples,
             "size": row.size,
         }
-        for row, client in session.execute(query)
+        for called, client, row in sent
     }
 
 

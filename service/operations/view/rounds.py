@@ -1,5 +1,6 @@
 """Rounds as they are shown."""
 
+from collections import defaultdict
 from typing import Any
 
 from sqlalchemy import func, select
@@ -7,6 +8,8 @@ from sqlalchemy.orm import Session
 
 from contract.wire import rounds as wire
 from service.domain.plans import plan_of
+from service.operations.ledger import entries
+from service.operations.ledger.entries import Entry
 from service.operations.ledger.paging import page
 from service.operations.progress import participants, reading
 from service.operations.view import ensembles
@@ -45,6 +48,7 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
         "published_at": row.published_at,
         "secure": _secure(session, row, view.answered),
         "waits_for": row.waits_for,
+        "buffered": row.buffered,
         "reason": row.reason,
         "job_id": job,
         "base_models": row.base_models,
@@ -87,10 +91,11 @@ def _told(metrics: dict[str, Any] | None, private: bool) -> dict[str, Any] | Non
 
 
 def _participant(
-    row: RoundRow, client: ClientRow, asked: ParticipantRow, update: UpdateRow | None, private: bool
+    row: RoundRow, client: ClientRow, asked: ParticipantRow, entry: Entry | None, private: bool
 ) -> wire.Participant:
-    began = asked.asked_at or row.opened_at
-    distances = row.metrics.get("distances", {}).get(client.name, {})
+    began, update = asked.asked_at or row.opened_at, None if entry is None else entry.row
+    called = client.name if entry is None else entry.label
+    distances = row.metrics.get("distances", {}).get(called, {})
     answer: dict[str, Any] = {}
     if update is not None:
         answer = {
@@ -102,6 +107,9 @@ def _participant(
             "excluded": update.excluded,
             "metrics": _told(update.metrics, private),
         }
+    if entry is not None and row.buffered:
+        factor = row.metrics.get("staleness", {}).get(called, {}).get("factor")
+        answer |= {"label": called, "base_model": entry.base, "staleness": entry.staleness, "factor": factor}
     return wire.Participant(
         client_id=client.id,
         name=client.name,
@@ -113,27 +121,46 @@ def _participant(
         moved_at=asked.moved_at,
         progress=asked.progress,
         replaces=asked.replaces,
-        weight=row.metrics.get("weights", {}).get(client.name),
+        weight=row.metrics.get("weights", {}).get(called),
         distance=distances.get("relative"),
         norm_ratio=distances.get("norm_ratio"),
-        outlier=row.metrics.get("outliers", {}).get(client.name),
-        teacher_weight=row.metrics.get("teacher_weights", {}).get(client.name),
+        outlier=row.metrics.get("outliers", {}).get(called),
+        teacher_weight=row.metrics.get("teacher_weights", {}).get(called),
         **answer,
     )
 
 
-def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
-    """Return a round with its participants."""
+def _asked(session: Session, row: RoundRow) -> list[tuple[ClientRow, ParticipantRow, Entry | None]]:
+    """Return who was asked in a round and what came, in the order of names; several times who gave several updates.
+
+    Of a buffer, those are asked who began from its model; whose update counts elsewhere is shown there.
+    """
+    given = defaultdict[str, list[Entry]](list)
+    for each in entries.of_round(session, row):
+        given[each.client.id].append(each)
+    elsewhere = set(
+        session.scalars(select(UpdateRow.client_id).where(UpdateRow.begun_in == row.id, UpdateRow.round_id != row.id))
+    )
     asked = session.execute(
-        select(ClientRow, ParticipantRow, UpdateRow)
+        select(ClientRow, ParticipantRow)
         .join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
-        .outerjoin(UpdateRow, (UpdateRow.client_id == ClientRow.id) & (UpdateRow.round_id == row.id))
         .where(ParticipantRow.round_id == row.id)
         .order_by(ClientRow.name)
     )
+    found: list[tuple[ClientRow, ParticipantRow, Entry | None]] = []
+    for client, participant in asked:
+        found += [(client, participant, entry) for entry in given[client.id]]
+        if not given[client.id] and client.id not in elsewhere:
+            found.append((client, participant, None))
+    return found
+
+
+def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
+    """Return a round with its participants."""
     config = reading.config_for(session, row)
     private = config.local.privacy is not None
-    participants = [_participant(row, client, participant, update, private) for client, participant, update in asked]
+    listed = _asked(session, row)
+    participants = [_participant(row, client, participant, entry, private) for client, participant, entry in listed]
     more = {"participants": participants, "plan": plan_of(config), "ensemble": ensembles.reference(session, row)}
     return wire.RoundDetail.model_validate(_values(session, row) | more)
 

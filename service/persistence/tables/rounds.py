@@ -16,6 +16,7 @@ class RoundRow(Base):
     `waits_for` is the round whose distilled models this one still lacks among its `base_models`. While a secure round
     collects, `secure_phase` says what its devices are asked for, until `secure_until`; `secure_session` binds what they
     say.
+    `buffered`: it asks nobody and waits for nobody; it is one buffer of updates, whatever models those began from.
     `plan` is the one that it opened with, once the federation has another; null: the federation's.
     """
 
@@ -43,6 +44,7 @@ class RoundRow(Base):
     secure_phase: Mapped[str | None]
     secure_until: Mapped[datetime | None]
     plan: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    buffered: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class ParticipantRow(Base):
@@ -68,13 +70,23 @@ class ParticipantRow(Base):
     replaces: Mapped[str | None]
 
 
+def _own_round(context: Any) -> Any:
+    return context.get_current_parameters()["round_id"]
+
+
 class UpdateRow(Base):
-    """An accepted update; there is at most one a client and round. `excluded` says why it was not fused, if so."""
+    """An accepted update. `excluded` says why it was not fused, if so.
+
+    `begun_in` is the round whose model it began from: its own, or an earlier one where rounds do not wait. `turn` is
+    which of the client's works from that model it is; each is delivered once.
+    """
 
     __tablename__ = "updates"
-    __table_args__ = (UniqueConstraint("round_id", "client_id"),)
+    __table_args__ = (UniqueConstraint("begun_in", "client_id", "turn"),)
     id: Mapped[str] = mapped_column(primary_key=True)
-    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"))
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), index=True)
+    begun_in: Mapped[str] = mapped_column(ForeignKey("rounds.id"), nullable=True, default=_own_round)
+    turn: Mapped[int] = mapped_column(default=0, server_default="0")
     client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), index=True)
     base_model: Mapped[str]
     digest: Mapped[str]

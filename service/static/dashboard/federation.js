@@ -224,7 +224,7 @@ export class FederationPage {
     const wanted = Math.min(round.needed, round.asked);
     const training = detail?.participants.filter((p) => p.state === "training" && p.progress?.of) ?? [];
     return el("div", { class: "task" },
-      el("h3", {}, `Round ${round.index}: ${round.answered} of ${round.asked} have answered`),
+      el("h3", {}, round.buffered ? `Round ${round.index}: ${round.answered} of ${round.needed} updates are in the buffer` : `Round ${round.index}: ${round.answered} of ${round.asked} have answered`),
       bar(round.answered, wanted, "answers"),
       el("p", { class: "quiet" }, `${wanted} close it, ${round.min_updates} are enough at the deadline; `,
         this.federation.state === "paused" ? "paused" : el("span", { "data-until": round.deadline_at }, "…"),

@@ -120,7 +120,7 @@ export function participants(round, fuse, name) {
   const teachers = round.participants.some((p) => p.teacher_weight !== null);
   const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed"), fuse) : null;
   return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), table([
-    ["client", (p) => p.name, "name"],
+    ["client", (p) => p.label ?? p.name, "name"],
     ["", (p) => badge(p.state)],
     ["", (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],
     ["answered after", (p) => seconds(p.seconds), "number"],
@@ -129,6 +129,7 @@ export function participants(round, fuse, name) {
     ["loss", (p) => metric(p, "loss", (value) => value.toFixed(3)), "number"],
     ...(round.participants.some((p) => typeof p.distance === "number") ? [["distance", (p) => ratio(p.distance), "number"], ["norm", (p) => ratio(p.norm_ratio), "number"]] : []),
     ["in the average", (p) => percent(p.weight), "number"],
+    ...(round.buffered ? [["staleness", (p) => p.staleness ?? NONE, "number"], ["factor", (p) => ratio(p.factor), "number"]] : []),
     ...(teachers ? [["as a teacher", (p) => percent(p.teacher_weight), "number"]] : []),
     ...(round.participants.some((p) => p.prototype !== "main") ? [["trains", (p) => words(p.prototype)]] : []),
   ], round.participants, { caption: `participants of round ${round.index}`, high: true }));
