@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from contract.tensors import watched
+from contract.tensors import synced_later, watched
 from worker.lease import OUT_OF_TIME, PULSE_SECONDS, SPOILT, STALL_SECONDS, Interrupted, Lease
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, Ledger, LostLease
 from worker.limits import LastWords, is_disk_full, is_out_of_memory, is_storage_fault, oom_kills, out_of_memory
@@ -276,7 +276,7 @@ class Runner:
         if spec.needs_networks:
             with self.ledger.checkpointing(job) as checkpoints:
                 return self._child.ask(spec, lease.report, checkpoints, hand_over)
-        with watched(lease.check):
+        with watched(lease.check), synced_later():  # `publish` puts on the disk what it takes
             return traced(spec, "cpu", lambda: run(spec, lease.report))
 
     def _interrupted(self, job: Claimed, verdict: str, error: Exception) -> None:

@@ -18,6 +18,7 @@ from contract.tensors.files import (
     TensorFile,
     TensorWriter,
     dtype_name,
+    synced_later,
     write_file,
 )
 from contract.tensors.header import (
@@ -65,6 +66,7 @@ __all__ = [
     "parse_digests",
     "parse_header",
     "pulse",
+    "synced_later",
     "watched",
     "write_file",
 ]

@@ -5,7 +5,9 @@ import math
 import os
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +26,18 @@ from contract.tensors.header import (
 from contract.tensors.pulse import pulse
 
 _turn = threading.Lock()
+_synced_later: ContextVar[bool] = ContextVar("potstill_synced_later", default=False)
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@contextmanager
+def synced_later() -> Iterator[None]:
+    """Within the block, and in this thread, files are written and not put on the disk: whoever takes them does that."""
+    token = _synced_later.set(True)
+    try:
+        yield
+    finally:
+        _synced_later.reset(token)
 
 
 def _open(path: Path) -> int:
@@ -199,7 +212,7 @@ class TensorWriter:
         self._left[name] -= data.nbytes
 
     def close(self) -> None:
-        """Finish the file and put it on the disk (fsync).
+        """Finish the file and put it on the disk (fsync), but within `synced_later`.
 
         Raises:
             ValueError: values are missing; the file is unusable.
@@ -207,7 +220,8 @@ class TensorWriter:
         missing = [name for name, left in self._left.items() if left]
         if not missing:
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if not _synced_later.get():
+                os.fsync(self._file.fileno())
         self._file.close()
         if missing:
             raise ValueError(f"no values were written for {missing[:3]}")

@@ -1,7 +1,10 @@
 """What a blob's bytes come to: the digest that names it, and a checksum that finds damage many times faster."""
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
@@ -58,3 +61,21 @@ def sums_of(path: Path, seen: Callable[[bytes], object] = lambda block: None) ->
             seen(block)
             sums.update(block)
     return sums
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Put a file on the disk (fsync) while the block reads it; it is there when the block has ended.
+
+    Raises:
+        OSError: it cannot be put there.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="fsync") as pool:
+        done = pool.submit(_put, path)
+        yield
+        done.result()
+
+
+def _put(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -26,6 +26,7 @@ from contract.tensors import (
     dtype_name,
     header_length,
     parse_header,
+    synced_later,
     write_file,
 )
 from tests.contract.conftest import Write
@@ -298,6 +299,17 @@ def test_a_writer_takes_pieces_in_order_and_nothing_else(tmp_path: Path) -> None
         assert file.read("b") == 9
     with pytest.raises(ValueError, match="no values were written for"), TensorWriter(path, {"a": ("F32", (2,))}):
         pass
+
+
+def test_whoever_takes_a_file_may_put_it_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("contract.tensors.files.os.fsync", synced.append)
+    with synced_later():
+        write_file(tmp_path / "taken", {"a": np.arange(3, dtype=F32)})
+    assert synced == []
+    write_file(tmp_path / "kept", {"a": np.arange(3, dtype=F32)})
+    assert len(synced) == 1
+    assert (tmp_path / "taken").read_bytes() == (tmp_path / "kept").read_bytes()
 
 
 def test_dtypes_have_one_name_each() -> None:

@@ -17,7 +17,7 @@ from service.infra.sums import sums_of
 from service.operations.access.tokens import ensure_operator_token
 from service.operations.ledger.unit import Store
 from service.operations.progress import jobs
-from service.operations.steer import publishing
+from service.operations.steer import publishing, retention
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import JobRow, UpdateRow
 
@@ -204,7 +204,9 @@ class World:
         kept = None if state is None else {name: self._stored(arrays) for name, arrays in state.items()}
         with self.store.write() as session:
             outcome = Outcome(stored, metrics or {}, state=kept)
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.retention)
+            publishing.publish(session, job.id, job.fence, outcome)
+        with self.store.write() as session:
+            retention.tidy(session, job.federation_id, self.settings.retention)
 
     def updates(self) -> int:
         """Return the number of updates there are."""

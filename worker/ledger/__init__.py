@@ -23,7 +23,7 @@ from service.operations.ledger import checksums, garbage, locks
 from service.operations.ledger.unit import Store
 from service.operations.progress import jobs, reading
 from service.operations.progress.jobs import LostLease
-from service.operations.steer import overlap, publishing
+from service.operations.steer import overlap, publishing, retention
 from service.operations.store import faults, workers
 from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
@@ -133,10 +133,19 @@ class Ledger:
                 resumed_from=None if result.resumed_from is None else result.resumed_from.model_dump(),
                 origin=result.origin,
             )
-            publishing.publish(session, job.id, job.fence, outcome, self.settings.retention)
+            publishing.publish(session, job.id, job.fence, outcome)
             made.note(session)
         made.adopt()
         self._blobs.states.forget(job.id)
+        self._let_go(job.federation_id)
+
+    def _let_go(self, federation_id: str) -> None:
+        """Apply retention in a transaction of its own: devices have the new model by then. The tidying does so, too."""
+        try:
+            with self._store.write() as session:
+                retention.tidy(session, federation_id, self.settings.retention)
+        except Exception:  # what is published stands
+            log.exception("what retention does not keep of %s stays until the tidying", federation_id)
 
     def publish_groups(self, job: Claimed, given: Handover) -> None:
         """Make visible what a round's job hands over before it ends; the job goes on.

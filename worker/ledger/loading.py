@@ -160,7 +160,7 @@ class Loader:
             self._updates(session, round_),
             folder,
             clients_total=self._clients_total(session, federation, round_),
-            scores=self._scores(session, round_),
+            scores=self._scores(session, round_) if build.config.recipe.reads_scores else {},
             state={name: self._file(session, id_) for name, id_ in carried.items()},
             min_updates=round_.min_updates,
             unmasking=self._unmasking(session, federation, round_),

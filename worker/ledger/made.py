@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from contract.tensors import Header, StreamCheck, TensorError, TensorFile, compare
 from contract.wire.ensembles import Member, Network
 from service.infra.blobs import Blobs
-from service.infra.sums import sums_of
+from service.infra.sums import on_disk, sums_of
 from service.operations.ledger import checksums
 from worker.specs import JobFailure, JobResult, KeptMember
 
@@ -53,13 +53,14 @@ class Made:
                 raise JobFailure(code, f"the result for {name!r} is not published: {error.detail}") from error
 
     def _read(self, path: Path) -> Header:
-        """Read, check and sum a file, once; of what the job was given as a blob, and was compared then, the header."""
+        """Read, check and sum a file, once, and put it on the disk; of what the job was given as a blob, its header."""
         digest = self._blobs.cache.digest_at(path)
         if digest is not None:
             self._files[path] = (digest, path.stat().st_size)
         elif path not in self._files:
             check = StreamCheck(None, path.stat().st_size)
-            sums = sums_of(path, check.feed)
+            with on_disk(path):  # writers leave that to us, see `worker.runner`
+                sums = sums_of(path, check.feed)
             self._files[path] = (sums.digest, sums.size)
             self._checksums[sums.digest] = sums.checksum
             return check.finish()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.orm import Session
 
 from contract.wire.events import Event, EventPage
@@ -34,12 +34,12 @@ def append(session: Session) -> bool:
         return False
     moment = now()
     rows = [
-        EventRow(
-            at=moment,
-            kind=item.kind,
-            federation_id=row_events.federation_of(session, item.row),
-            data=_plain(row_events.describe(session, item)),
-        )
+        {
+            "at": moment,
+            "kind": item.kind,
+            "federation_id": row_events.federation_of(session, item.row),
+            "data": _plain(row_events.describe(session, item)),
+        }
         for item in items
     ]
     _insert(session, rows)
@@ -54,12 +54,10 @@ def refused(session: Session, client_id: str, round_id: str | None, problem: str
     row_events.note(session, "update.refused", client, problem=problem, detail=detail[:_DETAIL], **where)
 
 
-def _insert(session: Session, rows: list[EventRow]) -> None:
+def _insert(session: Session, rows: list[dict[str, Any]]) -> None:
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(815002)"))
-    for row in rows:  # one by one: the order of the numbers is the order of the list
-        session.add(row)
-        session.flush()
+    session.execute(insert(EventRow), rows)  # one after another: the order of the numbers is the order of the list
 
 
 def _plain(value: Any) -> Any:

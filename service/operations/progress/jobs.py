@@ -5,10 +5,12 @@ A worker that lost its lease has an old fence; nothing it says counts any more.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import Select, and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from contract.ids import new_id
 from contract.jobs import queue_of
@@ -58,7 +60,7 @@ def later(seconds: float) -> datetime:
     return now() + timedelta(seconds=seconds)
 
 
-def _due(moment: datetime) -> Any:
+def _due(moment: Any) -> Any:
     return or_(
         and_(JobRow.state == "queued", or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)),
         and_(
@@ -70,10 +72,41 @@ def _due(moment: datetime) -> Any:
     )
 
 
+@lru_cache(maxsize=64)
+def _waiting(queues: tuple[str, ...]) -> Select[str]:
+    """Return the query of jobs that are due at `moment`; to put it together takes longer than to ask it."""
+    return select(JobRow.id).where(_due(bindparam("moment", type_=JobRow.not_before.type)), JobRow.queue.in_(queues))
+
+
+@lru_cache(maxsize=64)
+def _taking(queues: tuple[str, ...]) -> ReturningUpdate[JobRow]:
+    """Return the statement that takes the job which is due and has the fewest attempts, of these the oldest."""
+    first = _waiting(queues).order_by(JobRow.attempt, JobRow.id).limit(1)
+    return (
+        update(JobRow)
+        .where(
+            JobRow.id == first.with_for_update(skip_locked=True).scalar_subquery(),
+            _due(bindparam("moment", type_=JobRow.not_before.type)),
+        )
+        .values(
+            state=advance(JOB, "queued", "claim", "job"),
+            worker_id=bindparam("worker"),
+            device=bindparam("on"),
+            fence=JobRow.fence + 1,
+            attempt=JobRow.attempt + 1,
+            lease_until=bindparam("until", type_=JobRow.lease_until.type),
+            started_at=bindparam("begun", type_=JobRow.started_at.type),
+            progress=None,
+            resumed_from=None,
+        )
+        .returning(JobRow)
+        .execution_options(populate_existing=True, synchronize_session=False)
+    )
+
+
 def any_due(session: Session, queues: Sequence[str] = QUEUES) -> bool:
     """Whether a job of some queues waits for a worker; a look that takes no write lock."""
-    query = select(JobRow.id).where(_due(patient(now())), JobRow.queue.in_(queues)).limit(1)
-    return session.scalars(query).first() is not None
+    return session.scalars(_waiting(tuple(queues)).limit(1), {"moment": patient(now())}).first() is not None
 
 
 def claim(
@@ -84,25 +117,9 @@ def claim(
     The one with the fewest attempts goes first, then the oldest: one that fails again and again holds nobody up.
     """
     moment = now()
-    due = select(JobRow.id).where(_due(patient(moment)), JobRow.queue.in_(queues)).order_by(JobRow.attempt, JobRow.id)
-    oldest = due.limit(1).with_for_update(skip_locked=True).scalar_subquery()
-    job = session.scalars(
-        update(JobRow)
-        .where(JobRow.id == oldest, _due(patient(moment)))
-        .values(
-            state=advance(JOB, "queued", "claim", "job"),
-            worker_id=worker_id,
-            device=device,
-            fence=JobRow.fence + 1,
-            attempt=JobRow.attempt + 1,
-            lease_until=moment + timedelta(seconds=lease_seconds),
-            started_at=moment,
-            progress=None,
-            resumed_from=None,
-        )
-        .returning(JobRow)
-        .execution_options(populate_existing=True)
-    ).first()
+    until = moment + timedelta(seconds=lease_seconds)
+    given = {"moment": patient(moment), "worker": worker_id, "on": device, "until": until, "begun": moment}
+    job = session.scalars(_taking(tuple(queues)), given).first()
     if job is not None:
         row_events.note(session, "job.claimed", job)
     return job

@@ -7,12 +7,11 @@ from sqlalchemy.orm import Session
 
 from contract.jobs import is_aside
 from contract.wire.federations import TERMINAL_STATES
-from contract.wire.retention import Retention
 from service.domain.errors import DomainError, invalid_field
 from service.infra.blobs import BlobFault
 from service.operations.ledger import after_commit, audit, locks, row_events
 from service.operations.progress import jobs, lifecycle, reading
-from service.operations.steer import exclusions, resend, retention, rollback
+from service.operations.steer import exclusions, resend, rollback
 from service.operations.steer.job_kinds import ENDINGS
 from service.operations.store import provenance
 from service.operations.store.faults import Use, explain
@@ -20,10 +19,8 @@ from service.operations.store.outcome import Outcome
 from service.persistence.tables import EnsembleMemberRow, FederationRow, JobRow, PredictionRow
 
 
-def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default: Retention | None) -> None:
-    """Make a job's result visible, all of it or nothing; then let go of what retention no longer keeps.
-
-    `default` is the retention of a federation that has none of its own.
+def publish(session: Session, job_id: str, fence: int, outcome: Outcome) -> None:
+    """Make a job's result visible, all of it or nothing. What retention no longer keeps goes afterwards.
 
     Raises:
         LostLease: the caller no longer holds the job; nothing changes.
@@ -49,7 +46,6 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome, default
     if not is_aside(job.kind):
         lifecycle.proceed(session, federation)
         session.flush()
-    retention.apply(session, federation, default or Retention())
 
 
 def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:

@@ -110,10 +110,11 @@ def _inputs(
     session: Session, federation: FederationRow, job: JobRow, spec: dict[str, Any], weights: dict[str, Any]
 ) -> list[dict[str, Any]]:
     found = list(places(spec))
-    digests = {digest for _, digest in found}
     sent = _sent(session, federation, job)
-    books = _discriminators(session, federation, digests) | _datasets(session, digests)
-    books |= _models(session, federation, digests) | _networks(session, digests)
+    books = _models(session, federation, {digest for place, digest in found if place[0] != "updates"})
+    rest = {digest for place, digest in found if place[0] != "updates" and digest not in books}
+    if rest:
+        books |= _discriminators(session, federation, rest) | _datasets(session, rest) | _networks(session, rest)
     inputs = []
     for place, digest in found:
         known = books.get(digest, {})

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from service.infra.sums import sums_of
-from service.operations.steer import publishing
+from service.operations.steer import publishing, retention
 from service.operations.store import provenance
 from service.operations.store.outcome import Outcome
 from service.operations.store.provenance import digest_of
@@ -27,7 +27,9 @@ def publish(world: World, fed: Fed, spec: dict[str, Any], metrics: dict[str, Any
     world.blobs.store.keep(path, digest)
     outcome = Outcome({"main": (digest, size)}, metrics, origin={"spec": spec, **ORIGIN})
     with world.store.write() as session:
-        publishing.publish(session, job.id, job.fence, outcome, world.settings.retention)
+        publishing.publish(session, job.id, job.fence, outcome)
+    with world.store.write() as session:
+        retention.tidy(session, fed.id, world.settings.retention)
     return world.round(fed, 1)
 
 

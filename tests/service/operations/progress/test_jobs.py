@@ -125,7 +125,7 @@ def test_a_silent_workers_job_goes_to_another_whose_fence_is_higher(both: Both, 
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, first.id, first.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), None)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}))
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.held(session, first.id, first.fence)
     assert (only(both).state, only(both).worker_id) == ("running", "w2")
@@ -137,7 +137,7 @@ def test_a_result_that_lost_its_lease_changes_nothing(both: Both, fed: str, move
     claim(both, "w2")
     assert first is not None
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}), None)
+        publishing.publish(session, first.id, first.fence, Outcome({"main": ("x", 1)}))
     with both.store.read() as session:
         row = session.get_one(FederationRow, fed)
         assert row.state == "preparing"
@@ -159,11 +159,11 @@ def test_a_job_that_is_over_cannot_be_renewed(both: Both, fed: str) -> None:
     job = claim(both)
     assert job is not None
     with both.store.write() as session:
-        publishing.publish(session, job.id, job.fence, Outcome({"main": ("x", 1)}), None)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("x", 1)}))
     with both.store.write() as session, pytest.raises(LostLease):
         jobs.renew(session, job.id, job.fence, 30, None)
     with both.store.write() as session, pytest.raises(LostLease):
-        publishing.publish(session, job.id, job.fence, Outcome({"main": ("y", 1)}), None)
+        publishing.publish(session, job.id, job.fence, Outcome({"main": ("y", 1)}))
 
 
 def test_an_unknown_job_is_nobodys(both: Both, fed: str) -> None:
@@ -290,7 +290,7 @@ def test_a_publish_waits_for_a_cancel_without_a_deadlock(both: Both, fed: str) -
 
     def publish() -> None:
         with both.store.write() as session:
-            publishing.publish(session, job.id, job.fence, Outcome({"main": (DIGEST, 1)}), None)
+            publishing.publish(session, job.id, job.fence, Outcome({"main": (DIGEST, 1)}))
         done.set()
 
     thread = threading.Thread(target=publish)
@@ -320,7 +320,7 @@ def test_a_cancel_comes_before_a_result(both: Both, fed: str) -> None:
     _cancel(both)
     with both.store.write() as session:
         outcome = Outcome({"main": (DIGEST, 1)})
-        publishing.publish(session, job.id, job.fence, outcome, None)
+        publishing.publish(session, job.id, job.fence, outcome)
     assert (only(both).state, only(both).error) == ("cancelled", "cancelled")
     with both.store.read() as session:
         assert session.scalars(select(ModelRow)).all() == []
