@@ -52,6 +52,7 @@ from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
 from service.api.under import Under
 from service.domain.errors import StartError
+from service.infra.bells import Answering
 from service.infra.blob_store import open_blobs
 from service.infra.changes import POLL_SECONDS, Changes
 from service.infra.concurrency import ConcurrencyLimit
@@ -184,6 +185,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = services.settings.threads
     news = contextlib.ExitStack()
     services.changes.start(news.enter_context(watch.news(services.database.engine, services.changes.kick)))
+    bell = services.settings.changed_bell
+    if bell is not None:
+        news.enter_context(contextlib.closing(Answering(bell, services.changes.kick)))
     services.feed.start()
     ending = asyncio.Event()
     settings, store = services.settings, services.store

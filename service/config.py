@@ -253,6 +253,11 @@ class Settings(BaseSettings):
         """The folder of the embedded Celery transport."""
         return (self.home / "queue").resolve()
 
+    @property
+    def changed_bell(self) -> Path | None:
+        """What a worker rings when devices have something to do; None where the database tells by itself."""
+        return self.queue_dir / "changed.bell" if self.is_sqlite and self.broker_url is None else None
+
     @cached_property
     def key(self) -> bytes:
         """The key of the token hashes; made on first use when none is set.

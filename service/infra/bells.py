@@ -8,12 +8,15 @@ import contextlib
 import os
 import select
 import stat
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from contract.private import FILE
 
+_AGAIN_SECONDS = 1.0
+"""After which one who answers looks whether its bell is still there."""
 _RINGS = 64
 """Taken at once: one who wakes sees to all that there is to do."""
 
@@ -70,6 +73,35 @@ class Bells:
     def close(self) -> None:
         """Let go of all."""
         self.hang(())
+
+
+class Answering:
+    """Calls back when a bell rings, from a thread of its own.
+
+    Args:
+        bell: in a folder that is there.
+        told: called in the thread.
+    """
+
+    def __init__(self, bell: Path, told: Callable[[], None]):
+        self._bell, self._told, self._bells = bell, told, Bells()
+        self._bells.hang({bell})
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            if self._bells.wait(_AGAIN_SECONDS):
+                self._told()
+            self._bells.hang({self._bell})
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        ring(self._bell)
+        self._thread.join(timeout=5)
+        self._bells.close()
 
 
 def _is_bell(handle: int) -> bool:

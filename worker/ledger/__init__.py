@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from contract.ids import new_id
 from service.config import Settings
 from service.domain.errors import DomainError
+from service.infra.bells import ring
 from service.infra.blob_checks import BlobFaults, Inspection
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import BlobFault
@@ -47,12 +48,18 @@ class Ledger:
         self._sender = Sender(settings)
         self._blobs = open_blobs(settings)
         self._database = Database(settings)
-        self._store = Store(self._database, self._blobs.store, self._wake)
+        self._store = Store(self._database, self._blobs.store, self._wake, self._tell)
         self._loader = Loader(self._blobs.cache)
 
     def _wake(self, queues: set[str]) -> None:
         for queue in sorted(queues):
             self._sender.send(queue)
+
+    def _tell(self) -> None:
+        """Have the API, which waits with the devices, look now: sooner than it would see the commit by itself."""
+        bell = self.settings.changed_bell
+        if bell is not None:
+            ring(bell)
 
     # ------------------------------------------------------------------------------------------------ holding a job
     def claim(self) -> Claimed | None:

@@ -2,12 +2,13 @@
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from service.infra.bells import Bells, ring
+from service.infra.bells import Answering, Bells, ring
 
 
 @pytest.fixture
@@ -75,3 +76,14 @@ def test_bells_that_are_let_go_ring_no_more(bells: Bells, tmp_path: Path) -> Non
     assert not bells.wait(0)
     ring(tmp_path / "b.bell")
     assert bells.wait(60)
+
+
+def test_whoever_answers_a_bell_is_told_of_each_ring_and_leaves_no_thread(tmp_path: Path) -> None:
+    told, before = threading.Event(), threading.active_count()
+    answering = Answering(tmp_path / "a.bell", told.set)
+    for _ in range(3):
+        ring(tmp_path / "a.bell")
+        assert told.wait(60)
+        told.clear()
+    answering.close()
+    assert threading.active_count() == before

@@ -3,11 +3,13 @@
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from service.config import Settings
 from service.operations.steer import publishing, retention
 from service.persistence.tables import UpdateRow
 from tests.service.world import Fed, World
@@ -94,3 +96,21 @@ def test_a_publication_stands_though_nothing_could_go(
     assert world.round(fed, 1)["state"] == "published"
     assert kept_updates(world) == [True, True]
     assert "stays until the tidying" in caplog.text
+
+
+def test_a_publication_rings_once_for_the_devices_that_wait(
+    world: World, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes afterwards is no news."""
+    delivered(world)
+    rung: list[Path] = []
+    monkeypatch.setattr("worker.ledger.ring", rung.append)
+    assert runner.drain() == 1
+    bell = world.settings.changed_bell
+    assert rung == ([] if bell is None else [bell])
+
+
+def test_where_the_database_tells_by_itself_there_is_no_bell(tmp_path: Path) -> None:
+    assert Settings(home=tmp_path).changed_bell is not None
+    assert Settings(home=tmp_path, database_url="postgresql+psycopg://host/name").changed_bell is None
+    assert Settings(home=tmp_path, broker_url="redis://host").changed_bell is None
