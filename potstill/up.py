@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from contract.installation import install
-from contract.programs import ROOT, python
+from contract.programs import LEAN, ROOT, python
 from potstill.commands.config import load_settings, warn_of_unread
 from potstill.console import CliError, out
 from potstill.home import Home
@@ -153,7 +153,7 @@ def _first_token(settings: Any, home: Home) -> None:
 
 
 def _hand_on(options: UpOptions) -> None:
-    """Give the children what the command line says, as settings.
+    """Give the children what the command line says, as settings, and an allocator that keeps little.
 
     Raises:
         CliError: a file of the certificate is not there.
@@ -163,6 +163,8 @@ def _hand_on(options: UpOptions) -> None:
             if not path.is_file():
                 raise CliError(f"--{name.lower().replace('_', '-')}: there is no file {path}")
             os.environ[f"POTSTILL_{name}"] = str(path.resolve())
+    for name, value in LEAN.items():
+        os.environ.setdefault(name, value)
     if options.insecure_http:
         os.environ["POTSTILL_INSECURE_HTTP"] = "1"
 

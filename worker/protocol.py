@@ -16,7 +16,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from contract.bodies import stored
-from contract.programs import environment, python
+from contract.programs import LEAN, environment, python
 from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress
 
 STOPPED = "stopped"
@@ -96,7 +96,8 @@ class Terms:
             "POTSTILL_TORCH_THREADS": str(self.torch_threads),
             "POTSTILL_JOB_MEMORY_BYTES": str(self.memory_bytes),
         }
-        return unless_set | os.environ | terms
+        given = {name: value for name, value in os.environ.items() if LEAN.get(name) != value}
+        return unless_set | given | terms
 
     @classmethod
     def told(cls) -> "Terms":

@@ -5,23 +5,24 @@ import fcntl
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
 from contract.private import private
 from service.config import Settings
 from service.domain.errors import SchemaError
-from service.persistence import first_forms, safety, schema
+from service.persistence import safety, schema
 from service.persistence.engine import Database, make_private
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 __all__ = ["SchemaError", "check", "checked", "downgrade", "upgrade"]
 
 log = logging.getLogger("service.migrate")
 _LOCK = 815000
-Act = Callable[[Config], None]
+Act = Callable[["Config"], None]
 
 
 @contextlib.contextmanager
@@ -50,11 +51,19 @@ def upgrade(settings: Settings, revision: str = "head") -> tuple[str | None, str
         SchemaError: the database is of a newer program or of another one, or a step failed; with the remedy.
     """
     wanted = schema.revisions()[-1] if revision == "head" else revision
-    return _run(settings, wanted, lambda config: command.upgrade(config, revision))
+
+    def act(config: "Config") -> None:
+        from alembic import command
+
+        command.upgrade(config, revision)
+
+    return _run(settings, wanted, act)
 
 
 def downgrade(settings: Settings, revision: str) -> None:
     """Go back to an older schema; `base` removes all tables."""
+    from alembic import command
+
     _run(settings, None, lambda config: command.downgrade(config, revision))
 
 
@@ -114,6 +123,8 @@ def _whole_or_not(settings: Settings, connection: Connection, before: str | None
     Raises:
         SchemaError: a step failed; the database is as it was.
     """
+    from service.persistence import first_forms  # with Alembic, which only a migration needs
+
     file, done = settings.database_file, list[str]()
 
     def note(step: Any, **others: Any) -> None:

@@ -1,15 +1,19 @@
-"""Which schema a database has, and whether this program may work on it: one judgement for every process and command."""
+"""Which schema a database has, and whether this program may work on it: one judgement for every process and command.
 
+Alembic, 10 MB of it, is loaded by what migrates and by nothing else: every process judges, once.
+"""
+
+import re
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
 from service.domain.errors import SchemaError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 __all__ = ["SchemaError", "columns_of", "config", "refuse_foreign", "refuse_other", "revision_of", "revisions"]
 
@@ -18,10 +22,13 @@ Columns = dict[str, set[str]]
 SCRIPTS = files("migrations")
 """The folder of the revisions."""
 _OWN = "alembic_version"
+_NAMED = re.compile(r"""^(revision|down_revision)(?:: [^=]+)? = (?:["'](\w+)["']|None)$""", re.MULTILINE)
 
 
-def config(connection: Connection | None = None, **attributes: Any) -> Config:
+def config(connection: Connection | None = None, **attributes: Any) -> "Config":
     """Return Alembic's configuration; a connection is needed for whatever touches a database."""
+    from alembic.config import Config
+
     made = Config()
     made.set_main_option("script_location", str(SCRIPTS))
     made.attributes.update(attributes, connection=connection)
@@ -29,9 +36,16 @@ def config(connection: Connection | None = None, **attributes: Any) -> Config:
 
 
 def revisions() -> list[str]:
-    """Return the revisions that this program knows, the oldest first."""
-    script = ScriptDirectory.from_config(config())
-    return [each.revision for each in reversed(list(script.walk_revisions()))]
+    """Return the revisions that this program knows, the oldest first, as the heads of their files name them."""
+    after: dict[str, str] = {}
+    for file in SCRIPTS.joinpath("versions").iterdir():
+        if file.name.endswith(".py"):
+            named = dict(_NAMED.findall(file.read_text(encoding="utf-8")))
+            after[named["down_revision"]] = named["revision"]
+    found = [after[""]]
+    while found[-1] in after:
+        found.append(after[found[-1]])
+    return found
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -40,10 +54,12 @@ def revision_of(connection: Connection) -> str | None:
     Raises:
         SchemaError: it says several.
     """
-    found = MigrationContext.configure(connection).get_current_heads()
+    if not inspect(connection).has_table(_OWN):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {_OWN}")).scalars().all()
     if len(found) > 1:
         raise SchemaError(f"the database says that it is at {len(found)} schemas at once; restore a backup")
-    return found[0] if found else None
+    return str(found[0]) if found else None
 
 
 def columns_of(connection: Connection) -> Columns:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contract.programs import LEAN
 from potstill import up
 from potstill.console import CliError
 from potstill.up import UpOptions, bind, programs
@@ -44,3 +45,13 @@ def test_the_programs_log_what_the_setting_says(tmp_path: Path) -> None:
         api, worker = programs(listener, Settings(home=tmp_path, log_level="warning"))
     assert api.argv[api.argv.index("--log-level") + 1] == "warning"
     assert "--loglevel=WARNING" in worker.argv
+
+
+def test_the_children_keep_little_memory_that_they_do_not_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[Any] = []
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "8")  # a user's choice stays
+    monkeypatch.setattr("potstill.storage.acts.bring_up", lambda settings: told.append(dict(os.environ)))
+    monkeypatch.setattr("service.operations.access.tokens.ensure_operator_token", lambda settings: None)
+    monkeypatch.setattr(up, "become", lambda plan, kept: told.append(plan))
+    up.run(UpOptions(home=tmp_path / "home", port=0))
+    assert {name: told[0].get(name) for name in LEAN} == LEAN | {"MALLOC_ARENA_MAX": "8"}

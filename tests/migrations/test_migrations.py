@@ -94,6 +94,7 @@ def test_each_step_goes_up_and_down_with_rows_in_the_tables(settings: Settings, 
     script = ScriptDirectory.from_config(schema.config())
     revisions = [revision.revision for revision in reversed(list(script.walk_revisions()))]
     assert len(script.get_heads()) == 1
+    assert schema.revisions() == revisions
     for revision in revisions:
         migrate.upgrade(settings, revision)
     before = fill(engine)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.programs import LEAN
 from worker.protocol import Answer, Failed, Terms, answer, answers, order, ordered
 from worker.specs import CheckpointSpec, Handover, InitializeSpec, JobResult, Progress
 
@@ -54,3 +55,10 @@ def test_terms_are_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(name, value)
     assert Terms.told() == terms
     assert terms.environment()["OMP_WAIT_POLICY"] == "active", "what an operator has set stays"
+
+
+def test_a_computing_process_keeps_its_memory_unless_somebody_else_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LEAN.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # a user's
+    assert {name: value for name, value in Terms().environment().items() if name in LEAN} == {"MALLOC_ARENA_MAX": "1"}
