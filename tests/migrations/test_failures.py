@@ -26,7 +26,8 @@ STEP = '''
 import os
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "9999", "{last}", None, None
+revision = "9999"
+down_revision = "{last}"
 def upgrade():
     op.create_table("half_done", sa.Column("id", sa.BigInteger(), primary_key=True))
     op.execute("DELETE FROM workers")
