@@ -21,6 +21,10 @@ log = logging.getLogger("worker.runner")
 _IDLE_SECONDS = 60.0
 """Without a job that runs a network, after which the computing process with its 300 MB of torch is let go."""
 _TIDY_SECONDS = 600.0
+_QUIET_SECONDS = 0.1
+"""After a publication: devices are told of it and fetch it before anything else is written."""
+_OWED_SECONDS = 10.0
+"""So long what publications owe waits while one job follows another."""
 _GRACE_SECONDS = 5.0  # to put a state on the disk when the worker stops
 _NOT_FINAL = frozenset({"disk_full", "internal", "out_of_memory", "storage_unavailable", STOPPED})
 
@@ -185,14 +189,20 @@ class Runner:
             self._wanted.wait(PULSE_SECONDS)
 
     def drain(self) -> int:
-        """Do jobs until none is due; return how many were done."""
+        """Do jobs until none is due, and then what they owe; return how many were done."""
         done = 0
         while not self._stop.is_set():
             job = self.ledger.claim()
-            if job is None:
+            if job is not None:
+                self.do(job)
+                done += 1
+                self.ledger.let_go(_OWED_SECONDS)
+            elif not self.ledger.owes:
                 break
-            self.do(job)
-            done += 1
+            elif self._wanted.wait(_QUIET_SECONDS):
+                self._wanted.clear()
+            else:
+                self.ledger.let_go()
         return done
 
     def do(self, job: Claimed) -> None:

@@ -41,12 +41,21 @@ class FakeLedger:
         self.details: list[str] = []
         self.renewed = threading.Event()
         self.wants_cancel = False
-        self.lost = False
+        self.lost = self.owed = False
         self.jobs = [JOB]
         self.files: dict[str, Path] = {}
 
     def claim(self) -> Claimed | None:
         return self.jobs.pop() if self.jobs else None
+
+    @property
+    def owes(self) -> bool:
+        return self.owed
+
+    def let_go(self, after_seconds: float = 0.0) -> None:
+        if self.owed:
+            self.said.append(("let go", after_seconds))
+        self.owed = self.owed and after_seconds > 0
 
     def load(self, job: Claimed) -> RoundSpec:
         return RoundSpec(
@@ -136,6 +145,33 @@ def until_stopped(report: Callable[[Progress], None]) -> JobResult:
 def test_a_job_that_is_done_is_published_and_its_folder_removed(ledger: FakeLedger, monkeypatch: Any) -> None:
     do(ledger, monkeypatch, lambda report: JobResult(models={}))
     assert ledger.said == ["published", "dropped"]
+
+
+def test_what_publications_owe_is_done_when_no_job_is_due(ledger: FakeLedger, monkeypatch: Any) -> None:
+    """Between jobs only what waits for long."""
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 0.0)
+    ledger.jobs, ledger.owed = [JOB, JOB], True
+    do(ledger, monkeypatch, lambda report: JobResult(models={}))
+    done = ["published", ("let go", module._OWED_SECONDS)]
+    assert [each for each in ledger.said if each != "dropped"] == [*done, *done, ("let go", 0.0)]
+
+
+def test_a_job_that_comes_meanwhile_is_done_before_what_is_owed(ledger: FakeLedger, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 60.0)
+    found = iter([None, JOB])
+    runner = Runner(ledger)  # type: ignore[arg-type]
+    ledger.owed = True
+    runner.wake()
+
+    def work(report: Any) -> JobResult:
+        monkeypatch.setattr(module, "_QUIET_SECONDS", 0.0)
+        return JobResult(models={})
+
+    monkeypatch.setattr(ledger, "claim", lambda: next(found, None))
+    do(ledger, monkeypatch, work, runner)
+    assert [each[0] if each[0] == "let go" else each for each in ledger.said if each != "dropped"] == [
+        "published", "let go", "let go",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Ledger:
         self._database = Database(settings)
         self._store = Store(self._database, self._blobs.store, self._wake, self._tell)
         self._loader = Loader(self._blobs.cache)
+        self._owed: dict[str, float] = {}
 
     def _wake(self, queues: set[str]) -> None:
         for queue in sorted(queues):
@@ -110,7 +112,8 @@ class Ledger:
         workers.heartbeat(session, self.worker_id, host, pid, settings.device, job_id, settings.queue_list)
 
     def leave(self) -> None:
-        """Say goodbye and close."""
+        """Do what is owed, say goodbye and close."""
+        self.let_go()
         with self._store.write() as session:
             workers.leave(session, self.worker_id)
         self._database.close()
@@ -144,15 +147,28 @@ class Ledger:
             made.note(session)
         made.adopt()
         self._blobs.states.forget(job.id)
-        self._let_go(job.federation_id)
+        self._owed.setdefault(job.federation_id, time.monotonic())
 
-    def _let_go(self, federation_id: str) -> None:
-        """Apply retention in a transaction of its own: devices have the new model by then. The tidying does so, too."""
-        try:
-            with self._store.write() as session:
-                retention.tidy(session, federation_id, self.settings.retention)
-        except Exception:  # what is published stands
-            log.exception("what retention does not keep of %s stays until the tidying", federation_id)
+    @property
+    def owes(self) -> bool:
+        """Whether retention is to be applied to federations of which something was published."""
+        return bool(self._owed)
+
+    def let_go(self, after_seconds: float = 0.0) -> None:
+        """Apply retention where something was published at least so long ago.
+
+        In transactions of their own, when devices have the new model and what they are told is noted: they would wait
+        for these. The tidying does it where a crash comes between.
+        """
+        for federation_id, since in list(self._owed.items()):
+            if time.monotonic() - since < after_seconds:
+                continue
+            del self._owed[federation_id]
+            try:
+                with self._store.write() as session:
+                    retention.tidy(session, federation_id, self.settings.retention)
+            except Exception:  # what is published stands
+                log.exception("what retention does not keep of %s stays until the tidying", federation_id)
 
     def publish_groups(self, job: Claimed, given: Handover) -> None:
         """Make visible what a round's job hands over before it ends; the job goes on.
