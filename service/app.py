@@ -50,6 +50,7 @@ from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
+from service.api.together import Together
 from service.api.under import Under
 from service.domain.errors import StartError
 from service.infra.bells import Answering
@@ -82,6 +83,8 @@ EVENT_STREAMS, EVENT_STREAMS_PER_TOKEN = 500, 32
 """Of one API process, and of one token in it."""
 REQUESTS_AT_ONCE = 8
 """Requests of a token that are worked on at a time, and four times as many uploads."""
+READING_AT_ONCE = 1
+"""Threads of short reads; four times as many where each waits for a network."""
 
 
 def build_services(settings: config.Settings) -> Services:
@@ -124,6 +127,7 @@ def build_services(settings: config.Settings) -> Services:
         store,
         changes,
         Desk(store),
+        Together(store, READING_AT_ONCE if settings.is_sqlite else 4 * READING_AT_ONCE),
         feed,
         wakeup,
         metrics,

@@ -5,13 +5,14 @@ wait for SQLite's write lock could hold every thread that the holder needs to go
 """
 
 import contextlib
-from collections.abc import Callable
-from typing import Annotated, cast
+from collections.abc import Awaitable, Callable
+from typing import Annotated, ParamSpec, cast
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import Field
 from sqlalchemy.exc import OperationalError
+from starlette.concurrency import run_in_threadpool
 
 from contract.bodies import QUERY_COUNT
 from service.api import guard, services
@@ -20,10 +21,11 @@ from service.domain.principal import Principal, Role
 from service.operations.access import tokens
 from service.operations.ledger import audit
 
+Given = ParamSpec("Given")
 _bearer = HTTPBearer(auto_error=False, description="a token: operator, viewer, device or join token")
 
 
-def get_services(request: Request) -> services.Services:
+async def get_services(request: Request) -> services.Services:
     """Return the services of this process."""
     return cast(services.Services, request.app.state.services)
 
@@ -32,27 +34,41 @@ Services = Annotated[services.Services, Depends(get_services)]
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def get_principal(request: Request, parts: Services, credentials: Credentials) -> Principal:
+async def get_principal(request: Request, parts: Services, credentials: Credentials) -> Principal:
     """Return the caller, or refuse with unauthorized, or with too-many-requests who guesses or asks too fast. Writes
     only when a token is first used after something changed, and the moment of use every ten minutes.
     """
     keys, token = parts.settings.keys, credentials.credentials if credentials else None
     address = audit.acting().address
-    guard.check_address(parts, address, token)
+    await _counted(parts, guard.check_address, parts, address, token)
     try:
-        with parts.store.read() as session:
-            principal = tokens.authenticate(session, keys, token)
+        principal = await parts.together.read(lambda session: tokens.authenticate(session, keys, token))
     except DomainError as error:
-        guard.failed(parts, address, token, str(error.members.get("reason", error.kind)))
+        reason = str(error.members.get("reason", error.kind))
+        await _counted(parts, guard.failed, parts, address, token, reason)
         raise
     if token is not None:
         guard.succeeded(parts, address, token)
-    guard.spend(parts, principal, request.scope, _announced(request))
+    await _counted(parts, guard.spend, parts, principal, request.scope, _announced(request))
     if principal.unsettled and token is not None:
-        with contextlib.suppress(OperationalError), parts.store.write() as session:  # another use will do as well
-            tokens.settle(session, keys, token)
+        await run_in_threadpool(_settle, parts, token)
     audit.acting().principal = principal
     return principal
+
+
+async def _counted(
+    parts: services.Services, act: Callable[Given, None], *given: Given.args, **named: Given.kwargs
+) -> None:
+    """Do what counts rates: here, where they are in memory, in a thread, where Redis is asked."""
+    if parts.rates.is_shared:
+        await run_in_threadpool(act, *given, **named)
+    else:
+        act(*given, **named)
+
+
+def _settle(parts: services.Services, token: str) -> None:
+    with contextlib.suppress(OperationalError), parts.store.write() as session:  # another use will do as well
+        tokens.settle(session, parts.settings.keys, token)
 
 
 def _announced(request: Request) -> int:
@@ -64,19 +80,19 @@ def _announced(request: Request) -> int:
 Anyone = Annotated[Principal, Depends(get_principal)]
 
 
-def get_caller(request: Request, parts: Services, credentials: Credentials) -> Principal | None:
+async def get_caller(request: Request, parts: Services, credentials: Credentials) -> Principal | None:
     """Return the caller; None for a request without a token."""
-    return None if credentials is None else get_principal(request, parts, credentials)
+    return None if credentials is None else await get_principal(request, parts, credentials)
 
 
 Perhaps = Annotated[Principal | None, Depends(get_caller)]
 _WANTED = {"operator": "an operator's", "viewer": "a viewer's", "device": "a device's", "join": "a join"}
 
 
-def need(*roles: Role) -> Callable[[Principal, services.Services], Principal]:
+def need(*roles: Role) -> Callable[[Principal, services.Services], Awaitable[Principal]]:
     """Return a dependency that lets only these roles in."""
 
-    def check(principal: Anyone, parts: Services) -> Principal:
+    async def check(principal: Anyone, parts: Services) -> Principal:
         if principal.role not in roles:
             parts.refusals.note(audit.acting().address, "role", principal.id)
             wanted = " or ".join(_WANTED[role] for role in roles)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from service.api.desk import Desk
+from service.api.together import Together
 from service.config import Settings
 from service.infra.blobs import Blobs
 from service.infra.changes import Changes
@@ -30,6 +31,7 @@ class Services:
     store: Store
     changes: Changes
     desk: Desk
+    together: Together
     feed: Feed
     wakeup: Wakeup
     metrics: Metrics

@@ -66,6 +66,11 @@ class Rates:
         self.failures = RateLimitItemPerMinute(AUTH_FAILURES_PER_MINUTE, namespace="failures")
         self.bytes = RateLimitItemPerDay(settings.upload_bytes_per_day, namespace="bytes")
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether counts are in Redis, which takes a while to answer."""
+        return self._shared is not None
+
     def _counted(self, act: Callable[[Storage], Result]) -> Result:
         if self._shared is not None and time.monotonic() >= self._alone_until:
             try:

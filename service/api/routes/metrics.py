@@ -23,11 +23,11 @@ def _is_near(request: Request) -> bool:
         return False
 
 
-def may_scrape(request: Request, services: Services, credentials: Credentials) -> None:
+async def may_scrape(request: Request, services: Services, credentials: Credentials) -> None:
     """Let in who has a viewer's token; where the settings say so, also whoever is on this machine."""
     if services.settings.metrics_open and credentials is None and _is_near(request):
         return
-    need("operator", "viewer")(get_principal(request, services, credentials), services)
+    await need("operator", "viewer")(await get_principal(request, services, credentials), services)
 
 
 @router.head("/metrics", include_in_schema=False)

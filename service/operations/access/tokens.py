@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import Select, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from contract.ids import new_id
@@ -19,6 +19,7 @@ from service.operations.ledger.limits import check_room
 from service.operations.ledger.paging import page
 from service.persistence.engine import Database
 from service.persistence.tables import ClientRow, FederationRow, TokenRow
+from service.persistence.tables.base import Credential
 
 MAX_TOKENS = 1000
 """Tokens of people and programs that are not revoked."""
@@ -50,9 +51,9 @@ def authenticate(session: Session, keys: Keys, token: str | None) -> Principal:
                 unsettled=late,
             )
     elif kind is not None:
-        row = _row(session, kind, candidates)
-        if row is not None:
-            return _principal(row, candidates)
+        found = _columns(session, kind, candidates)
+        if found is not None:
+            return _principal(kind, found, candidates)
     raise _replaced()
 
 
@@ -67,20 +68,39 @@ def _federation(session: Session, candidates: list[str]) -> FederationRow | None
     return found if found is not None and tokens.same(found.join_hash, candidates) else None
 
 
-def _row(session: Session, kind: str, candidates: list[str], lock: bool = False) -> Row | None:
+def _locked(session: Session, kind: str, candidates: list[str]) -> Row | None:
     table: Any = ClientRow if kind == "device" else TokenRow
     query = select(table).where(or_(table.token_hash.in_(candidates), table.next_hash.in_(candidates)))
-    found: Row | None = session.scalars(query.with_for_update() if lock else query).first()
+    found: Row | None = session.scalars(query.with_for_update()).first()
     if found is None or not (tokens.same(found.token_hash, candidates) or tokens.same(found.next_hash, candidates)):
         return None
     return found
 
 
-def _is_next(row: Row, candidates: list[str]) -> bool:
+def _looked_up(table: Any, *more: str) -> Select[Any]:
+    """Return the query for the columns of a token by which somebody is let in."""
+    given: list[Any] = [bindparam("hash"), bindparam("former")]
+    columns = [getattr(table, name) for name in ("id", "name", *Credential.__annotations__, *more)]
+    return select(*columns).where(or_(table.token_hash.in_(given), table.next_hash.in_(given)))
+
+
+_OF_DEVICES, _OF_OTHERS = _looked_up(ClientRow, "federation_id"), _looked_up(TokenRow, "role", "last_used_at")
+
+
+def _columns(session: Session, kind: str, candidates: list[str]) -> Any | None:
+    """Return the columns of a token, without the cost of a row that might be changed: every request needs them."""
+    given = {"hash": candidates[0], "former": candidates[-1]}
+    found: Any = session.execute(_OF_DEVICES if kind == "device" else _OF_OTHERS, given).first()
+    if found is None or not (tokens.same(found.token_hash, candidates) or tokens.same(found.next_hash, candidates)):
+        return None
+    return found
+
+
+def _is_next(row: Any, candidates: list[str]) -> bool:
     return tokens.same(row.next_hash, candidates)
 
 
-def _principal(row: Row, candidates: list[str]) -> Principal:
+def _principal(kind: str, row: Any, candidates: list[str]) -> Principal:
     is_next = _is_next(row, candidates)
     ends, nonce = (row.next_expires_at, row.next_nonce or "") if is_next else (row.expires_at, row.nonce)
     if row.revoked_at is not None:
@@ -92,7 +112,7 @@ def _principal(row: Row, candidates: list[str]) -> Principal:
             reason="expired",
         )
     unsettled = not tokens.same(row.token_hash, candidates[:1])
-    if isinstance(row, ClientRow):
+    if kind == "device":
         return Principal(
             "device", row.id, row.name, row.federation_id, nonce=nonce, expires_at=ends, unsettled=unsettled
         )
@@ -125,7 +145,7 @@ def settle(session: Session, keys: Keys, token: str) -> None:
         if federation is not None:
             federation.join_hash = candidates[0]
         return
-    row = None if kind is None else _row(session, kind, candidates, lock=True)
+    row = None if kind is None else _locked(session, kind, candidates)
     if row is None:
         return
     if _is_next(row, candidates):
