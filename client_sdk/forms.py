@@ -28,7 +28,7 @@ def pick(names: Sequence[Any], columns: Columns | None, what: str) -> Columns:
     """
     if columns is not None:
         inputs, label = columns
-        wanted = list(inputs.values()) if isinstance(inputs, Mapping) else _names_of(inputs)
+        wanted = list(inputs.values()) if isinstance(inputs, Mapping) else names_of(inputs)
         missing = next((name for name in [*wanted, label] if name not in names), None)
         if missing is not None:
             raise DatasetError("columns", f"{what} has no {missing!r}; there are {_listed(names)}")
@@ -44,7 +44,8 @@ def pick(names: Sequence[Any], columns: Columns | None, what: str) -> Columns:
     return others[0] if len(others) == 1 else {name: name for name in others}, known
 
 
-def _names_of(inputs: str | Sequence[str]) -> list[str]:
+def names_of(inputs: str | Sequence[str]) -> list[str]:
+    """Return the names of inputs that are one, or one row of several."""
     return [inputs] if isinstance(inputs, str) else list(inputs)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
 
-from client_sdk import data, forms, sources, streams, workers
+from client_sdk import data, datafiles, forms, sources, streams, workers
 from client_sdk.data import Samples
 from client_sdk.errors import DatasetError
 
@@ -59,6 +60,8 @@ def _check_columns(columns: Any) -> None:
 
 
 def _paired(dataset: Any, columns: forms.Columns | None, how: sources.Reading) -> Any:
+    if isinstance(dataset, (str, Path)):
+        return datafiles.read_file(Path(dataset), columns)
     if isinstance(dataset, Mapping) and hasattr(dataset, "column_names"):
         kind, parts = type(dataset).__name__, ", ".join(map(repr, list(dataset)[:6]))
         raise DatasetError("dataset", f"a {kind} of {parts} is several data sets; pass one, such as d['train']")
@@ -69,7 +72,7 @@ def _paired(dataset: Any, columns: forms.Columns | None, how: sources.Reading) -
         return forms.Picked(dataset, columns)
     if columns is None:
         return dataset
-    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(dataset, (tuple, str)):
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(dataset, tuple):
         raise DatasetError("columns", f"a {type(dataset).__name__} has no names; leave columns out")
     return forms.Picked(dataset, columns)
 

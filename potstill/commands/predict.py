@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contract.wire.ensembles import Ensemble, Prediction
+from contract.wire.federations import Federation
 from potstill import exits
 from potstill.commands.federation import resolve
 from potstill.connection import Token, Url, operator
 from potstill.console import CliError, Json, out, percent, print_json, print_table, show_one, size
+from potstill.figures import measured
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -126,19 +128,26 @@ def ensemble(
         found = client.ensemble(id_)
         if file is not None:
             client.export_ensemble(id_, file)
-    show_one(found, as_json, lambda each: _tell_ensemble(each, file))
+        federation = client.federation(found.federation_id)
+    show_one(found, as_json, lambda each: _tell_ensemble(each, federation, file))
 
 
-def _tell_ensemble(found: Ensemble, file: Path | None) -> None:
+def _tell_ensemble(found: Ensemble, federation: Federation, file: Path | None) -> None:
     document = found.document
     right = "" if found.accuracy is None else f", {percent(found.accuracy)} right on the test set"
+    if found.accuracy is None and found.measured is not None:
+        metric = federation.metric
+        right = f", {metric.replace('_', ' ')} {measured(found.measured, metric)} on the test set"
     out().print(f"ensemble of round {found.round}: {len(document.members)} members, {size(found.size)}{right}")
     out().print(f"weights: {document.weigh.kind}, outputs combined: {document.combine.kind}")
     if found.reason is not None:
         out().print(f"it does not predict: {found.reason}", style="yellow")
     print_table(
         ["member", "client", "architecture", "samples", "digest"],
-        [[m.name, m.client, m.network.architecture, m.num_samples, m.network.digest] for m in document.members],
+        [
+            [m.name, m.client, federation.called(m.network.architecture), m.num_samples, m.network.digest]
+            for m in document.members
+        ],
     )
     if file is not None:
         out().print(f"{file}: predict with it: potstill predict {file} DATA.npz -o predictions.safetensors")

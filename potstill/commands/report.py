@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
-from contract.wire.report import Bytes, Cost, FederationReport, Flops
+from contract.wire.federations import Federation
+from contract.wire.report import Bytes, Cost, FederationReport, Flops, RoundCost
 from potstill.commands.federation import Ref, resolve
 from potstill.connection import Token, Url, operator
 from potstill.console import Json, out, percent, print_table, show_one, size
+from potstill.figures import measured
 
 _COSTS = ("down", "up", "down, wire", "up, wire", "devices s", "job s", "FLOPs devices", "FLOPs server")
 
@@ -24,33 +26,48 @@ def report(
 ) -> None:
     """Show what a federation has cost: bytes, seconds and operations, and who learns what of whose data."""
     with operator(url, token) as client:
-        found = client.report(resolve(client, federation), targets=target or [])
-    show_one(found, as_json, _show)
+        shown = client.federation(resolve(client, federation))
+        found = client.report(shown.id, targets=target or [])
+    show_one(found, as_json, lambda each: _show(each, shown))
 
 
-def _show(found: FederationReport) -> None:
+def _show(found: FederationReport, federation: Federation) -> None:
     """Print a report."""
-    heading = ["", "accuracy", *_COSTS]
+    metric = federation.metric
+    heading = ["", metric.replace("_", " "), *_COSTS]
     rows = [["before", None, *_cost(found.before)]]
-    rows += [[f"round {each.round}", percent(each.accuracy), *_cost(each)] for each in found.rounds]
+    rows += [[f"round {each.round}", _main(each, metric), *_cost(each)] for each in found.rounds]
     rows += [["in all", None, *_cost(found.total)]]
     print_table(heading, rows, title=f"{found.name} ({found.recipe}), {found.state}")
     if found.targets:
         reached = [
-            [percent(each.target), each.round, *_cost(each.cost)] for each in found.targets if each.cost is not None
+            [measured(each.target, metric), each.round, *_cost(each.cost)]
+            for each in found.targets
+            if each.cost is not None
         ]
-        print_table(["accuracy", "round", *_COSTS], reached, title="Until it was first reached")
+        print_table([heading[1], "round", *_COSTS], reached, title="Until it was first reached")
         for missed in (each for each in found.targets if each.cost is None):
-            out().print(f"{percent(missed.target)} was not reached")
-    _show_networks(found)
+            out().print(f"{measured(missed.target, metric)} was not reached")
+    _show_networks(found, federation)
     rows = [[each.party, each.what, each.when, each.guarded or None] for each in found.learnt]
     print_table(["who learns", "what", "when", "guarded by"], rows)
 
 
-def _show_networks(found: FederationReport) -> None:
+def _main(cost: RoundCost, metric: str) -> str:
+    return percent(cost.accuracy) if cost.measured is None else measured(cost.measured, metric)
+
+
+def _show_networks(found: FederationReport, federation: Federation) -> None:
     columns = ["network", "architecture", "parameters", "bytes", "FLOPs forward", "FLOPs training"]
     rows = [
-        [each.name, each.architecture, each.parameters, size(each.bytes), each.forward_flops, each.training_flops]
+        [
+            each.name,
+            each.architecture and federation.called(each.architecture),
+            each.parameters,
+            size(each.bytes),
+            each.forward_flops,
+            each.training_flops,
+        ]
         for each in found.networks
     ]
     print_table(columns, rows)

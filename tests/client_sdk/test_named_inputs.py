@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -16,6 +17,7 @@ from client_sdk import LocalOutcome, errors, intake
 from client_sdk.named import Inputs, Named
 from client_sdk.sources import Reading
 from contract.nn import codec
+from contract.tensors import write_file
 from contract.wire.federations import Task
 
 from .conftest import FakeService
@@ -115,6 +117,30 @@ def test_every_form_gives_the_same_inputs_by_their_names(form: str) -> None:
     wanted = tokens()
     found = {name: value.numpy() for name, value in (*inputs.items(), ("labels", labels))}
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+FILES: dict[str, tuple[str, dict[str, Any], Any]] = {
+    ".npz": ("data.npz", {}, None),
+    ".safetensors": ("data.safetensors", {}, None),
+    "with more in it": ("data.npz", {"weight": np.ones(40), "inputs": np.ones(40)}, BOTH),
+    "beside an x": ("data.safetensors", {"x": np.ones(40)}, BOTH),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files_hold_several_inputs_by_their_names(case: str, tmp_path: Path) -> None:
+    name, more, columns = FILES[case]
+    path, arrays = tmp_path / name, {**tokens(), **more}
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        write_file(path, arrays)
+    samples = intake.take(str(path), columns=columns)
+    samples.check(TASK)
+    assert samples.names[0] == ("attention_mask" if case == ".safetensors" else "input_ids")
+    inputs, labels = next(samples.read([torch.arange(40)], CPU))
+    assert isinstance(inputs, Named) and set(inputs) == {"input_ids", "attention_mask"}
+    assert all(np.array_equal(value.numpy(), tokens()[name]) for name, value in (*inputs.items(), ("labels", labels)))
 
 
 def test_parts_and_first_samples_keep_their_inputs_together() -> None:

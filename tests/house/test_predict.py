@@ -62,7 +62,9 @@ def test_one_that_fails_says_why_and_leaves_no_file(asked: Service, tmp_path: Pa
 
 
 def test_an_ensemble_is_shown_and_downloaded(asked: Service, tmp_path: Path) -> None:
-    network = {"architecture": "mlp", "options": {"hidden": [4]}, "digest": DIGEST}
+    net = "net:sha256-" + "5" * 64
+    network = {"architecture": net, "options": {}, "digest": DIGEST}
+    asked.on("GET", "/v1/federations/fed_1", FEDERATION | {"networks": {net: "net:ward-net"}})
     shown = {
         "id": "ens_1",
         "federation_id": "fed_1",
@@ -93,8 +95,12 @@ def test_an_ensemble_is_shown_and_downloaded(asked: Service, tmp_path: Path) -> 
         "weights: variance, outputs combined: logits",
         "the service cannot run it",
         "ward-7",
+        "net:ward-net",
     ):
         assert words in said
+    asked.on("GET", "/v1/rounds/rnd_3/ensemble", shown | {"accuracy": None, "measured": 0.531})
+    asked.on("GET", "/v1/federations/fed_1", FEDERATION | {"metric": "mean_iou"})
+    assert "mean iou 53.1 % on the test set" in " ".join(call("round", "ensemble", "rnd_3").output.split())
     assert (tmp_path / "ensemble.tar").read_bytes() == b"tar"
     assert json.loads(call("round", "ensemble", "rnd_3", "--json").output)["document"]["weigh"]["kind"] == "variance"
 

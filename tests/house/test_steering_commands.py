@@ -86,6 +86,20 @@ def test_a_report_is_told_in_tables_and_to_programs_whole(service: Service) -> N
     assert call("federation", "report", "fed_1", "--target", "80").exit_code != 0
 
 
+def test_a_report_has_the_task_s_own_figure_and_networks_by_their_names(service: Service) -> None:
+    net = "net:sha256-" + "5" * 64
+    network = {"name": "main", "role": "prototype", "architecture": net, "bytes": 100, "parameters": 39}
+    rounds = [COST | {"round": 1, "state": "published", "measured": 0.53, "devices": 2, "answered": 2}]
+    report = REPORT | {"networks": [network], "rounds": rounds, "targets": [{"target": 0.9}]}
+    service.on("GET", "/v1/federations/fed_1/report", report)
+    shown = FEDERATION | {"networks": {net: "net:ward-net"}, "metric": "mean_iou", "measured": 0.53}
+    service.on("GET", "/v1/federations/fed_1", shown)
+    output = call("federation", "report", "fed_1").output
+    for words in ("mean iou", "53.0 %", "net:ward-net"):
+        assert words in output, words
+    assert "555" not in output and "accuracy" not in output
+
+
 def test_a_round_is_found_by_its_federation_and_number(service: Service) -> None:
     service.on("GET", "/v1/federations/fed_1/rounds", {"items": [ROUND], "next": None})
     service.on("GET", "/v1/rounds/rnd_2", ROUND | {"participants": [PERSON]})
