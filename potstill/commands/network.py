@@ -164,7 +164,18 @@ def _tell(network: RegisteredNetwork) -> None:
     rows |= {"parameters": network.facts.parameters, "features": network.facts.features}
     rows |= {"first weights": network.initial_model or "none"}
     print_table([network.name, network.facts.role], rows.items())
-    out().print(f"use it: potstill federation create --architecture net:{network.name}")
+    out().print(f"use it: potstill federation create {_options(network)}", highlight=False, soft_wrap=True)
+
+
+def _options(network: RegisteredNetwork) -> str:
+    """Return what names a network, and what follows from it, when a federation is created."""
+    facts, name = network.facts, f"net:{network.name}"
+    if facts.role != "classifier":
+        part = "generator" if facts.role == "generator" else "plan"
+        return f"--option discriminators.{part}.architecture={name}"
+    told = [f"--architecture {name}", f"--input-shape {','.join(map(str, facts.input.shape))}"]
+    told += [] if facts.input.dtype == "float32" else [f"--dtype {facts.input.dtype}"]
+    return " ".join([*told, f"--classes {facts.output[0]}"] if len(facts.output) == 1 else told)
 
 
 def _show(document: Document, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from contract.networks import checks
 from contract.nn.codec import load_state
 from contract.nn.graphs.module import GraphNetwork
-from tests.house.command_line import call
+from tests.house.command_line import Service, call
 
 NET = """
 from torch import nn
@@ -77,3 +78,34 @@ def test_a_document_whose_shapes_do_not_fit_is_told_with_its_node(here: Path) ->
     done = call("network", "check", "bent.json")
     assert done.exit_code == 1, done.output
     assert "bent.json: train: in node 'linear'" in done.stderr
+
+
+FACTS = {
+    "role": "classifier",
+    "input": {"shape": [32], "dtype": "int64"},
+    "output": [4],
+    "parameters": 39,
+    "batch_norm": False,
+    "normalises": False,
+    "features": False,
+    "shares_head": False,
+}
+USED: dict[str, tuple[dict[str, Any], str]] = {
+    "token ids": ({}, "--architecture net:ward-net --input-shape 32 --dtype int64 --classes 4"),
+    "masks": (
+        {"input": {"shape": [1, 8, 8], "dtype": "float32"}, "output": [3, 8, 8]},
+        "--architecture net:ward-net --input-shape 1,8,8",
+    ),
+    "discriminator": ({"role": "discriminator"}, "--option discriminators.plan.architecture=net:ward-net"),
+    "generator": ({"role": "generator"}, "--option discriminators.generator.architecture=net:ward-net"),
+}
+
+
+@pytest.mark.parametrize("case", USED)
+def test_a_network_says_how_a_federation_names_it(service: Service, case: str) -> None:
+    facts, said = USED[case]
+    shown: dict[str, Any] = {"id": "net_1", "name": "ward-net", "architecture": "net:sha256-" + "0" * 64, "size": 9}
+    shown |= {"digest": "sha256-" + "0" * 64, "created_at": "2026-01-01T00:00:00Z", "url": "/"}
+    service.on("GET", "/v1/networks/ward-net", shown | {"facts": FACTS | facts})
+    told = call("network", "show", "ward-net").output
+    assert told.splitlines()[-1] == f"use it: potstill federation create {said}"

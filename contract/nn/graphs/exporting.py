@@ -107,7 +107,10 @@ def _check_signature(module: nn.Module) -> None:
     more += [each.name for each in parameters if each.default is each.empty and each.kind is each.KEYWORD_ONLY]
     if more or not plain:
         what = f"also wants {', '.join(map(repr, more))}" if more else "reads nothing"
-        raise NetworkError("forward", f"{what}; a network reads one tensor [B, ...]: give the others defaults")
+        remedy = "give the others defaults"
+        if more:
+            remedy += "; where they are inputs too, average it without a document: 'custom', and model= on devices"
+        raise NetworkError("forward", f"{what}; a network reads one tensor [B, ...]: {remedy}")
 
 
 def _tensors(module: nn.Module) -> list[Described]:

@@ -122,7 +122,7 @@ def test_a_gradient_of_its_own_is_lost_and_refused() -> None:
     [
         (modules.Branching, r"cannot trace it at .*modules.py:\d+ \(forward: if x.sum\(\) > 0:\)"),
         (modules.Fixed, r"specialized it to be a constant \(5\).*take x.shape\[0\] for it, not len\(x\)"),
-        (modules.Masked, r"also wants 'mask'"),
+        (modules.Masked, r"also wants 'mask'; .*: give the others defaults; where they are inputs too, .*'custom'"),
         (modules.Sorted, r"operator 'aten.sort.default' .*x.sort\(1\)\[0\].* is not on the list"),
         (modules.Paused, r"a part with a graph of its own"),
         (modules.Idle, r"parameter 'spare.weight', and 1 more: no node reads it"),
