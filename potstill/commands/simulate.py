@@ -66,6 +66,13 @@ PlanAt = Annotated[
 Plugins = Annotated[
     list[Path] | None, typer.Option(help="Python file of yours with choices of its own, which is run; several are.")
 ]
+RoundOptions = Annotated[
+    list[str] | None, typer.Option(help="Plan of rounds key=value, such as mode=buffered or deadline_seconds=600.")
+]
+SpeedOptions = Annotated[
+    list[str] | None,
+    typer.Option(help="How fast devices are, by a virtual clock: spread=30, dropout=0.1 …; spread=30 is the default."),
+]
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
@@ -91,6 +98,8 @@ def simulate(
     local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
     option: RecipeOptions = None,
     plan_at: PlanAt = None,
+    round_option: RoundOptions = None,
+    speeds: SpeedOptions = None,
     central: Annotated[
         bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")
     ] = False,
@@ -123,10 +132,7 @@ def simulate(
     }  # fmt: skip
     tree = _laid_over(given, _base(config, out, resume))
     _networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
-    if local:
-        tree["local"] = nest(parse_options(local, "--local"))
-    if plan_at:
-        tree["changes"] = _changes(plan_at)
+    _plans(tree, local or [], plan_at or [], round_option or [], speeds or [])
     _recipes(tree, recipe or [], option or [], central)
     gather(tree, out / "networks")  # `potstill.simulate.experiment.NETWORKS`, which needs torch
     raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
@@ -197,6 +203,14 @@ def _recipes(tree: dict[str, Any], names: list[str], options: list[str], central
             _give(tree["recipes"], owner, nest(parse_options([rest])))
         else:
             _give_all(tree["recipes"], nest(parse_options([text])))
+
+
+def _plans(tree: dict[str, Any], local: list[str], plan_at: list[str], rounds: list[str], speeds: list[str]) -> None:
+    """Put what was said of devices and rounds into the tree."""
+    nested = {"local": ("--local", local), "plan": ("--round-option", rounds), "speeds": ("--speeds", speeds)}
+    tree |= {name: nest(parse_options(told, option)) for name, (option, told) in nested.items() if told}
+    if plan_at:
+        tree["changes"] = _changes(plan_at)
 
 
 def _changes(texts: list[str]) -> list[dict[str, Any]]:

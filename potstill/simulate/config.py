@@ -9,6 +9,7 @@ from contract.federation import FederationConfig
 from contract.wire.changes import PlanChange
 from contract.wire.federations import DatasetRefs, FederationCreate
 from potstill.console import CliError
+from potstill.simulate.speeds import Speeds
 from service.domain import federation as rules
 from service.domain import plans
 from service.domain.errors import DomainError
@@ -58,6 +59,8 @@ class SimulationConfig:
         keep_models: keep every round's global models; else only the newest.
         changes: round, from 2 on -> what of the plan is otherwise from it on; `PATCH /v1/federations/{id}/plan` would
             change it while the round before collects.
+        speeds: how fast devices are, by a virtual clock; None: there is none, but in rounds that do not wait, whose
+            devices have the default.
     """
 
     federation: FederationCreate
@@ -71,6 +74,7 @@ class SimulationConfig:
     keep_updates: bool = False
     keep_models: bool = True
     changes: Mapping[int, PlanChange] = field(default_factory=dict)
+    speeds: Speeds | None = None
 
 
 def planned(config: SimulationConfig, resolved: FederationConfig) -> dict[int, FederationConfig]:

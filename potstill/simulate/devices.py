@@ -37,6 +37,7 @@ from contract.wire.federations import ModelRef
 from potstill.simulate import liars
 from potstill.simulate.config import SimulatedClient
 from potstill.simulate.history import Participation, digest_of
+from service.domain.buffered import Work
 
 FEDERATION = "fed_simulation"
 Falsify = Callable[[Path], None]
@@ -45,12 +46,16 @@ _NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What all participants of a round are told: the models by prototype and the state, of which some goes out."""
+    """What all participants of a round are told: the models by prototype and the state, of which some goes out.
+
+    `turn` counts a device's works from the same model, where rounds do not wait; None where they do.
+    """
 
     index: int
     models: Mapping[str, Path]
     state: Mapping[str, Path]
     folder: Path
+    turn: int | None = None
 
 
 def reference(path: Path) -> ModelRef:
@@ -148,16 +153,18 @@ class Device:
 
     def train(self, round_: LocalRound, copy: str) -> Participation:
         """Train the round's model `copy` and deliver; a delivery that is there already is not made again."""
-        target = round_.folder / f"{self._number}.safetensors"
+        named = self._number if round_.turn is None else f"{self._number}-{round_.index}-{round_.turn}"
+        target, work = round_.folder / f"{named}.safetensors", Work(f"round-{round_.index}", round_.turn or 0)
         if not target.exists() or self._folder.pending() is not None:
             beside = extras(round_.state, copy)
             assignment = TrainAssignment(
                 **self._common("running"),
                 round=AssignedRound(
-                    id=f"round-{round_.index}",
+                    id=str(work),
                     index=round_.index,
                     total=self._config.rounds.total,
                     deadline_at=_NEVER,
+                    turn=work.turn,
                 ),
                 model=reference(round_.models[copy]),
                 extras={what: reference(path) for what, path in beside.items()},

@@ -16,24 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from client_sdk import data, named
+from client_sdk import named
 from contract.federation import FederationConfig
 from contract.local import SENT_PUBLIC
 from contract.recipes.parts import Discriminators, GeneratorFedGan, GeneratorImported
-from contract.tensors import TensorFile, write_file
+from contract.tensors import TensorFile
 from contract.wire.report import Bytes
-from potstill.simulate import costs
+from potstill.simulate import costs, gathering, server_sets
 from potstill.simulate.central import Pooled
-from potstill.simulate.config import ROLES, SimulationConfig, SimulationError, planned, resolve
+from potstill.simulate.config import SimulationConfig, SimulationError, planned, resolve
 from potstill.simulate.devices import Device, LocalRound
-from potstill.simulate.history import History, Participation, RoundRecord, digest_of
+from potstill.simulate.fleet import Fleet
+from potstill.simulate.gathering import Collected
+from potstill.simulate.history import History, Participation, RoundRecord
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from potstill.simulate.lifecycle import Lifecycle, RoundDone
+from potstill.simulate.speeds import Pace, Speeds, waited_for
 from service.domain import secure, selection
 from worker.building import Builder, Drawing
-from worker.specs import Datasets, GeneratorSpec, JobResult, RegisteredSpec, RoundSpec, UpdateSpec
+from worker.specs import Begun, GeneratorSpec, JobResult, RegisteredSpec, RoundSpec, UpdateSpec
 
 
 class Simulation:
@@ -66,8 +67,14 @@ class Simulation:
             for number, client in enumerate(ordered)
         }
         self._claim_folder()
-        self._build = Builder(self.config, self.seed, self._server_data())
+        self._build = Builder(
+            self.config, self.seed, server_sets.paths(config.server, self.config, self._folder / "data")
+        )
         self._drawing: Drawing | None = None
+        speeds = config.speeds or (Speeds() if self.config.rounds.buffering is not None else None)
+        self._pace = None if speeds is None else Pace(speeds, self.seed)
+        models = {name: device.prototype for name, device in self._devices.items()}
+        self._fleet = Fleet(self.config.rounds, self._pace, models, self._trained) if self._pace is not None else None
 
     def run(self, on_round: Callable[[RoundRecord], None] | None = None) -> History:
         """Run to the end; rounds that are done already are read from the folder.
@@ -88,7 +95,7 @@ class Simulation:
                 history.rounds.append(record)
                 if fresh and on_round is not None:
                     on_round(record)
-                self._tidy(lifecycle)  # also of a round that is read: the process may have been stopped before
+                self._tidy(lifecycle, history)  # also of a round that is read: the process may have been stopped before
                 self._replan(lifecycle)
         history.ending = ending
         return history
@@ -100,6 +107,8 @@ class Simulation:
             self._now, self._build = plan, replace(self._build, config=plan)
             lifecycle.replan(plan)
             self._jobs.allow(plan.rounds.job_seconds)
+            if self._fleet is not None:
+                self._fleet.plan = plan.rounds
             for device in self._devices.values():
                 device.replan(plan)
 
@@ -188,38 +197,60 @@ class Simulation:
         reads = self.config.recipe.reads_scores
         return [name for name in self._devices if name in history.scores or not reads]
 
+    def _trained(self, name: str, index: int) -> int:
+        """Return the samples that a device trains on in a round, in all of its epochs."""
+        device = self._devices[name]
+        return len(device.samples) * self._now.work_of(self.seed, index, name, device.prototype).epochs
+
     def _round(self, lifecycle: Lifecycle, history: History) -> tuple[RoundRecord, bool]:
         """Run a round, or read it; return its record and whether it was run now."""
         before, eligible = lifecycle.record, self._eligible(history)
-        index = before.index + 1
-        name = f"rounds/{index:05}"
+        name = f"rounds/{before.index + 1:05}"
         if len(eligible) < lifecycle.wanted:
             ready = f"{len(eligible)} can take part"
-            raise SimulationError(f"round {index}: it opens with {lifecycle.wanted} clients, and {ready}")
-        asked = self.participants(index, eligible)
-        closing = lifecycle.closing(len(asked), len(eligible))
-        if self._now.rounds.secure is not None:
-            told, asked = len(asked), secure.in_large_groups(asked, self._now.rounds.secure)
-            short = len(asked) < self._now.rounds.least
-            closing = secure.too_few(told, "keys", self._now.rounds.least) if short else closing
+            raise SimulationError(f"round {before.index + 1}: it opens with {lifecycle.wanted} clients, and {ready}")
+        go = self._collected if self._now.rounds.buffering is None else self._buffered
+        collected = go(lifecycle, history, eligible, self._folder / name / "updates")
         done = self._jobs.done(name)
         fresh = done is None
         if done is None:
             started = time.monotonic()
-            participants = self._train(asked, before, self._folder / name / "updates")
+            participants = collected.train()
             seconds = time.monotonic() - started
             sent = costs.sent([history.initial, *history.rounds], participants).model_dump()
             noted = [self._noted(part) for part in participants]
             note = {"participants": noted, "device_seconds": seconds, "files": sent}
-            if closing.action == "aggregate":
+            if collected.closing.action == "aggregate":
                 done = self._jobs.run(name, lambda folder: self._fuse(folder, before, participants, history), note)
             else:
                 done = self._jobs.keep(name, JobResult(models={}), note | {"job_seconds": 0.0})
         participants = [self._known(part) for part in done.note["participants"]]
         seconds = done.note["device_seconds"] + done.note["job_seconds"]
-        result = done.result if closing.action == "aggregate" else None
+        result = done.result if collected.closing.action == "aggregate" else None
         cost = costs.round_cost(done.note, done.result.metrics)
-        return lifecycle.accept(RoundDone(participants, result, done.note["state"], seconds, cost), closing), fresh
+        told = RoundDone(participants, result, done.note["state"], seconds, cost, collected.clock)
+        return lifecycle.accept(told, collected.closing), fresh
+
+    def _collected(self, lifecycle: Lifecycle, history: History, eligible: list[str], folder: Path) -> Collected:
+        """Return a round that waits for those whom it asks."""
+        before, plan, clock = lifecycle.record, self._now.rounds, None
+        asked = told = self.participants(before.index + 1, eligible)
+        if self._pace is not None:
+            samples = {name: self._trained(name, before.index + 1) for name in told}
+            answers = waited_for(self._pace, plan, before.index + 1, samples, selection.needed(plan, len(eligible)))
+            asked = {name: told[name] for name in sorted(answers.names)}
+            clock = (before.clock or 0.0) + answers.seconds + self._pace.speeds.fuse_seconds
+        closing = lifecycle.closing(len(told), len(eligible), len(asked))
+        if plan.secure is not None:
+            asked = secure.in_large_groups(asked, plan.secure)
+            closing = secure.too_few(len(told), "keys", plan.least) if len(asked) < plan.least else closing
+        return Collected(lambda: self._train(asked, before, folder), closing, clock)
+
+    def _buffered(self, lifecycle: Lifecycle, history: History, _: list[str], folder: Path) -> Collected:
+        """Return a buffer of updates that began from models of several ages."""
+        assert self._fleet is not None
+        self._fleet.published(lifecycle.record.index, lifecycle.record.published)
+        return gathering.buffered(self._fleet, history, self._devices, folder, self._report)
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -244,12 +275,13 @@ class Simulation:
         return self._build.round(
             before.index + 1,
             before.models,
-            [self._update(part) for part in participants],
+            [self._update(part, before, history) for part in participants],
             folder,
             clients_total=Counter(device.prototype for device in self._devices.values()),
-            scores=history.scores,
+            scores=gathering.called(history.scores, participants),
             state=before.state,
-            drawing=self._drawing,
+            drawing=self._drawing
+            and replace(self._drawing, discriminators=gathering.called(self._drawing.discriminators, participants)),
             registered={
                 name: RegisteredSpec(
                     prototype=device.prototype, num_samples=len(device.samples), scores=history.scores.get(name)
@@ -258,19 +290,22 @@ class Simulation:
             },
         )
 
-    def _update(self, part: Participation) -> UpdateSpec:
+    def _update(self, part: Participation, before: RoundRecord, history: History) -> UpdateSpec:
         assert part.update is not None
+        base = [history.initial, *history.rounds][(part.begun or before.index + 1) - 1].models[part.prototype]
+        old = base != before.models[part.prototype]
         return UpdateSpec(
-            client=part.client,
+            client=part.called,
             prototype=part.prototype,
             weights=part.update,
             num_samples=part.num_samples,
             label_counts=self._devices[part.client].label_counts,
             control_reset=part.control_reset,
+            begun=Begun(base=base, staleness=part.staleness) if old else None,
         )
 
     # -------------------------------------------------------------------------------------------------- the folder
-    def _tidy(self, lifecycle: Lifecycle) -> None:
+    def _tidy(self, lifecycle: Lifecycle, history: History) -> None:
         """Remove what nobody reads any more: the round's updates, and the files that the lifecycle no longer names."""
         rounds = self._folder / "rounds"
         if not self._given.keep_updates:
@@ -278,6 +313,8 @@ class Simulation:
             for part in lifecycle.record.participants:
                 part.update = None
         named = {path.absolute() for path in lifecycle.files(self._given.keep_models)}
+        if self._fleet is not None and self._now.rounds.buffering is not None:
+            named |= gathering.begun_from(self._fleet, history)
         for index in range(1, lifecycle.record.index + 1):
             for path in (rounds / f"{index:05}").glob("job/*"):
                 if path.absolute() not in named and path.is_file():
@@ -289,7 +326,7 @@ class Simulation:
         Raises:
             SimulationError: it holds another simulation.
         """
-        mark = {"simulation": self._fingerprint(), "server": self._server_fingerprint()}
+        mark = {"simulation": self._fingerprint(), "server": server_sets.fingerprint(self._given.server, self.config)}
         path = self._folder / "simulation.json"
         if path.exists():
             known = json.loads(path.read_text(encoding="utf-8"))
@@ -308,6 +345,8 @@ class Simulation:
             digest.update(f"\0{index}\0{_canonical(plan, self.seed)}".encode())
         for name, device in self._devices.items():
             digest.update(f"\0{name}\0{device.prototype}\0{len(device.samples)}\0".encode())
+            if self._given.speeds is not None and name == min(self._devices):
+                digest.update(self._given.speeds.model_dump_json().encode())
             if device.lie is not None:
                 digest.update(f"lie\0{device.lie}\0".encode())
             inputs = device.samples.inputs
@@ -318,51 +357,10 @@ class Simulation:
                 digest.update(f"\0{device.samples.count}".encode())
         return digest.hexdigest()
 
-    def _server_fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for role in ROLES:
-            given = self._given.server.get(role)
-            if isinstance(given, (str, Path)):
-                digest.update(f"\0{role}\0{digest_of(Path(given))}".encode())
-            elif given is not None:
-                digest.update(f"\0{role}\0".encode())
-                for values in _arrays(given, role, self.config).values():
-                    digest.update(np.ascontiguousarray(values).data)
-        return digest.hexdigest()
-
-    def _server_data(self) -> Datasets:
-        paths: dict[str, Path] = {}
-        for role in ROLES:
-            given = self._given.server.get(role)
-            if given is None:
-                continue
-            if isinstance(given, (str, Path)):
-                paths[role] = Path(given).absolute()
-                continue
-            paths[role] = self._folder / "data" / f"{role}.safetensors"
-            paths[role].parent.mkdir(exist_ok=True)
-            write_file(paths[role], _arrays(given, role, self.config))
-        return Datasets(**paths)
-
 
 def _canonical(config: FederationConfig, seed: int) -> str:
     """Return the configuration as text; the number of rounds is part of it, since learning rates may fall with it."""
     return json.dumps([config.model_dump(mode="json", exclude={"notes"}), seed], sort_keys=True)
-
-
-def _arrays(given: Any, role: str, config: FederationConfig) -> dict[str, Any]:
-    """Return a server set's tensors, checked as a client's would be."""
-    labelled = isinstance(given, (tuple, list))
-    wanted = role != "unlabeled" or config.recipe.needs_labels
-    if wanted and not labelled:
-        raise SimulationError(f"server: {role} needs labels; give a pair (x, y)")
-    inputs = given[0] if labelled else given
-    labels = given[1] if labelled else np.zeros((len(inputs), *config.task.label_shape), np.int64)
-    samples = data.load((inputs, labels))
-    samples.check(config.task)
-    assert samples.labels is not None
-    arrays = {"inputs": named.one(samples.inputs, "a simulation").numpy()}
-    return arrays | ({"labels": samples.labels.numpy()} if wanted else {})
 
 
 def _public_samples(result: JobResult) -> int:

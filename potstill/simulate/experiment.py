@@ -274,6 +274,7 @@ def _config(
         threads=experiment.threads,
         keep_models=False,
         changes=_changes(experiment, entry),
+        speeds=experiment.speeds,
     )
     return central.alone(config, dealt.clients) if entry.pooled else config
 

@@ -21,6 +21,9 @@ class Participation(BaseModel):
         evaluation: what it measured of the model that it was sent, where the plan asks for it.
         update: its file as it was sent, None once it is removed.
         excluded: why it was not fused.
+        begun: the round whose model it began from, where rounds do not wait.
+        label: what its update is called there; empty: the client's name.
+        staleness: how often that model was replaced since.
     """
 
     client: str
@@ -34,6 +37,14 @@ class Participation(BaseModel):
     control_reset: bool = False
     update: Path | None = None
     excluded: str | None = None
+    begun: int | None = None
+    label: str = ""
+    staleness: int = 0
+
+    @property
+    def called(self) -> str:
+        """What the update is called in figures."""
+        return self.label or self.client
 
 
 class RoundRecord(BaseModel):
@@ -51,6 +62,7 @@ class RoundRecord(BaseModel):
         metrics: the worker's figures; see `worker.pipeline.rounds.fuse_round`.
         seconds: wall-clock time of the devices and of the server, one after the other.
         cost: bytes of its files and seconds by phase; None where nobody counted.
+        clock: when its models were there, in seconds of the virtual clock; None without speeds.
     """
 
     index: int
@@ -64,6 +76,7 @@ class RoundRecord(BaseModel):
     metrics: dict[str, Any] = {}
     seconds: float = 0.0
     cost: Cost | None = None
+    clock: float | None = None
 
     @property
     def measured(self) -> float | None:

@@ -34,6 +34,7 @@ class RoundDone:
         digests: of the files of the result's state, by name.
         seconds: wall-clock time of both.
         cost: what it has cost; None where nobody counted.
+        clock: when its models were there by the virtual clock; None where there is none.
     """
 
     participants: list[Participation]
@@ -41,6 +42,7 @@ class RoundDone:
     digests: Mapping[str, str]
     seconds: float
     cost: Cost | None = None
+    clock: float | None = None
 
 
 class Lifecycle:
@@ -95,11 +97,11 @@ class Lifecycle:
         """How many clients the next round needs to open."""
         return rules.clients_wanted(self._plan, first=self.record.index == 0)
 
-    def closing(self, asked: int, enrolled: int) -> rules.Decision:
-        """Return what becomes of a round in which everybody who was asked has answered."""
+    def closing(self, asked: int, enrolled: int, answered: int | None = None) -> rules.Decision:
+        """Return what becomes of a round that is over: everybody who was asked has answered, or so many have."""
         view = rules.RoundView(
             asked=asked,
-            answered=asked,
+            answered=asked if answered is None else answered,
             needed=selection.needed(self._plan, enrolled),
             min_updates=self._plan.least,
             deadline_at=_CLOCK,
@@ -167,7 +169,8 @@ class Lifecycle:
         """Return what devices measured of the models that the round began with, by name."""
         told: dict[str, dict[str, Evaluation]] = defaultdict(dict)
         for part in participants:
-            if part.evaluation is not None and part.client not in excluded:
+            fresh = part.begun in (None, self.record.index + 1)  # others measured an older model
+            if part.evaluation is not None and fresh and part.called not in excluded:
                 told[part.prototype][part.client] = part.evaluation
         return of_models(told, self._config)
 
@@ -268,7 +271,7 @@ class Lifecycle:
     ) -> RoundRecord:
         excluded = metrics.get("excluded", {})
         for part in done.participants:
-            part.excluded = excluded.get(part.client)
+            part.excluded = excluded.get(part.called)
         return RoundRecord(
             index=self.record.index + 1,
             accuracy=metrics.get("accuracy"),
@@ -281,4 +284,5 @@ class Lifecycle:
             metrics=dict(metrics),
             seconds=done.seconds,
             cost=done.cost,
+            clock=done.clock,
         )

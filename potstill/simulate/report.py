@@ -16,7 +16,7 @@ from potstill.demo.report import COLOURS
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
 
-_AFTER = ("loss", "participants", "seconds")
+_AFTER = ("loss", "participants", "seconds", "clock")
 
 
 def columns(metric: Metric, kind: TaskKind) -> list[str]:
@@ -37,13 +37,14 @@ def row(run: Run, record: RoundRecord) -> list[Any]:
     `average_…` is that of the averages before they are distilled, `loss` the participants' mean over their last
     epoch, weighted by their samples.
     """
-    told = [each for each in record.participants if each.loss is not None]
-    samples = sum(each.num_samples for each in told)
-    loss = sum((each.loss or 0.0) * each.num_samples for each in told) / samples if samples else None
+    known = [each for each in record.participants if each.loss is not None]
+    samples = sum(each.num_samples for each in known)
+    loss = sum((each.loss or 0.0) * each.num_samples for each in known) / samples if samples else None
     others = [record.figure(name) for name in _others(run.metric, run.config.task.kind)]
     figures = (record.measured, record.average_measured, record.ensemble_measured, *others, loss)
     shown = ["" if figure is None else f"{figure:.6f}" for figure in figures]
-    return [run.entry.title, run.seed, record.index, *shown, len(record.participants), f"{record.seconds:.3f}"]
+    told = [len(record.participants), f"{record.seconds:.3f}", "" if record.clock is None else f"{record.clock:.3f}"]
+    return [run.entry.title, run.seed, record.index, *shown, *told]
 
 
 def write_csv(runs: Sequence[Run], path: Path) -> None:
@@ -171,6 +172,53 @@ def _reached(found: Sequence[TargetCost]) -> str:
     return size(round(fmean(costs))) if len(costs) == len(found) else f"{len(costs)} of {len(found)} seeds"
 
 
+def has_clock(runs: Sequence[Run]) -> bool:
+    """Whether all runs went by the virtual clock."""
+    return bool(runs) and all(record.clock is not None for run in runs for record in run.history.rounds)
+
+
+def until(run: Run, target: float) -> float | None:
+    """Return the virtual seconds until a run first measured a value, or better; None where it never did."""
+    good = (r for r in run.history.rounds if r.measured is not None and not run.metric.better(target, r.measured))
+    return next((record.clock for record in good), None)
+
+
+def time_table(runs: Sequence[Run], targets: Sequence[float]) -> tuple[list[str], list[list[str]]]:
+    """Return heading and rows: virtual seconds to each target and in all, mean over the seeds.
+
+    Where a target was not reached with every seed, that is said instead.
+    """
+    shown = (f"{100 * target:g} %" if runs[0].metric.is_share else f"{target:g}" for target in targets)
+    rows = []
+    for title, group in by_recipe(runs).items():
+        found = [[until(run, target) for run in group] for target in targets]
+        means = [_mean_or_count([each for each in times if each is not None], len(group)) for times in found]
+        rows.append([title, *means, f"{fmean(run.history.rounds[-1].clock or 0.0 for run in group):.0f} s"])
+    return ["recipe", *(f"to {value}" for value in shown), "in all"], rows
+
+
+def _mean_or_count(times: Sequence[float], count: int) -> str:
+    return f"{fmean(times):.0f} s" if len(times) == count else f"{len(times)} of {count} seeds"
+
+
+def plot_times(runs: Sequence[Run], path: Path, title: str) -> None:
+    """Draw what the task is measured by over the virtual clock: a line a seed, those of a recipe alike."""
+    plt, metric = _pyplot(), runs[0].metric
+    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
+        for number, run in enumerate(group):
+            told = [(r.clock, _scale(metric) * r.measured) for r in run.history.rounds if r.measured is not None]
+            named = {"label": label} if number == 0 else {}
+            axes.plot(*zip(*told, strict=True), color=colour, linewidth=1.5, alpha=0.8, **named)
+    axes.set(xlabel="seconds of the virtual clock", ylabel=_axis(metric))
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="best")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
 def _both(cost: Cost) -> int:
     return cost.files.down + cost.files.up
 
@@ -261,5 +309,7 @@ def write(runs: Sequence[Run], folder: Path, title: str) -> None:
     if by_recipe(runs):
         metric = runs[0].metric
         plot_curves(runs, folder / picture(metric), title)
+        if has_clock(runs):
+            plot_times(runs, folder / "time.png", title)
         said = f"Test {metric.name} in percent." if metric.is_share else f"Test {unit(metric)}."
         (folder / "table.md").write_text(f"# {title}\n\n{said}\n\n{markdown(runs)}", encoding="utf-8")

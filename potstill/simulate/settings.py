@@ -24,6 +24,7 @@ from potstill.simulate import kinds
 from potstill.simulate.config import SimulationError
 from potstill.simulate.liars import Lie
 from potstill.simulate.loaded import Loaded
+from potstill.simulate.speeds import Speeds
 
 Partition = Literal["dirichlet", "step", "iid", "user"]
 ServerTransform = Literal["invert", "rotate"]
@@ -36,6 +37,7 @@ class RecipeEntry(Part):
     label: str | None = Field(None, description="in tables, plots and folders; default: the name")
     options: dict[str, Any] = Field(default_factory=dict)
     local: dict[str, Any] = Field(default_factory=dict, description="changes to the local plan, nested")
+    plan: dict[str, Any] = Field(default_factory=dict, description="changes to the plan of rounds, nested")
     recipe: Recipe | None = Field(None, description="a whole composition instead of a preset")
     pooled: bool = Field(False, description="central training: one model on all clients' data together")
 
@@ -84,6 +86,8 @@ class Experiment(Part):
     seeds: int = Field(3, ge=1, le=1000, description="runs of each recipe, with seeds first_seed, first_seed + 1, …")
     first_seed: int = Field(0, ge=0)
     clients_per_round: int | float | None = None
+    plan: dict[str, Any] = Field(default_factory=dict, description="changes to every recipe's plan of rounds, nested")
+    speeds: Speeds | None = Field(None, description="how fast devices are, by a virtual clock; default: none")
     prototypes: list[Prototype] | None = Field(None, description="default: one network that suits the data")
     server_model: Prototype | None = None
     local: dict[str, Any] = Field(default_factory=dict, description="changes to every recipe's local plan, nested")
@@ -178,15 +182,8 @@ def federation(
         SimulationError: an unknown recipe or option, or an impossible plan; the message names it.
     """
     recipe = entry.recipe or RecipeChoice(name=entry.name, options=_options(experiment, entry, task))
-    asked = experiment.clients_per_round
-    count = None if asked is None else experiment.clients * asked if asked < 1 else asked
     try:
-        plan = RoundsPlan(
-            total=experiment.rounds,
-            clients_per_round=asked,
-            min_updates=1 if count is None else max(1, int(count)),
-            min_clients=experiment.clients,
-        )
+        plan = _plan(experiment, entry)
         return FederationCreate(
             name="simulation",
             task=task,
@@ -200,6 +197,21 @@ def federation(
     except ValidationError as error:
         where, message = faults_of(error)[0]
         raise SimulationError(f"{entry.title}: {where or 'settings'}: {message}") from error
+
+
+def _plan(experiment: Experiment, entry: RecipeEntry) -> RoundsPlan:
+    """Return the plan of rounds: those that do not wait ask nobody, however many a round would ask."""
+    told, asked = merge(experiment.plan, entry.plan), experiment.clients_per_round
+    if told.get("mode") == "buffered":
+        asked = None
+    count = None if asked is None else experiment.clients * asked if asked < 1 else asked
+    tree = {
+        "total": experiment.rounds,
+        "clients_per_round": asked,
+        "min_updates": 1 if count is None else max(1, int(count)),
+        "min_clients": experiment.clients,
+    }
+    return RoundsPlan.model_validate(tree | told)
 
 
 def _options(experiment: Experiment, entry: RecipeEntry, task: Task) -> dict[str, Any]:

@@ -137,6 +137,10 @@ def _finish(runs: list[Run], folder: Path, title: str, targets: Sequence[float])
     if report.by_recipe(runs):
         heading, rows = report.table(runs)
         print_table(heading, rows, title=f"{title}: test {report.unit(runs[0].metric)}")
+    if report.has_clock(runs) and report.by_recipe(runs):
+        heading, rows = report.time_table(runs, targets)
+        print_table(heading, rows, title="seconds of the virtual clock; means of all seeds")
+        (folder / "times.md").write_text(report.as_markdown(heading, rows), encoding="utf-8")
     heading, rows = report.cost_table(runs, targets)
     if rows:
         print_table(heading, rows, title="bytes of devices' files, down and up, and operations; means of all seeds")
