@@ -118,14 +118,16 @@ def programs(listener: socket.socket, settings: Any) -> list[Program]:
     api += ["--limit-concurrency", str(MAX_CONNECTIONS)]
     if settings.tls_cert:
         api += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
-    worker = python("-m", "worker", "--quiet", "worker", "--pool=threads", "--concurrency=1")
-    worker += [
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-        f"--loglevel={settings.log_level.upper()}",
-    ]
-    return [Program("api", api, [listener.fileno()]), Program("worker", worker, [], probed=True)]
+    return [Program("api", api, [listener.fileno()]), Program("worker", _worker(settings), [], probed=True)]
+
+
+def _worker(settings: Any) -> list[str]:
+    """Return the command line of the worker: Celery's where a broker is named, else one that goes without."""
+    if settings.broker_url is None:
+        return python("-m", "worker", "alone")
+    celery = python("-m", "worker", "--quiet", "worker", "--pool=threads", "--concurrency=1")
+    celery += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return [*celery, f"--loglevel={settings.log_level.upper()}"]
 
 
 def _address(listener: socket.socket, host: str, scheme: str) -> tuple[str, int]:

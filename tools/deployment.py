@@ -45,7 +45,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0, why: str = "") -> A
 
 JOBS = "service.operations.progress.jobs"
 QUICK: dict[str, float | str] = {"service.app.SWEEP_SECONDS": 0.3, "worker.checkpoints.EVERY_SECONDS": 0.2}
-_NOT_FOR = {"uvicorn": "worker.", "celery": "service.app."}
+_NOT_FOR = {"uvicorn": "worker.", "celery": "service.app.", "worker": "service.app."}
 
 
 class Deployment:
@@ -105,6 +105,10 @@ class Deployment:
             return False
 
     def start_worker(self, name: str = "worker", app: str = "worker.app", threads: int = 1) -> None:
+        """Start a worker: as `potstill up` does, unless a broker is named or `app` is one of Celery's own."""
+        if self.settings.broker_url is None and app == "worker.app":
+            self._start(name, "worker", "alone")
+            return
         options = [f"--concurrency={threads}", "--without-gossip", "--without-mingle", "--without-heartbeat"]
         self._start(name, "celery", "-A", app, "worker", "--pool=threads", *options, "--loglevel=INFO")
 

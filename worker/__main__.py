@@ -1,6 +1,6 @@
-"""`python -m worker`: Celery's command line for our worker.
+"""`python -m worker`: Celery's command line for our worker; `python -m worker alone`: one that needs no Celery.
 
-`celery -A worker.app` is the same, but looks for that module in the current folder first.
+`celery -A worker.app` is the same as the first, but looks for that module in the current folder first.
 """
 
 import sys
@@ -11,6 +11,10 @@ from service.infra import foreign
 def main() -> int:
     """Run the command line; return its exit code."""
     foreign.forget()  # before Celery reads them
+    if sys.argv[1:] == ["alone"]:
+        from worker import alone
+
+        return alone.main()
     from worker.app import app
 
     return int(app.start(sys.argv[1:]) or 0)

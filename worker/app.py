@@ -5,30 +5,22 @@ that can be watched and killed. No forked pool: its processes may not have child
 """
 
 import logging
-import os
 import threading
 import time
 import warnings
 from typing import Any
 
 from celery import signals
-from sqlalchemy.exc import OperationalError
 
-from contract.private import UMASK, OpenToOthers
-from service.config import load, unread
-from service.domain.errors import StartError
-from service.infra.queue import make_celery
-from service.persistence import migrate
-from service.persistence.engine import refuses_options, why_closed
+from service.config import load
+from service.infra.celery_app import make_celery
 from worker import tasks
-from worker.ledger import Ledger
+from worker.ledger import opening
 from worker.runner import Runner
 
 # Containers run as root; who starts a worker by hand sees it in the process list.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
-log = logging.getLogger("worker.app")
-_PATIENCE_SECONDS = 60.0
 settings = load()
 app = make_celery(settings)
 _runner: Runner | None = None
@@ -61,35 +53,13 @@ def _init(**kwargs: Any) -> None:
 
     Celery logs what a signal's receiver raises, and goes on: a worker that hears wake-ups and does nothing. So whatever
     goes wrong here ends the process, and whoever watches it starts another one.
+
+    Raises:
+        SystemExit: it cannot begin.
     """
     global _runner
-    os.umask(UMASK)  # what a library writes is for nobody else either
-    logging.getLogger("worker").setLevel(settings.log_level.upper())
-    for sentence in unread(os.environ):
-        log.warning(sentence)
-    try:
-        _await_database()
-        _runner = Runner(Ledger(settings))
-        _runner.start()
-    except Exception as error:
-        why = why_closed(error)
-        known = isinstance(error, OperationalError | OpenToOthers | StartError) or why is not None
-        log.critical("this worker cannot begin: %s", why or error, exc_info=not known)
-        raise SystemExit(1) from error
-
-
-def _await_database() -> None:
-    """Wait for a database that is only just starting, and see that its schema is ours."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            migrate.check(settings)
-            return
-        except OperationalError as error:
-            if time.monotonic() > end or refuses_options(error):
-                raise
-            log.warning("the database does not answer yet: %s", str(error).splitlines()[0])
-            time.sleep(1)
+    _runner = Runner(opening.opened(settings))
+    _runner.start()
 
 
 @signals.worker_shutting_down.connect  # type: ignore[untyped-decorator]

@@ -1,70 +1,46 @@
-"""An embedded Celery transport: a folder of messages, each put in place by one rename.
+"""An embedded Celery transport over the folder of messages, for workers of Celery's beside `potstill up`'s own.
 
 kombu's own filesystem transport opens a message under its final name and then writes it; a consumer that comes between
 takes an empty file, loses the message, and may end the worker with a JSONDecodeError. Here nothing is ever visible
-half-written. Messages are wake-ups only (the jobs table is the truth), so a full queue drops further ones. Who puts one
-in rings the queue's bell; a consumer that hears none looks every `polling_interval`.
+half-written (`service.infra.folder_queue`). A consumer that hears no bell looks every `polling_interval`.
 """
 
 import fcntl
 import os
-import uuid
 from json import dumps, loads
 from pathlib import Path
 from queue import Empty
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 
 from contract.private import private, private_folder
-from service.infra.bells import Bells, ring
+from service.infra.bells import Bells
+from service.infra.folder_queue import FolderQueue
 
 NAME = "atomicfs"
-MAX_PENDING = 64
 
 
 class Channel(filesystem.Channel):
     """A channel whose files appear whole or not at all."""
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.data_folder_in)
-
-    def _pending(self, queue: str) -> list[str]:
-        ending = f".{queue}.msg"
-        private_folder(self._folder)  # somebody may have wiped it: no wake-up is lost for good
-        return sorted(name for name in os.listdir(self._folder) if name.endswith(ending) and name[0] != ".")
+    def _queues(self) -> FolderQueue:
+        return FolderQueue(Path(self.data_folder_in))
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        if len(self._pending(queue)) >= MAX_PENDING:
-            return
-        name = f"{time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
-        hidden = self._folder / f".{name}"
-        with open(hidden, "w", encoding="utf-8", opener=private) as file:
-            file.write(dumps(payload))
-        os.replace(hidden, self._folder / name)
-        ring(self._bell(queue))
-
-    def _bell(self, queue: str) -> Path:
-        return self._folder / f"{queue}.bell"
+        self._queues.put(queue, payload)
 
     def bells(self) -> set[Path]:
         """Return the bells of the queues that are consumed here."""
-        return {self._bell(queue) for queue in self._active_queues}
+        return {self._queues.bell(queue) for queue in self._active_queues}
 
     def _get(self, queue: str, timeout: Any = None) -> Any:
-        for name in self._pending(queue):
-            taken = self._folder / f".taken-{uuid.uuid4().hex}"
-            try:
-                os.rename(self._folder / name, taken)
-            except FileNotFoundError:
-                continue  # another consumer was faster
-            try:
-                return loads(taken.read_text(encoding="utf-8"))
-            finally:
-                taken.unlink(missing_ok=True)
-        raise Empty
+        message = self._queues.take(queue)
+        if message is None:
+            raise Empty
+        return message
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         table = Path(self._exchange_file(exchange))  # type: ignore[no-untyped-call]
@@ -121,11 +97,12 @@ def register() -> None:
 
 def options(folder: Path, poll_seconds: float) -> dict[str, Any]:
     """Return kombu's transport options for a queue folder, which is made if it is not there."""
-    for each in (folder, folder / "control", folder / "messages"):
+    messages = folder / "messages"
+    for each in (folder, folder / "control", messages):
         private_folder(each)
     return {
-        "data_folder_in": str(folder / "messages"),
-        "data_folder_out": str(folder / "messages"),
+        "data_folder_in": str(messages),
+        "data_folder_out": str(messages),
         "control_folder": str(folder / "control"),
         "polling_interval": poll_seconds,
     }

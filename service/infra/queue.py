@@ -1,75 +1,70 @@
-"""The Celery application that both ends configure alike, and the producer's one message: 'look at the jobs table'."""
+"""The one message there is, 'look at the jobs table', through a broker or an embedded installation's folder."""
 
 import logging
+import uuid
+from base64 import b64encode
 from typing import Any
 
-from celery import Celery
-from kombu.entity import Queue
-
+from contract.private import private_folder
 from contract.queue import TASK_WORK, celery_queue
 from service.config import Settings
-from service.infra import atomicfs, changes, foreign
+from service.infra.folder_queue import FolderQueue
 
+# No arguments, and nothing to be done afterwards.
+_BODY = b64encode(b'[[], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]').decode()
 log = logging.getLogger(__name__)
 
 
-# A Redis that is suspended, or gone without a word, keeps its connections open: whoever waits for it waits for ever.
-_REDIS = {"socket_timeout": 10, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 10}
-
-
-class _Celery(Celery):  # type: ignore[misc]
-    """Celery that connects to the broker of our settings, whatever its variables of the environment say."""
-
-    def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
-        """Return a connection for consuming."""
-        return super().connection_for_read(url or self.conf.get("broker_url"), **options)
-
-    def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
-        """Return a connection for producing."""
-        return super().connection_for_write(url or self.conf.get("broker_url"), **options)
-
-
-def make_celery(settings: Settings) -> Celery:
-    """Return a Celery app: no result backend, JSON only, early acknowledgement (the row is what survives)."""
-    foreign.forget()
-    app = _Celery("potstill", set_as_current=False, loader="celery.loaders.app:AppLoader", fixups=[])
-    broker, transport = settings.broker_url, {}
-    if broker is None:
-        atomicfs.register()
-        broker = f"{atomicfs.NAME}://localhost"
-        transport = atomicfs.options(settings.queue_dir, changes.POLL_SECONDS)
-    elif broker.startswith("redis"):
-        transport = dict(_REDIS)
-    app.conf.update(
-        broker_url=broker,
-        broker_transport_options=transport,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,  # for ever: jobs are done without a broker, too, only later
-        task_default_queue=celery_queue(settings.queue_list[0]),
-        task_queues=[Queue(celery_queue(queue)) for queue in settings.queue_list],  # type: ignore[no-untyped-call]
-        task_create_missing_queues=True,
-        task_ignore_result=True,
-        task_serializer="json",
-        accept_content=["json"],
-        task_acks_late=False,
-        worker_prefetch_multiplier=1,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
-        worker_hijack_root_logger=False,
-    )
-    return app
+def message(queue: str) -> dict[str, Any]:
+    """Return the message as Celery's own producer writes it: a worker of Celery's may wait in the folder, too."""
+    number = str(uuid.uuid4())
+    headers = dict.fromkeys(("shadow", "eta", "expires", "group", "group_index", "parent_id", "ignore_result"))
+    return {
+        "body": _BODY,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": headers
+        | {
+            "lang": "py",
+            "task": TASK_WORK,
+            "id": number,
+            "root_id": number,
+            "retries": 0,
+            "timelimit": [None, None],
+            "stamps": {},
+        },
+        "properties": {
+            "correlation_id": number,
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+            "body_encoding": "base64",
+            "delivery_tag": str(uuid.uuid4()),
+        },
+    }
 
 
 class Sender:
     """Sends the one message that there is. A lost one is sent again by the sweep."""
 
     def __init__(self, settings: Settings):
-        self._app = make_celery(settings)
+        self._app: Any = None
+        if settings.broker_url is None:
+            private_folder(settings.queue_dir)
+            self._folder = FolderQueue(settings.queue_dir / "messages")
+        else:
+            from service.infra.celery_app import make_celery  # with its kombu, 15 MB
+
+            self._app = make_celery(settings)
 
     def send(self, queue: str) -> bool:
         """Wake the workers of a queue; False when the broker cannot be reached, which delays a job but loses none."""
+        name = celery_queue(queue)
         try:
-            self._app.send_task(TASK_WORK, queue=celery_queue(queue), retry=False, expires=3600)
+            if self._app is None:
+                self._folder.put(name, message(name))
+            else:
+                self._app.send_task(TASK_WORK, queue=name, retry=False, expires=3600)
         except Exception as error:  # noqa: BLE001 - any broker, any error: the sweep tries again
             log.warning("no wake-up sent: %s: %s", type(error).__name__, error)
             return False
@@ -77,4 +72,5 @@ class Sender:
 
     def close(self) -> None:
         """Drop the connections."""
-        self._app.close()
+        if self._app is not None:
+            self._app.close()

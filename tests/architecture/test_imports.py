@@ -23,6 +23,9 @@ def loaded_by(module: str) -> set[str]:
     ("module", "forbidden"),
     [
         ("service.app", {"torch", "worker", "client_sdk", "potstill", "alembic", "mako", "pygments"}),
+        ("service.app", {"celery", "kombu", "amqp", "redis", "boto3"}),
+        ("worker.alone", {"torch", "fastapi", "client_sdk", "potstill", "alembic", "mako", "pygments"}),
+        ("worker.alone", {"celery", "kombu", "amqp", "redis", "boto3", "uvicorn", "httpx"}),
         ("worker.app", {"torch", "fastapi", "client_sdk", "potstill", "alembic", "mako", "pygments"}),
         ("worker.parts.fuse", {"torch", "sqlalchemy", "celery"}),
         ("worker.pipeline", {"torch", "sqlalchemy", "celery"}),

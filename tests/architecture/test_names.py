@@ -7,7 +7,7 @@ import pytest
 from contract.queue import TASK_WORK
 from contract.wire.problems import KINDS
 from service.config import Settings
-from service.infra.queue import make_celery
+from service.infra.celery_app import make_celery
 from worker import tasks
 
 

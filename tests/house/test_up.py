@@ -42,9 +42,12 @@ def test_what_is_not_installed_is_said_before_a_folder_is_made(monkeypatch: pyte
 
 def test_the_programs_log_what_the_setting_says(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as listener:
-        api, worker = programs(listener, Settings(home=tmp_path, log_level="warning"))
+        api, alone = programs(listener, Settings(home=tmp_path, log_level="warning", broker_url=None))
+        _, celery = programs(listener, Settings(home=tmp_path, log_level="warning", broker_url="redis://127.0.0.1"))
     assert api.argv[api.argv.index("--log-level") + 1] == "warning"
-    assert "--loglevel=WARNING" in worker.argv
+    assert "--loglevel=WARNING" in celery.argv
+    assert alone.argv[-2:] == ["worker", "alone"], "it reads the setting by itself"
+    assert alone.probed and celery.probed
 
 
 def test_the_children_keep_little_memory_that_they_do_not_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

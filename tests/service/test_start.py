@@ -50,8 +50,13 @@ def test_uvicorn_alone_refuses_a_database_that_is_not_its_own(tmp_path: Path, ha
 
 @pytest.mark.parametrize(
     "command",
-    [UVICORN, ("celery", "-A", "worker.app", "worker", "--pool=threads"), ("potstill", "migrate")],
-    ids=["api", "worker", "command"],
+    [
+        UVICORN,
+        ("celery", "-A", "worker.app", "worker", "--pool=threads"),
+        ("worker", "alone"),
+        ("potstill", "migrate"),
+    ],
+    ids=["api", "worker", "alone", "command"],
 )
 def test_options_that_postgresql_refuses_are_named(tmp_path: Path, postgres: str, command: tuple[str, ...]) -> None:
     env = {"POTSTILL_DATABASE_URL": postgres, "PGOPTIONS": "-c no_such_option=1", "POTSTILL_SECRET": "s" * 32}

@@ -9,8 +9,8 @@ import pytest
 from contract.programs import environment, python
 from service.config import Settings
 from service.infra import bucket
+from service.infra.celery_app import make_celery
 from service.infra.foreign import foreign, forget
-from service.infra.queue import make_celery
 
 OTHERS = {
     "CELERY_BROKER_URL": "redis://127.0.0.1:6399/0",

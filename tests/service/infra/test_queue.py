@@ -14,9 +14,10 @@ from kombu.entity import Queue
 
 from contract.queue import TASK_WORK
 from service.config import Settings
-from service.infra import atomicfs
+from service.infra import atomicfs, folder_queue
 from service.infra.atomicfs import Channel
-from service.infra.queue import Sender, make_celery
+from service.infra.celery_app import make_celery
+from service.infra.queue import Sender
 from service.infra.wakeup import Wakeup
 from tests.service.conftest import SettingsMaker
 
@@ -42,9 +43,9 @@ def test_messages_come_out_as_they_went_in(channel: Channel) -> None:
 
 
 def test_a_full_queue_drops_wake_ups_instead_of_growing(channel: Channel, tmp_path: Path) -> None:
-    for _ in range(atomicfs.MAX_PENDING + 10):
+    for _ in range(folder_queue.MAX_PENDING + 10):
         channel._put("potstill", {})
-    assert len(messages(tmp_path / "queue")) == atomicfs.MAX_PENDING
+    assert len(messages(tmp_path / "queue")) == folder_queue.MAX_PENDING
 
 
 def test_every_message_has_one_taker(channel: Channel) -> None:
@@ -79,7 +80,7 @@ def test_who_waits_for_a_message_has_it_at_the_ring_and_unheard_at_the_next_look
     taken: list[Any] = []
     for poll, heard in ((60.0, True), (0.01, False)):
         if not heard:
-            monkeypatch.setattr(atomicfs, "ring", lambda bell: None)
+            monkeypatch.setattr(folder_queue, "ring", lambda bell: None)
         options = atomicfs.options(tmp_path / str(heard), poll)
         with Connection("atomicfs://", transport_options=options) as connection:
             consumer = connection.Consumer([Queue("potstill")], callbacks=[lambda body, _: taken.append(body)])
@@ -100,6 +101,47 @@ def test_the_sender_sends_one_json_message_with_nothing_in_it(settings: Settings
     assert body["content-type"] == "application/json"
     assert ".potstill.cpu.msg" in message.name
     sender.close()
+
+
+def test_the_sender_s_message_is_the_one_of_celery_s_producer(settings: Settings) -> None:
+    """A worker of Celery's may wait in the folder; what it reads must not be ours alone to understand."""
+    app, sender = make_celery(settings), Sender(settings)
+    app.send_task(TASK_WORK, queue="potstill.cpu", retry=False)
+    [theirs] = [json.loads(each.read_text()) for each in messages(settings.queue_dir)]
+    sender.send("cpu")
+    ours = json.loads(messages(settings.queue_dir)[-1].read_text())
+    numbers = ("id", "root_id", "correlation_id", "delivery_tag")
+    told = ("origin", "argsrepr", "kwargsrepr", "reply_to", "replaced_task_nesting", "stamped_headers")
+    for message in (theirs, ours):
+        for part in ("headers", "properties"):
+            for name in numbers:
+                message[part][name] = name in message[part]
+            for name in told:  # of use to who looks at messages, and to who waits for a result
+                message[part].pop(name, None)
+    assert ours == theirs
+    app.close()
+
+
+def test_a_worker_of_celery_s_understands_the_sender(settings: Settings) -> None:
+    Sender(settings).send("cpu")
+    app = make_celery(settings)
+    heard: list[tuple[str, Any]] = []
+    with app.connection_for_read() as connection:
+        queue = Queue("potstill.cpu")
+        with connection.Consumer([queue], callbacks=[lambda body, m: heard.append((m.headers["task"], body))]):
+            connection.drain_events(timeout=5)
+    [(task, (arguments, options, _))] = heard
+    assert (task, arguments, options) == (TASK_WORK, [], {})
+    app.close()
+
+
+def test_all_messages_of_a_queue_are_taken_and_no_others(tmp_path: Path) -> None:
+    queues = folder_queue.FolderQueue(tmp_path / "messages")
+    for name in ("potstill.cpu", "potstill.cpu", "potstill.gpu"):
+        queues.put(name, {})
+    assert [queues.clear("potstill.cpu"), queues.clear("potstill.cpu")] == [True, False]
+    assert queues.take("potstill.gpu") == {}
+    assert queues.take("potstill.gpu") is None
 
 
 def test_a_broker_that_is_away_is_no_error(make_settings: SettingsMaker) -> None:
