@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from service.operations.ledger.upserts import inserting
 from service.persistence.tables import ChecksumRow
 
 _AT_ONCE = 500
@@ -25,9 +25,10 @@ def note(session: Session, found: Mapping[str, str]) -> None:
 
     To be called under `locks.hold_blobs` and after the transaction's other locks.
     """
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     for some in _pieces(found):
-        made = insert(ChecksumRow).values([{"digest": digest, "checksum": found[digest]} for digest in some])
+        made = inserting(session, ChecksumRow).values(
+            [{"digest": digest, "checksum": found[digest]} for digest in some]
+        )
         other = ChecksumRow.checksum != made.excluded.checksum
         values = {"checksum": made.excluded.checksum}
         session.execute(made.on_conflict_do_update(index_elements=[ChecksumRow.digest], set_=values, where=other))

@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from contract.wire.plans import Buffering
@@ -18,6 +17,7 @@ from service.domain.errors import DomainError
 from service.domain.rounds import RoundView
 from service.operations.ledger.clock import now, patient
 from service.operations.ledger.entries import between
+from service.operations.ledger.upserts import inserting
 from service.operations.progress import reading
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, UpdateRow
 
@@ -94,9 +94,8 @@ def _note(
     session: Session, round_id: str, client_id: str, prototype: str, asked: datetime | None, fetched: datetime | None
 ) -> None:
     """Note a client among those of a round, unless it is: another request of its may have done so at this moment."""
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     values = {"round_id": round_id, "client_id": client_id, "prototype": prototype}
-    made = insert(ParticipantRow).values(**values, asked_at=asked, fetched_at=fetched)
+    made = inserting(session, ParticipantRow).values(**values, asked_at=asked, fetched_at=fetched)
     session.execute(made.on_conflict_do_nothing())
 
 

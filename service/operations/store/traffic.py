@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from contract.wire.federations import TERMINAL_STATES
 from service.domain.principal import Principal
 from service.infra.traffic import AFTERWARDS, Account, Counts, Traffic
 from service.operations.ledger.unit import Store
+from service.operations.ledger.upserts import inserting
 from service.persistence.tables import FederationRow, ModelRow, TrafficRow
 
 _ROWS = 500  # of one statement: databases bound the number of its values
@@ -48,10 +48,9 @@ def flush(store: Store, traffic: Traffic) -> None:
 def record(session: Session, counts: Mapping[Account, Counts]) -> None:
     """Add counts to those that are kept; of a federation that was deleted nothing is."""
     there = _locked(session, sorted({account.federation_id for account in counts}))
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     rows = [vars(account) | vars(each) for account, each in sorted(counts.items()) if account.federation_id in there]
     for start in range(0, len(rows), _ROWS):
-        made = insert(TrafficRow).values(rows[start : start + _ROWS])
+        made = inserting(session, TrafficRow).values(rows[start : start + _ROWS])
         added = {name: getattr(TrafficRow, name) + made.excluded[name] for name in ("down", "up", "requests")}
         session.execute(made.on_conflict_do_update(index_elements=list(TrafficRow.__table__.primary_key), set_=added))
 

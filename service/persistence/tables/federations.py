@@ -57,8 +57,7 @@ class ClientRow(Credential, Base):
             "name",
             unique=True,
             sqlite_where=text("revoked_at IS NULL"),
-            postgresql_where=text("revoked_at IS NULL"),
-        ),
+        ),  # PostgreSQL's has the same condition, from its revision: to name it here would load that dialect, too
     )
     id: Mapped[str] = mapped_column(primary_key=True)
     federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
