@@ -10,6 +10,8 @@ from service.domain.errors import DomainError
 
 BATCH = 1 << 19
 """Bytes of a piece."""
+SMALL = 1 << 21
+"""A body of at most so many bytes is one piece: it comes to the disk in one go."""
 IDLE_SECONDS = 60.0
 """A body of which nothing comes for so long is ended."""
 
@@ -74,12 +76,14 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
             yield message["body"]
 
 
-async def batches(request: Request, limit: int, patience: Patience, *, tail: bool = False) -> AsyncIterator[memoryview]:
-    """Yield the body in pieces of half a mebibyte, all in one buffer: a piece is valid until the next one is asked for.
+async def batches(
+    request: Request, limit: int, patience: Patience, *, tail: bool = False, size: int = BATCH
+) -> AsyncIterator[memoryview]:
+    """Yield the body in pieces of `size` bytes, all in one buffer: a piece is valid until the next one is asked for.
 
     A client may be slow, but not silent. With `tail`, what came before the body broke off is yielded before the error.
     """
-    buffer = memoryview(bytearray(BATCH))
+    buffer = memoryview(bytearray(size))
     filled = seen = 0
     chunks = _chunks(request)
     while True:
@@ -97,10 +101,10 @@ async def batches(request: Request, limit: int, patience: Patience, *, tail: boo
         if seen > limit:
             raise too_large(limit, seen)
         while chunk:
-            take = min(len(chunk), BATCH - filled)
+            take = min(len(chunk), size - filled)
             buffer[filled : filled + take] = chunk[:take]
             filled, chunk = filled + take, chunk[take:]
-            if filled == BATCH:
+            if filled == size:
                 yield buffer
                 filled = 0
     if filled:

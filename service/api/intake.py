@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from contract.private import private
 from contract.tensors import Header, StreamCheck, TensorError
-from service.api.bodies import BATCH, Gone, Patience, batches, too_large
+from service.api.bodies import BATCH, SMALL, Gone, Patience, batches, too_large
 from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.services import Services
@@ -31,7 +31,7 @@ from service.infra.storage import FULL
 from service.infra.sums import Sums
 from service.operations.ledger import checksums
 from service.operations.ledger.garbage import Named
-from service.operations.store import faults, reservations, uploads
+from service.operations.store import faults, uploads
 from service.operations.store.uploads import Held
 
 log = logging.getLogger("service.intake")
@@ -151,22 +151,31 @@ class _Sink:
         self._sums = Sums()
         self._check = check
         self._on_header = on_header
+        self.finished: tuple[Sums, Header] | None = None
 
-    def write(self, batch: memoryview) -> None:
+    def write(self, batch: memoryview, last: bool = False) -> None:
+        """Take a piece; the last one of which it is known that it is goes to the disk with it."""
         if self._check.feed(batch):
             assert self._check.header is not None
             self._on_header(self._check.header)
         self._sums.update(batch)
         while batch:
             batch = batch[self._file.write(batch) :]
+        if last:
+            self.finish()
 
     def finish(self) -> tuple[Sums, Header]:
-        header = self._check.finish()
-        os.fsync(self._file.fileno())
-        return self._sums, header
+        """Say that no more comes; twice is once."""
+        if self.finished is None:
+            header = self._check.finish()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.finished = self._sums, header
+        return self.finished
 
     def close(self) -> None:
-        self._file.close()
+        if not self._file.closed:
+            self._file.close()
 
 
 def _expected_digest(request: Request, name: str) -> str | None:
@@ -232,31 +241,43 @@ async def receive(
             raise full() from error
         raise
     finally:
-        await run_in_threadpool(path.unlink, missing_ok=True)
+        if path.exists():  # a look takes no thread, and what counts has another name by now
+            await run_in_threadpool(path.unlink, missing_ok=True)
 
 
 @contextlib.asynccontextmanager
 async def _from_body(
     source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
 ) -> AsyncIterator[Received]:
-    request, services, settings = source.request, source.services, source.services.settings
+    request, settings = source.request, source.services.settings
     request.scope[UNREAD] = True
     length = _announced(request, settings.max_upload_bytes)
     expected = _expected_digest(request, "Content-Digest")
-    if await run_in_threadpool(_room, services) < settings.min_free_bytes + (length or 0):
-        raise full()
-    check = StreamCheck(await run_in_threadpool(manifest), length)
-    sink = await run_in_threadpool(_Sink, path, check, on_header)
+    sink = await run_in_threadpool(_begun, source, path, length, manifest, on_header)
     try:
-        patience = Patience()
-        async for batch in batches(request, settings.max_upload_bytes, patience):
-            await run_in_threadpool(sink.write, batch)
-        sums, header = await run_in_threadpool(sink.finish)
+        size = length + 1 if length is not None and length <= SMALL else BATCH  # one more: its end is seen before it
+        async for batch in batches(request, settings.max_upload_bytes, Patience(), size=size):
+            await run_in_threadpool(sink.write, batch, len(batch) == length)
+        sums, header = await run_in_threadpool(sink.finish) if sink.finished is None else sink.finished
     finally:
-        await run_in_threadpool(sink.close)
+        if sink.finished is None:
+            await run_in_threadpool(sink.close)
     if expected not in (None, sums.digest):
         raise DomainError("digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again")
     yield Received(path, sums, header)
+
+
+def _begun(
+    source: Source,
+    path: Path,
+    length: int | None,
+    manifest: Callable[[], Header | None],
+    on_header: Callable[[Header], None],
+) -> _Sink:
+    """Return where a body goes, if there is room for it."""
+    if _room(source) < source.services.settings.min_free_bytes + (length or 0):
+        raise full()
+    return _Sink(path, StreamCheck(manifest(), length), on_header)
 
 
 def _no_body(request: Request, instead: str) -> None:
@@ -298,7 +319,7 @@ def _fetched(
     settings, length = services.settings, staging.size(owner, name)
     if length > settings.max_upload_bytes:  # signed for less: the store did not look
         raise too_large(settings.max_upload_bytes, length)
-    if _room(services) < settings.min_free_bytes + length:
+    if _room(source) < settings.min_free_bytes + length:
         raise full()
     check = StreamCheck(manifest(), length)
     sink = _Sink(path, check, on_header)
@@ -311,11 +332,9 @@ def _fetched(
     return Received(path, sums, header, source.target, staged=(owner, name))
 
 
-def _room(services: Services) -> int:
+def _room(source: Source) -> int:
     """Return the free space that no open upload has reserved."""
-    with services.store.read() as session:
-        reserved = reservations.missing(session)
-        return services.blobs.scratch.free_bytes() - reserved
+    return source.services.blobs.scratch.free_bytes() - source.reserved
 
 
 @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from contract.json_text import read_json
@@ -21,7 +22,8 @@ from service.api.services import Services as Parts
 from service.api.telemetry import ACCOUNT
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations.store import traffic, uploads
+from service.infra.traffic import Account
+from service.operations.store import reservations, traffic, uploads
 
 _FINAL = (409, 413, 415, 422)
 _PROBLEM = "problem"
@@ -44,13 +46,14 @@ def answer_again(request: Request, error: Exception) -> Response:
 
 @dataclass(frozen=True)
 class Source:
-    """A request that delivers a file, and who sends it."""
+    """A request that delivers a file, and who sends it; `reserved` bytes of the disk are other uploads'."""
 
     request: Request
     services: Parts
     owner: str
     upload: str | None
     staged: str | None = None
+    reserved: int = 0
 
     @property
     def named(self) -> str | None:
@@ -79,10 +82,14 @@ def answered(source: Source) -> dict[str, Any] | None:
     return found
 
 
-def count_for(request: Request, services: Parts, caller: Principal, item: str) -> None:
-    """Note whose bytes a request brings."""
-    with services.store.read() as session:
-        request.scope[ACCOUNT] = traffic.of_upload(session, caller, item)
+async def count_for(request: Request, services: Parts, caller: Principal, item: str) -> int:
+    """Note whose bytes a request brings; return how many bytes open uploads hold room for."""
+
+    def read(session: Session) -> tuple[Account | None, int]:
+        return traffic.of_upload(session, caller, item), reservations.missing(session)
+
+    request.scope[ACCOUNT], reserved = await services.together.read(read)
+    return reserved
 
 
 def _is_final(error: DomainError) -> bool:
@@ -122,9 +129,8 @@ async def get_source(
     ] = None,
 ) -> AsyncIterator[Source]:
     """Give the route its source; when what came is refused for good, what was named goes with it."""
-    source = Source(request, services, principal.id, upload, staged)
-    if principal.role == "device":
-        await run_in_threadpool(count_for, request, services, principal, request.url.path.rpartition("/")[2])
+    reserved = await count_for(request, services, principal, request.url.path.rpartition("/")[2])
+    source = Source(request, services, principal.id, upload, staged, reserved)
     if source.named is not None:
         answer = await run_in_threadpool(answered, source)
         if answer is not None:

@@ -29,6 +29,7 @@ from service.infra.blobs import (
     hex_of,
     unreported,
 )
+from service.infra.headers import Headers
 from service.infra.parts import LocalParts
 from service.infra.scratch import Scratch
 
@@ -46,7 +47,7 @@ class FolderStore:
     def __init__(self, root: Path):
         self.root, self.quarantine = root, root / "quarantine"
         private_folder(root)
-        self._checked = Checked()
+        self._checked, self._headers = Checked(), Headers()
 
     def path(self, digest: str) -> Path:
         """Return where the blob of a digest is."""
@@ -150,6 +151,9 @@ class FolderStore:
     def header(self, digest: str) -> Header:
         """Return the header of a blob that is a safetensors file, after `verify`."""
         self.verify(digest)
+        return self._headers.of(digest, partial(self._header, digest))
+
+    def _header(self, digest: str) -> Header:
         with TensorFile(self.path(digest)) as file:
             return file.header
 

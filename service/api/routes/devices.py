@@ -120,11 +120,6 @@ def _manifest(services: Parts, ticket: updates.Ticket) -> Header:
     return ticket.manifest(_header(services, ticket.base_digest), beside)
 
 
-def _admit_update(services: Parts, round_id: str, caller: Device) -> updates.Ticket:
-    with services.store.read() as session:
-        return updates.admit(session, round_id, caller)
-
-
 @router.put(
     "/rounds/{round_id}/update",
     status_code=201,
@@ -146,7 +141,7 @@ async def put_update(
     201: stored, and it counts. 200: the same bytes again. Everything else leaves nothing behind.
     """
     async with told(services, caller, round_id):
-        ticket = await run_in_threadpool(_admit_update, services, round_id, caller)
+        ticket = await services.together.read(lambda session: updates.admit(session, round_id, caller))
         found: list[UpdateMetadata] = []
 
         def read_header(header: Header) -> None:

@@ -23,7 +23,7 @@ from service.domain.errors import invalid_field
 from service.domain.principal import Principal
 from service.operations.ledger.idempotency import once
 from service.operations.steer import rollback
-from service.operations.store import faults, models, networks, provenance, traffic
+from service.operations.store import downloads, faults, models, networks, provenance
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(max_length=64)]
@@ -159,7 +159,7 @@ def show_model_provenance(model_id: ModelId, services: Services, caller: Viewer)
         307: {"description": "fetch it from `Location`, without the token (an installation with presigned links)"},
     },
 )
-def get_weights(
+async def get_weights(
     model_id: ModelId,
     request: Request,
     services: Services,
@@ -170,12 +170,15 @@ def get_weights(
     ] = "whole",
 ) -> Response:
     """Download a model's safetensors file. `ETag` is its digest, `Range` goes on with a broken download."""
+    found = await services.together.read(partial(downloads.find, model_id=model_id, caller=caller))
+    request.scope[ACCOUNT] = found.account
+    return await run_in_threadpool(_answer, services, found.digest, found.base if part == "whole" else None, request)
+
+
+def _answer(services: Parts, digest: str, base: str | None, request: Request) -> Response:
+    """Return the bytes of a model, of which `base` are the tensors that rounds leave alone."""
     blobs = services.blobs.store
-    with services.store.read() as session:
-        row = models.with_weights(session, model_id, caller)
-        digest, request.scope[ACCOUNT] = row.digest, traffic.of_download(session, row, caller)
-        base = models.base_of(session, row) if part == "whole" else None
-    if base is not None:
-        whole = wholes.lay_out(blobs, digest, base)
-        return in_pieces(partial(whole.read, blobs), whole.size, wholes.digest_of(blobs, whole), request)
-    return serve(blobs, services.blobs.links, digest, request)
+    if base is None:
+        return serve(blobs, services.blobs.links, digest, request)
+    whole = wholes.lay_out(blobs, digest, base)
+    return in_pieces(partial(whole.read, blobs), whole.size, wholes.digest_of(blobs, whole), request)

@@ -145,7 +145,7 @@ async def create_upload(
     upload_id, expires = await run_in_threadpool(_create, services, caller.id, key, size, text)
     headers = {"Location": address(request.scope, f"uploads/{upload_id}"), "Upload-Expires": expires}
     if piece:
-        await run_in_threadpool(count_for, request, services, caller, "upload")
+        await count_for(request, services, caller, "upload")
         row = await resumable.append(request, services, caller.id, upload_id, 0)
         headers |= {"Upload-Offset": str(row.offset), "Upload-Expires": _date(row.expires_at)}
     return Response(status_code=201, headers=headers)
@@ -243,7 +243,7 @@ async def append_to_upload(
     begin = resumable.count_header(request, "Upload-Offset", "where the piece begins,")
     if not resumable.has_piece(request):
         raise DomainError("unsupported-media-type", f"send Content-Type: {resumable.PIECE}")
-    await run_in_threadpool(count_for, request, services, caller, "upload")
+    await count_for(request, services, caller, "upload")
     row = await resumable.append(request, services, caller.id, upload_id, begin)
     return Response(
         status_code=204, headers={"Upload-Offset": str(row.offset), "Upload-Expires": _date(row.expires_at)}

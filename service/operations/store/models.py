@@ -78,8 +78,10 @@ def _bases(session: Session, rows: Sequence[ModelRow]) -> dict[tuple[str | None,
     """Return (federation, prototype) -> digest of the base, of parted networks."""
     federations = {row.federation_id for row in rows if row.federation_id is not None and row.prototype is not None}
     stem = SENT_BASE.named("")
-    query = select(ModelRow).where(ModelRow.federation_id.in_(federations), ModelRow.role == "state")
-    found = session.scalars(query.where(ModelRow.name.startswith(stem, autoescape=True))) if federations else ()
+    query = select(ModelRow.federation_id, ModelRow.name, ModelRow.digest).where(
+        ModelRow.federation_id.in_(federations), ModelRow.role == "state"
+    )
+    found = session.execute(query.where(ModelRow.name.startswith(stem, autoescape=True))) if federations else ()
     return {(row.federation_id, str(row.name).removeprefix(stem)): row.digest for row in found}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from contract.wire.problems import MEDIA_TYPE, TYPE_PREFIX
+from service.api import blobs
 from tests.service.world import World
 
 
@@ -29,6 +30,19 @@ def test_a_download_names_its_digest(shared: World, model: tuple[dict[str, Any],
     assert response.headers["content-type"] == "application/octet-stream"
     assert response.headers["accept-ranges"] == "bytes"
     assert "private" in response.headers["cache-control"]
+
+
+def test_a_small_file_comes_as_a_large_one_does(
+    shared: World, model: tuple[dict[str, Any], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, _ = model
+    varying = ("x-request-id", "ratelimit", "date")
+    small = shared.op("GET", info["url"])
+    monkeypatch.setattr(blobs, "SMALL", len(small.content) - 1)
+    large = shared.op("GET", info["url"])
+    assert large.content == small.content
+    told = [{name: text for name, text in each.headers.items() if name not in varying} for each in (small, large)]
+    assert told[0] == told[1] and "last-modified" in told[0]
 
 
 def test_head_has_the_headers_and_no_body(shared: World, model: tuple[dict[str, Any], bytes]) -> None:
