@@ -16,6 +16,7 @@ from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import ClientInfo, PrototypeChoice, Reissued
 from contract.wire.events import Event, EventPage
+from contract.wire.explanations import Explanation
 from contract.wire.federations import (
     Federation,
     FederationCreate,
@@ -207,6 +208,14 @@ class OperatorClient(Records):
     def round(self, round_id: str) -> RoundDetail:
         """GET /v1/rounds/{id}: with its participants."""
         return self._get(f"/v1/rounds/{segment(round_id)}", RoundDetail)
+
+    def explanation(self, round_id: str) -> Explanation:
+        """GET /v1/rounds/{id}/explanation: what each client did to it.
+
+        Raises:
+            NotFound: there is none, with the reason.
+        """
+        return self._get(f"/v1/rounds/{segment(round_id)}/explanation", Explanation)
 
     def close_round(self, round_id: str, *, force: bool = False) -> RoundDetail:
         """POST /v1/rounds/{id}/close: fuse now what has arrived.

@@ -163,8 +163,7 @@ class Builder:
             unmasking: of a secure round, what unmasks its sums, by model; None where its updates are not masked.
             registered: who is enrolled, or is fused here, by name; read where the recipe counts absent clients.
         """
-        config, (server_model, prototypes) = self.config, self._models(models, state)
-        answered = {update.client for update in updates}
+        config, answered, (server, prototypes) = self.config, {u.client for u in updates}, self._models(models, state)
         spec = RoundSpec(
             seed=self.seed,
             round_index=index,
@@ -175,6 +174,7 @@ class Builder:
             on_bad_teacher=config.rounds.on_bad_teacher,
             min_updates=max(1, min(min_updates or config.rounds.least, len(updates))),
             max_distance=config.rounds.max_distance,
+            explain=config.rounds.explain,
             gate=config.rounds.gate if config.rounds.runs_gate else None,
             metrics=config.rounds.metrics,
             staleness=config.rounds.counts_ages,
@@ -182,7 +182,7 @@ class Builder:
             keep_ensemble=config.rounds.keep_ensemble,
             secure=None if config.rounds.secure is None else SecureSum(plan=config.rounds.secure, groups=unmasking),
             clients_total=dict(clients_total),
-            server_model=server_model,
+            server_model=server,
             prototypes=prototypes,
             updates=list(updates),
             datasets=self._read,

@@ -15,7 +15,7 @@ from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.staleness import Staleness
 from contract.wire.federations import Task
-from contract.wire.plans import Gate, OnBadTeacher, SecurePlan
+from contract.wire.plans import Explain, Gate, OnBadTeacher, SecurePlan
 
 
 class _Spec(BaseModel):
@@ -252,6 +252,7 @@ class RoundSpec(_Job):
     staleness: Staleness | None = Field(
         None, exclude_if=lambda value: value is None, description="the plan's, of rounds that do not wait"
     )
+    explain: Explain = Field("off", exclude_if=lambda value: value == "off", description="the plan's rounds.explain")
     gate: Gate | None = Field(None, description="measure new models beside those that they would replace")
     metrics: Metrics = Field((), exclude_if=lambda value: not value, description="the plan's, measured on the test set")
     hand_over: bool = Field(

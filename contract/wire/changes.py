@@ -11,7 +11,7 @@ from contract.local import LocalChanges, LocalPlan
 from contract.recipes.parts import Schedule
 from contract.staleness import Staleness
 from contract.wire.common import Name, Request, Response
-from contract.wire.plans import PER_CLIENT, STALEST, ClientsPerRound, Late, OnDeadline, RoundsPlan
+from contract.wire.plans import PER_CLIENT, STALEST, ClientsPerRound, Explain, Late, OnDeadline, RoundsPlan
 
 _FIXED = {
     "local.objective": "what devices keep and send hangs on it",
@@ -68,6 +68,7 @@ class RoundsChanges(Part):
     keep_ensemble: bool | None = None
     over_selection: float | None = Field(None, ge=1, le=10)
     max_distance: float | None = Field(None, gt=0, le=1e6)
+    explain: Explain | None = None
     target_accuracy: float | None = Field(None, gt=0, le=1)
     target_metric: DataValue | None = None
     job_seconds: int | None = Field(None, ge=1, le=30 * 86_400, description="of jobs that begin from now on")

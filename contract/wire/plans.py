@@ -15,6 +15,7 @@ from contract.staleness import Staleness, StalenessChoice, StalenessPolynomial
 
 OnDeadline = Literal["skip", "extend", "fail"]
 OnBadTeacher = Literal["fail", "exclude"]
+Explain = Literal["off", "updates", "votes"]
 Late = Literal["refuse", "grace"]
 Mode = Literal["synchronous", "buffered"]
 BUFFER, STALENESS = 10, 10
@@ -186,6 +187,12 @@ class RoundsPlan(Part):
         le=1e6,
         description="an update that lies further from the round's model is left out: ||update - model|| / ||model||, "
         "over the parameters; null for no limit",
+    )
+    explain: Explain = Field(
+        "votes",
+        description="what a round says of its clients (`GET /v1/rounds/{id}/explanation`). updates: where each update "
+        "points to, beside the others'. votes: also what each client's model says of some of the server's samples, "
+        "where the round's job runs networks anyhow. Nothing of it changes a model; secure rounds say nothing",
     )
     over_selection: float = Field(1.0, ge=1, le=10, description="ask this many times more clients than are needed")
     target_accuracy: float | None = Field(None, gt=0, le=1, description="finish early at this test accuracy")

@@ -104,6 +104,9 @@ class Round(Response):
     job_id: str | None = None
     base_models: dict[str, str] = Field(default_factory=dict, description="prototype -> model it started from")
     models: dict[str, str] = Field(default_factory=dict, description="prototype -> model it published")
+    explained: bool = Field(
+        False, description="whether `GET /v1/rounds/{id}/explanation` says what each client did to it"
+    )
     metrics: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -1,9 +1,11 @@
 """`potstill round`: look at rounds and close them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contract.wire.explanations import ExplainedClient, Explanation
 from contract.wire.rounds import Participant, RoundDetail
 from potstill import exits
 from potstill.commands.federation import Ref, resolve
@@ -138,6 +140,38 @@ def show(round_ref: RoundRef, url: Url = None, token: Token = None, as_json: Jso
     """Show a round: who was asked, who answered, each client's weight."""
     with operator(url, token) as client:
         show_one(client.round(round_id(client, round_ref)), as_json, _tell)
+
+
+def _tell_explanation(found: Explanation) -> None:
+    votes, without = found.votes, found.without
+    if votes is not None:
+        whose = "the labels" if votes.compared_with == "labels" else "what the others say together"
+        out().print(f"votes on {votes.samples} samples of the {votes.set} set, compared with {whose}")
+    if without is not None:
+        out().print(f"the {without.model} of all is right on {percent(without.accuracy)} of them")
+    columns: dict[str, Callable[[ExplainedClient], str | None]] = {
+        "weight": lambda c: _digits(c.weight),
+        "cosine": lambda c: _digits(c.cosine, 2),
+        "pull": lambda c: _digits(c.pull, 2),
+        "agrees": lambda c: percent(c.accuracy),
+        "beyond chance": lambda c: _digits(c.beyond_chance, 2),
+        "decides": lambda c: percent(c.decides),
+        "relabels": lambda c: percent(c.relabels),
+        "without it": lambda c: percent(c.accuracy_without),
+    }
+    known = {name: show for name, show in columns.items() if any(show(client) is not None for client in found.clients)}
+    print_table(["client", *known], [[c.name, *(show(c) for show in known.values())] for c in found.clients])
+    for client in found.clients:
+        for flag in client.flags:
+            again = "" if flag.seen == 1 else f" (in {flag.seen} of its last 3 rounds)"
+            out().print(f"{client.name}: {flag.detail}{again}")
+
+
+@app.command()
+def explain(round_ref: RoundRef, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Say why a round came out as it did: where updates point to, what the models say, who is not like the others."""
+    with operator(url, token) as client:
+        show_one(client.explanation(round_id(client, round_ref)), as_json, _tell_explanation)
 
 
 @app.command()

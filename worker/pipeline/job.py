@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contract.choices import Carried
 from contract.tensors import Header, TensorFile
@@ -13,6 +13,9 @@ from worker.checkpoints import Checkpoints
 from worker.parts.distances import Distance
 from worker.pipeline.phases import Phases
 from worker.specs import JobFailure, KeptMember, NetworkRef, Progress, PrototypeSpec, RoundSpec
+
+if TYPE_CHECKING:
+    from worker.pipeline.heard import Heard
 
 SERVER = "server"
 """Name of Fed-ET's server model among a job's models."""
@@ -65,6 +68,7 @@ class Round:
         metrics: figures.
         checkpoints: what an earlier attempt left, and what the next one would find.
         ensemble: who predicts together, where the round keeps that.
+        heard: what clients say of a few samples, where the round is to be explained and they teach.
         measured: where updates lie, by prototype, as far as a mean has measured them; None when nobody asks any more.
     """
 
@@ -79,6 +83,7 @@ class Round:
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(None))
     ensemble: list[KeptMember] | None = None
+    heard: "Heard | None" = None
     measured: dict[str, dict[str, Distance]] | None = field(default_factory=dict)
 
     @classmethod

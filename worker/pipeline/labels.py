@@ -25,6 +25,7 @@ from worker.parts.flops import forward_flops, plus
 from worker.parts.weigh import entropy, log_weights, log_weights_of_group, normalise, of_clients
 from worker.pipeline.absent import read_scores
 from worker.pipeline.blame import blame
+from worker.pipeline.heard import Heard, Together
 from worker.pipeline.networks import BATCH, batch_of, build_network, check_shape, moving, outputs, recalibrate
 from worker.pipeline.targets import Targets, counted_in, rows_shape, targets_of
 from worker.pipeline.teachers import Members, Teacher
@@ -171,6 +172,7 @@ class Labeller:
         device: torch device.
         scratch: folder for what does not fit into memory.
         calibration: inputs on which sampled models get their BatchNorm statistics; None: they keep their own.
+        heard: listens to what clients say.
     """
 
     weigh: parts.Weigh
@@ -179,6 +181,7 @@ class Labeller:
     device: str
     scratch: Path
     calibration: Tensor | None = None
+    heard: Heard | None = None
 
     def label(
         self,
@@ -276,6 +279,8 @@ class Labeller:
             for start, logits in outputs_of(name, tally.inputs):
                 rows = slice(start, start + len(logits))
                 row[rows] = weigher(rows, _without(logits, tally.counted, rows)) + age
+                if self.heard is not None and teacher.client is not None:
+                    self.heard.take(name, teacher.client, start, logits)
                 tally.combiner.add(start, logits, row[rows])
                 tally.forwards += len(logits) if teacher.runs else 0
             if teacher.runs:
@@ -337,6 +342,12 @@ def describe(ensemble: Ensemble, kind: TaskKind = "classification") -> dict[str,
     if ensemble.targets.diversity is not None:
         figures["dissent"] = float(ensemble.targets.diversity.double().sum(dim=1).mean())
     return figures
+
+
+def together(ensemble: Ensemble) -> Together:
+    """Return what is told of an ensemble: who counted how much, and which class each sample became."""
+    classes = ensemble.targets.logits.argmax(dim=1).cpu().numpy().astype(np.int64)
+    return Together(ensemble.names, ensemble.weights, classes)
 
 
 def teacher_weights(ensemble: Ensemble) -> dict[str, float]:

@@ -8,8 +8,10 @@ from contract.groups import is_main
 from contract.measures import main_figure
 from contract.recipes import parts
 from worker.checkpoints import Checkpoint, Checkpoints
+from worker.pipeline.explaining import explain
 from worker.pipeline.extras import prepare_extras, send_targets
 from worker.pipeline.fusing import check_groups, fuse
+from worker.pipeline.heard import Heard
 from worker.pipeline.job import Round, copy_file
 from worker.pipeline.outliers import look_over
 from worker.pipeline.updates import receive, temporary
@@ -38,7 +40,8 @@ def fuse_round(
     Figures: `accuracy` or `measured` (see `worker.pipeline.evaluation`), `average`, `model` and `ensemble` with theirs,
     `distances`, `outliers` and `excluded` (see `worker.pipeline.outliers`), `weights` and `teacher_weights` per client,
     `distil` per student, `teacher_forwards` and `flops` of labelling what is learnt and of distillation, `balance`,
-    `bank` and `members` of recipes that count absent clients, `gate` (see `worker.pipeline.gate`), `seconds`.
+    `bank` and `members` of recipes that count absent clients, `gate` (see `worker.pipeline.gate`), `explanation` (see
+    `worker.pipeline.explaining`), `seconds`.
 
     Raises:
         JobFailure: see `worker.pipeline.run`; errors name the client.
@@ -75,6 +78,8 @@ def fuse_round(
         from worker.pipeline.evaluation import evaluate
 
         evaluate(job)
+    if spec.explain != "off" and spec.secure is None:
+        explain(job)
     for path in made:
         path.unlink(missing_ok=True)
     job.metrics["seconds"] = job.phases.seconds
@@ -172,7 +177,10 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
         return None
     teachers = members(job)
     calibration = _calibration(job, learnt)
-    labeller = labels.Labeller(distil.weigh, distil.combine, spec.task, job.device, spec.output_dir, calibration)
+    heard = job.heard = Heard.of(
+        spec.explain, spec.task, {name: len(inputs) for name, inputs in sets.items()}, teachers.count
+    )
+    labeller = labels.Labeller(distil.weigh, distil.combine, spec.task, job.device, spec.output_dir, calibration, heard)
     with job.phases.phase("label", of=teachers.count):
         ensembles = _labelled(job, labeller, teachers, sets)
     main = ensembles["test" if learnt is None else "unlabeled"]
@@ -180,6 +188,8 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     job.metrics["teacher_forwards"] = 0 if learnt is None else main.forwards
     job.metrics["flops"]["labelling"] = 0 if learnt is None else main.flops
     job.metrics["teacher_weights"] = labels.teacher_weights(main)
+    if heard is not None:
+        heard.ensembles = {name: labels.together(each) for name, each in ensembles.items()}
     if "test" in ensembles and spec.datasets.test is not None:
         test_labels = read_labels(spec.datasets.test, "test", spec.task)
         figures = labels.ensemble_figures(ensembles["test"], test_labels, spec.task)

@@ -8,6 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from contract.bundles import DOCUMENT, length, pieces
 from contract.wire.ensembles import Ensemble
+from contract.wire.explanations import Explanation
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
@@ -16,7 +17,7 @@ from service.api.services import Services as Parts
 from service.operations.progress import reading
 from service.operations.steer import control
 from service.operations.store import provenance
-from service.operations.view import bundles, ensembles, rounds
+from service.operations.view import bundles, ensembles, explanations, rounds
 
 router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
 RoundId = Annotated[str, Path(max_length=64)]
@@ -35,6 +36,17 @@ def show_round_provenance(round_id: RoundId, services: Services, caller: Viewer)
     """Show what a published round's models were made from."""
     with services.store.read() as session:
         return provenance.describe(session, provenance.of_round(session, reading.get_round(session, round_id)))
+
+
+@router.get("/{round_id}/explanation", responses=documented("unauthorized", "forbidden", "not-found"))
+def explain_round(round_id: RoundId, services: Services, caller: Viewer) -> Explanation:
+    """Show what each client did to a round: where its update points to, what its model says, who is trusted on what.
+
+    Clients that are not like the others have `flags`, with the reason in words. `rounds.explain` of the plan says how
+    much is looked at; nothing of it changes a model.
+    """
+    with services.store.read() as session:
+        return explanations.describe(session, reading.get_round(session, round_id))
 
 
 @router.get(

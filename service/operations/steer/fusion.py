@@ -36,7 +36,9 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     gated = _gated_state(session, federation, outcome, rejected, not published)
     new_models.carry(session, federation, round_, gated)
     sent = new_models.sent(session, federation)
-    round_.metrics = outcome.metrics | ({"excluded": excluded} if excluded else {}) | ({"sent": sent} if sent else {})
+    figures = {name: value for name, value in outcome.metrics.items() if name != "explanation"}
+    round_.explanation = outcome.metrics.get("explanation")
+    round_.metrics = figures | ({"excluded": excluded} if excluded else {}) | ({"sent": sent} if sent else {})
     secure.forget(session, round_)
     after_commit.release_blobs(session, outcome.member_digests)
     if published:

@@ -53,6 +53,7 @@ def _values(session: Session, row: RoundRow) -> dict[str, Any]:
         "job_id": job,
         "base_models": row.base_models,
         "models": row.models,
+        "explained": "explain" in row.metrics.get("seconds", {}),
         "metrics": row.metrics,
     }
 

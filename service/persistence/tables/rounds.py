@@ -17,6 +17,7 @@ class RoundRow(Base):
     collects, `secure_phase` says what its devices are asked for, until `secure_until`; `secure_session` binds what they
     say.
     `buffered`: it asks nobody and waits for nobody; it is one buffer of updates, whatever models those began from.
+    `explanation` says what each client did to it; it is read where it is asked for, and with no list.
     `plan` is the one that it opened with, once the federation has another; null: the federation's.
     """
 
@@ -40,6 +41,7 @@ class RoundRow(Base):
     waits_for: Mapped[str | None] = mapped_column(ForeignKey("rounds.id"))
     reason: Mapped[str | None] = mapped_column(Text)
     metrics: Mapped[dict[str, Any]]
+    explanation: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
     secure_session: Mapped[str | None]
     secure_phase: Mapped[str | None]
     secure_until: Mapped[datetime | None]

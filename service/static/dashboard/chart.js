@@ -85,7 +85,8 @@ function runs(points) {
 const CELL = 18, LETTER = 6.6, MOST_ROUNDS = 60, MOST_NAMES = 60;
 
 // rows: [{name, shares: Map(round -> share)}]: the darker, the more a client counted.
-export function heat(rows, rounds, label) {
+// `column` names a column to who points at a cell of it; `missing` is said where there is nothing.
+export function heat(rows, rounds, label, column = (round) => `round ${round}`, missing = "not in this round") {
   const shown = rounds.slice(-MOST_ROUNDS), names = rows.slice(0, MOST_NAMES);
   const top = Math.max(1e-9, ...names.flatMap((row) => shown.map((round) => row.shares.get(round) ?? 0)));
   const space = 14 + LETTER * Math.min(22, Math.max(4, ...names.map((row) => row.name.length)));
@@ -96,21 +97,21 @@ export function heat(rows, rounds, label) {
   names.forEach((row, line) => {
     const name = row.name.length > 22 ? `${row.name.slice(0, 21)}…` : row.name;
     root.append(svg("text", { class: "tick", x: space - 8, y: line * CELL + 13, "text-anchor": "end" }, name));
-    shown.forEach((round, column) => {
+    shown.forEach((round, at) => {
       const share = row.shares.get(round);
       const cell = svg("rect", {
-        class: share === undefined ? "none" : "share", x: space + column * CELL, y: line * CELL + 1, width: CELL - 2,
+        class: share === undefined ? "none" : "share", x: space + at * CELL, y: line * CELL + 1, width: CELL - 2,
         height: CELL - 2, rx: 2, "fill-opacity": share === undefined ? null : (0.12 + 0.88 * (share / top)).toFixed(3),
       });
-      const text = `${row.name}, round ${round}: ${share === undefined ? "not in this round" : percent(share)}`;
+      const text = `${row.name}, ${column(round)}: ${share === undefined ? missing : percent(share)}`;
       cell.addEventListener("pointerenter", () => (tip.textContent = text));
       root.append(cell);
     });
   });
   const every = Math.max(1, Math.ceil(shown.length / 20));
-  shown.forEach((round, column) => {
-    if (column % every) return;
-    root.append(svg("text", { class: "tick", x: space + column * CELL + CELL / 2 - 1, y: names.length * CELL + 16, "text-anchor": "middle" }, round));
+  shown.forEach((round, at) => {
+    if (at % every) return;
+    root.append(svg("text", { class: "tick", x: space + at * CELL + CELL / 2 - 1, y: names.length * CELL + 16, "text-anchor": "middle" }, round));
   });
   return [el("div", { class: "scroll" }, root), tip];
 }

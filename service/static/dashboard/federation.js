@@ -5,6 +5,7 @@ import { costs, TARGETS } from "./costs.js";
 import { attempt, confirm, secret } from "./dialogs.js";
 import { badge, bar, button, command, el, panel, show } from "./dom.js";
 import { Feed, progress } from "./events.js";
+import { explained } from "./explain.js";
 import { measured, words } from "./format.js";
 import { clients, jobs, models } from "./lists.js";
 import { onDevices } from "./ondevices.js";
@@ -27,7 +28,7 @@ const REMEDY = {
 const called = (federation, architecture) => federation.networks?.[architecture] ?? architecture;  // a document's own name is its digest
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const LISTS = ["clients", "jobs", "models", "report"];
-const NAMES = "now accuracy shares devices rounds round costs clients jobs models feed".split(" ");
+const NAMES = "now accuracy shares devices rounds round explained costs clients jobs models feed".split(" ");
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {
@@ -80,6 +81,7 @@ export class FederationPage {
     }
     const shown = this.chosen ?? this.rounds.at(-1)?.id;
     this.round = shown ? await get(`/v1/rounds/${encodeURIComponent(shown)}`) : null;
+    await this.explain();
     this.render();
   }
 
@@ -95,11 +97,20 @@ export class FederationPage {
 
   choose(id) {
     this.chosen = id;
-    get(`/v1/rounds/${encodeURIComponent(id)}`).then((round) => {
+    get(`/v1/rounds/${encodeURIComponent(id)}`).then(async (round) => {
       this.round = round;
+      await this.explain();
       this.render();
       this.places.round.scrollIntoView({ behavior: "smooth", block: "nearest" });
     }, () => {});
+  }
+
+  // The round that is shown, or the newest one that has an explanation; what was explained once stays as it is.
+  async explain() {
+    const of = this.round?.explained ? this.round : this.rounds.findLast((round) => round.explained);
+    this.explainedRound = of ?? null;
+    if (!of || this.explanation?.round_id === of.id) return;
+    this.explanation = await get(`/v1/rounds/${encodeURIComponent(of.id)}/explanation`);
   }
 
   render() {
@@ -113,6 +124,7 @@ export class FederationPage {
     this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
     this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
+    this.panel("explained", this.explanation ?? null, () => explained(this.explainedRound, this.explanation));
     this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report, (name) => called(f, name)) : []));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();

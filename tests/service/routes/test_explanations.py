@@ -1,0 +1,63 @@
+"""Why a round came out so: what its job found, shown with how often it was seen, and why there may be nothing."""
+
+from typing import Any
+
+from tests.service.world import World
+
+from ..world import refused
+
+FOUND: dict[str, Any] = {
+    "clients": {
+        "a": {"cosine": 0.5, "accuracy": 0.9, "by_class": [1.0, None, 0.8], "accuracy_without": 0.6},
+        "b": {"cosine": -0.4, "accuracy": 0.1, "by_class": [0.1, None, 0.1], "accuracy_without": 0.95},
+    },
+    "flags": {"b": [{"kind": "opposes", "detail": "its change points against the others': cosine -0.40"}]},
+    "votes": {"set": "test", "samples": 256, "compared_with": "labels"},
+    "without": {"model": "average", "accuracy": 0.8},
+}
+
+
+def rounds(world: World, *explained: dict[str, Any] | None, **plan: Any) -> list[str]:
+    """Publish rounds that explain themselves so, and return their ids."""
+    fed = world.running(rounds={"total": 9, **plan})
+    ids = []
+    for index, found in enumerate(explained, start=1):
+        for name in fed.devices:
+            assert world.push(fed, name).is_success
+        figures = {} if found is None else {"explanation": found, "seconds": {"explain": 0.25}}
+        world.finish(world.claim(), {"main": world.forge.arrays(index)}, figures)
+        ids.append(world.round(fed, index)["id"])
+    return ids
+
+
+def test_it_is_shown_by_client_and_is_no_figure_of_the_round(world: World) -> None:
+    (first,) = rounds(world, FOUND)
+    shown = world.ok("GET", f"/v1/rounds/{first}/explanation")
+    assert (shown["round"], shown["votes"], shown["without"]) == (1, FOUND["votes"], FOUND["without"])
+    assert shown["seconds"] == 0.25
+    people = {each["name"]: each for each in shown["clients"]}
+    assert people["a"]["by_class"] == [1.0, None, 0.8] and people["a"]["flags"] == []
+    assert people["a"]["relabels"] is None
+    assert people["b"]["flags"] == [FOUND["flags"]["b"][0] | {"seen": 1}]
+    detail = world.ok("GET", f"/v1/rounds/{first}")
+    assert detail["explained"] and "explanation" not in detail["metrics"]
+
+
+def test_what_is_seen_again_is_counted_over_the_last_three_rounds_of_a_client(world: World) -> None:
+    quiet = FOUND | {"flags": {}}
+    ids = rounds(world, FOUND, FOUND, quiet, FOUND, FOUND, FOUND)
+    seen = []
+    for id_ in ids:
+        people = {each["name"]: each for each in world.ok("GET", f"/v1/rounds/{id_}/explanation")["clients"]}
+        seen.append([flag["seen"] for flag in people["b"]["flags"]])
+    assert seen == [[1], [2], [], [2], [2], [3]]
+
+
+def test_without_one_the_reason_is_said(world: World) -> None:
+    (off,) = rounds(world, None, explain="off")
+    response = world.op("GET", f"/v1/rounds/{off}/explanation")
+    assert refused(response) == (404, "not-found") and "rounds.explain of its plan is 'off'" in response.text
+    fed = world.running()
+    collecting = world.op("GET", f"/v1/rounds/{world.round(fed, 1)['id']}/explanation")
+    assert refused(collecting) == (404, "not-found") and "it is collecting" in collecting.text
+    assert world.op("GET", "/v1/rounds/rnd_none/explanation").status_code == 404

@@ -1,0 +1,67 @@
+"""Every recipe's round explains itself, changes no model by it, and names who sends nothing of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.recipes.presets import build
+from worker.pipeline import run
+
+from .test_pipeline_outliers import changed, ignore
+
+
+def back(sent: Any, base: Any) -> Any:
+    return base
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddf", "fedgo-small", "fedavgm"])
+def test_it_changes_no_model(federation: Any, tmp_path: Path, name: str) -> None:
+    made = federation(tmp_path, build(name))
+    updates = made.updates()
+    plain, told = (run(made.spec(kind, updates, explain=kind), ignore) for kind in ("off", "votes"))
+    assert "explanation" not in plain.metrics and "explain" in told.metrics["seconds"]
+    for model, path in plain.models.items():
+        assert path.read_bytes() == told.models[model].read_bytes()
+
+
+def test_each_client_of_an_average_can_be_left_out(federation: Any, tmp_path: Path) -> None:
+    made = federation(tmp_path, build("fedavg"))
+    updates = made.updates()
+    found = run(made.spec("told", updates, explain="votes"), ignore).metrics["explanation"]
+    assert set(found["clients"]) == set(made.names) and found["flags"] == {}
+    assert found["votes"]["set"] == "test" and found["votes"]["compared_with"] == "labels"
+    assert found["without"]["model"] == "average"
+    for index, name in enumerate(made.names):
+        others = run(made.spec(f"without-{index}", updates[:index] + updates[index + 1 :], explain="votes"), ignore)
+        told = others.metrics["explanation"]["without"]["accuracy"]
+        assert found["clients"][name]["accuracy_without"] == pytest.approx(told, abs=1e-6)
+
+
+def test_who_teaches_is_told_by_class_and_what_would_be_relabelled(federation: Any, tmp_path: Path) -> None:
+    made = federation(tmp_path, build("feddf"))
+    metrics = run(made.spec("told", made.updates(), explain="votes"), ignore).metrics
+    found = metrics["explanation"]
+    assert found["without"]["model"] == "ensemble"
+    assert found["without"]["accuracy"] == pytest.approx(metrics["ensemble"]["accuracy"])
+    assert sum(each["decides"] for each in found["clients"].values()) == pytest.approx(1)
+    for each in found["clients"].values():
+        assert 0 <= each["relabels"] <= 1 and len(each["trust"]) == 3
+
+
+def test_updates_alone_ask_no_network(federation: Any, tmp_path: Path) -> None:
+    made = federation(tmp_path, build("fedavg"))
+    found = run(made.spec("told", made.updates(), explain="updates"), ignore).metrics["explanation"]
+    assert set(found) == {"clients", "flags"}
+    assert all({"cosine", "to_mean", "pull"} == set(each) for each in found["clients"].values())
+
+
+def test_a_copy_and_the_model_sent_back_are_named(federation: Any, tmp_path: Path) -> None:
+    made = federation(tmp_path, build("fedavg"))
+    updates = made.updates()
+    updates[0] = changed(made, updates[0], back)
+    updates[3] = updates[3].model_copy(update={"weights": updates[1].weights})
+    flags = run(made.spec("told", updates, explain="votes"), ignore).metrics["explanation"]["flags"]
+    assert {name: [flag["kind"] for flag in each] for name, each in flags.items()} == {
+        "ward-1": ["idle"], "ward-2": ["copies"], "ward-4": ["copies"],
+    }  # fmt: skip
