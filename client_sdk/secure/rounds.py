@@ -70,6 +70,10 @@ class SecureRounds:
             reason = self._sessions.answer(assignment)
         except SittingOut as error:
             reason = str(error)
+        else:
+            if reason is not None and isinstance(assignment, SecureRevealAssignment):
+                self._left(assignment, reason)
+                return
         if reason is not None:
             self._rest(assignment, reason)
 
@@ -90,6 +94,12 @@ class SecureRounds:
             self._rest(assignment, str(error))
             return False, None
         return True, self._sessions.mask
+
+    def _left(self, assignment: SecureRevealAssignment, reason: str) -> None:
+        """Say that a round went on before this device revealed: the others' may do, so its update may well count."""
+        round_ = f"round {assignment.round.index} went on without this device's last message"
+        self._progress.say(f"{assignment.client_name}: {round_}, which others can make up for: {reason}")
+        self._sleep(REST_SECONDS)
 
     def _rest(self, assignment: SecureAssignment | TrainAssignment, reason: str) -> None:
         self._progress.say(f"{assignment.client_name}: sits round {assignment.round.index} out: {reason}")

@@ -103,7 +103,7 @@ def anna(tmp_path: Path) -> Anna:
     return Anna(tmp_path / "anna")
 
 
-def test_a_session_from_keys_to_shares_of_the_sum(anna: Anna) -> None:
+def test_a_session_from_keys_to_shares_of_the_sum(anna: Anna, caplog: pytest.LogCaptureFixture) -> None:
     """Each step is done by a process of its own, which finds on the disk what the one before kept."""
     anna.shared()
     anna.masked()
@@ -123,6 +123,12 @@ def test_a_session_from_keys_to_shares_of_the_sum(anna: Anna) -> None:
     told = anna.relay.said[-1][1]
     assert isinstance(told, Revelation) and set(told.seeds) == set(NAMES) and not told.keys
     assert [what for what, _ in anna.relay.said] == ["keys", "shares", "confirmation", "revelation"]
+    anna.relay.refuses = True  # the others' were enough, and the round went on
+    late = SecureRounds(anna.relay, anna.folder, Progress(False), sleep=lambda _: None)  # type: ignore[arg-type]
+    with caplog.at_level("INFO", "client_sdk"):
+        late.answer(reveal.model_copy(update={"signatures": signatures}))
+    assert "round 1 went on without this device's last message, which others can make up for" in caplog.text
+    assert "out: " not in caplog.text, "its update was in the sum"
 
 
 def test_secrets_are_this_users_alone_and_the_same_words_come_again(anna: Anna) -> None:
