@@ -1,6 +1,7 @@
 """The operators' page in a real browser: live, hostile names as text, actions, nothing from outside."""
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -200,6 +201,35 @@ def test_the_head_says_how_a_network_is_parted(service: Deployment, browser: Any
     page.get_by_role("link", name="whole").click()
     page.get_by_text("No device has joined yet").wait_for()
     assert page.locator("dl.parts").count() == 0
+    screen.close()
+
+
+def test_costs_are_told_by_what_the_task_is_measured_by(service: Deployment, browser: Any) -> None:
+    body = request("quantities").model_dump(mode="json", exclude_unset=True) | {"datasets": {}}
+    made = service.operator.create_federation(FederationCreate.model_validate(body))
+    cost: dict[str, Any] = {"files": {"down": 2048, "up": 4096}, "seconds": {}, "flops": {}}
+    figures = {"round": 1, "state": "published", "measured": 0.7312, "devices": 2, "answered": 2}
+    round_ = {"id": "rnd_1", "federation_id": made.id, "index": 1, "state": "published", "asked": 2, "answered": 2}
+    round_ |= {"lost": 0, "needed": 2, "min_updates": 2, "opened_at": "2026-01-01T00:00:00Z", "metrics": {}}
+    report = {"networks": [], "before": cost, "total": cost, "rounds": [cost | figures], "learnt": []}
+    report["targets"] = [{"target": 0.9, "round": 1, "cost": cost}]
+    screen = Screen(browser, service.url)
+
+    def told(route: Any) -> None:
+        place = urlsplit(route.request.url).path.removeprefix(f"/v1/federations/{made.id}")
+        if place == "":
+            route.fulfill(response=(found := route.fetch()), json=found.json() | {"metric": "rmse"})
+        else:
+            answers = {"/rounds": {"items": [round_], "next": None}, "/report": report}
+            route.fulfill(json=answers.get(place, round_ | {"participants": []}))
+
+    screen.page.route(re.compile(rf"/v1/(federations/{made.id}(/rounds.*|/report.*)?|rounds/rnd_1)$"), told)
+    page = screen.sign_in(service.token)
+    page.get_by_role("link", name="quantities").click()
+    page.locator(".costs table").first.wait_for()
+    costs = page.locator(".costs").inner_text()
+    assert "rmse" in costs and "0.7312" in costs
+    assert "accuracy" not in costs and "First reached" not in costs
     screen.close()
 
 

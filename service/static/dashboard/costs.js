@@ -1,21 +1,21 @@
 // What a federation has cost, and who learns what of whose data.
 
 import { el, panel, table } from "./dom.js";
-import { bytes, NONE, operations, percent, seconds } from "./format.js";
+import { bytes, figure, isShare, measured, NONE, operations, percent, seconds, words } from "./format.js";
 
 const MOST = 500;
 export const TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9];
 
 const both = (sizes) => (sizes ? bytes(sizes.down + sizes.up) : NONE);
 
-export function costs(found, called) {
+export function costs(found, called, metric = "accuracy") {
   const rounds = [...found.rounds].reverse().slice(0, MOST).map((each) => ({ ...each, title: `round ${each.round}` }));
   const rows = [{ ...found.total, title: "in all" }, ...rounds, { ...found.before, title: "before the first" }];
   return panel("Costs",
-    reached(found.targets),
+    isShare(metric) && reached(found.targets),
     table([
       ["", (c) => c.title, "name"],
-      ["accuracy", (c) => (c.round ? percent(c.accuracy) : ""), "number"],
+      [words(metric), (c) => (c.round ? measured(figure(c), metric) : ""), "number"],
       ["to devices", (c) => bytes(c.files.down), "number"],
       ["from devices", (c) => bytes(c.files.up), "number"],
       ["measured", (c) => both(c.wire), "number"],

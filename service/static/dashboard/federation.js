@@ -125,7 +125,7 @@ export class FederationPage {
     this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
     this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
     this.panel("explained", this.explanation ?? null, () => explained(this.explainedRound, this.explanation));
-    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report, (name) => called(f, name)) : []));
+    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report, (name) => called(f, name), f.metric) : []));
     this.panel("clients", this.clients, () => clients(this, f));
     this.renderJobs();
     this.panel("models", [this.models, f.state], () => models(this, f));

@@ -10,8 +10,10 @@ export function percent(value, digits = 1) {
 // A metric of which people are shown per cent; an accuracy where nothing is said.
 const SHARES = ["accuracy", "macro_f1", "micro_f1", "mean_average_precision", "mean_iou", "dice", "pixel_accuracy"];
 
+export const isShare = (metric) => SHARES.includes(metric);
+
 export function measured(value, metric = "accuracy") {
-  if (value === null || value === undefined || SHARES.includes(metric)) return percent(value);
+  if (value === null || value === undefined || isShare(metric)) return percent(value);
   return Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "not a number";
 }
 
