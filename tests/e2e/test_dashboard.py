@@ -204,7 +204,7 @@ def test_the_head_says_how_a_network_is_parted(service: Deployment, browser: Any
     screen.close()
 
 
-def test_costs_are_told_by_what_the_task_is_measured_by(service: Deployment, browser: Any) -> None:
+def test_head_and_costs_are_told_by_what_the_task_is_measured_by(service: Deployment, browser: Any) -> None:
     body = request("quantities").model_dump(mode="json", exclude_unset=True) | {"datasets": {}}
     made = service.operator.create_federation(FederationCreate.model_validate(body))
     cost: dict[str, Any] = {"files": {"down": 2048, "up": 4096}, "seconds": {}, "flops": {}}
@@ -218,7 +218,15 @@ def test_costs_are_told_by_what_the_task_is_measured_by(service: Deployment, bro
     def told(route: Any) -> None:
         place = urlsplit(route.request.url).path.removeprefix(f"/v1/federations/{made.id}")
         if place == "":
-            route.fulfill(response=(found := route.fetch()), json=found.json() | {"metric": "rmse"})
+            found = route.fetch()
+            task = {"kind": "regression", "num_classes": 2, "input": {"shape": SHAPE}}
+            shown = {
+                "task": task,
+                "metric": "rmse",
+                "measured": 0.7312,
+                "figures": {"main": {"rmse": 0.7312, "r2": 0.25}},
+            }
+            route.fulfill(response=found, json=found.json() | shown)
         else:
             answers = {"/rounds": {"items": [round_], "next": None}, "/report": report}
             route.fulfill(json=answers.get(place, round_ | {"participants": []}))
@@ -227,6 +235,8 @@ def test_costs_are_told_by_what_the_task_is_measured_by(service: Deployment, bro
     page = screen.sign_in(service.token)
     page.get_by_role("link", name="quantities").click()
     page.locator(".costs table").first.wait_for()
+    facts = page.locator("dl.facts > div").all_inner_texts()
+    assert {"task\nregression, 2", "rmse\n0.7312", "r2\n0.25"} <= set(facts) and len(facts) == 7
     costs = page.locator(".costs").inner_text()
     assert "rmse" in costs and "0.7312" in costs
     assert "accuracy" not in costs and "First reached" not in costs

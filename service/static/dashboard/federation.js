@@ -27,8 +27,18 @@ const REMEDY = {
 };
 const called = (federation, architecture) => federation.networks?.[architecture] ?? architecture;  // a document's own name is its digest
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
+const MOST_FIGURES = 12;
 const LISTS = ["clients", "jobs", "models", "report"];
 const NAMES = "now accuracy shares devices rounds round explained costs clients jobs models feed".split(" ");
+
+// The task's further figures of the newest models, beside the main one.
+function besides(f) {
+  const models = Object.entries(f.figures ?? {});
+  const title = (model, name) => (models.length > 1 ? `${model}: ${words(name)}` : words(name));
+  return models.flatMap(([model, figures]) => Object.entries(figures)
+    .filter(([name]) => models.length > 1 || name !== f.metric)
+    .map(([name, value]) => [title(model, name), measured(value, name)])).slice(0, MOST_FIGURES);
+}
 
 export class FederationPage {
   constructor(place, may, id, crumbs) {
@@ -148,9 +158,11 @@ export class FederationPage {
   renderHead() {
     const f = this.federation;
     const networks = f.prototypes.map((p) => (f.prototypes.length > 1 ? `${p.name}: ${called(f, p.architecture)}` : called(f, p.architecture))).join(", ");
+    const task = f.task.kind && f.task.kind !== "classification" ? [["task", `${f.task.kind}, ${f.task.num_classes}`]] : [];
     const facts = [
-      ["recipe", f.recipe], ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
+      ["recipe", f.recipe], ...task, ["network", networks], ["round", `${f.round} of ${f.rounds_total}`], ["clients", f.clients],
       [words(f.metric ?? "accuracy"), measured(f.measured ?? f.accuracy, f.metric)],
+      ...besides(f),
       ...(f.discriminators || f.state === "collecting_discriminators" ? [["discriminators", f.discriminators]] : []),
     ];
     return [
