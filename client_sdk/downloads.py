@@ -6,6 +6,7 @@ from pathlib import Path
 
 from client_sdk.errors import CorruptDownload, TransportError, from_response
 from client_sdk.transport import CHUNK, Transport
+from contract.outputs import check_place
 from contract.private import private
 
 
@@ -28,7 +29,9 @@ def download(transport: Transport, url: str, target: Path, *, digest: str | None
         ApiError: the service refused.
         TransportError: no progress in spite of retries.
         CorruptDownload: the bytes are wrong, twice.
+        FileExistsError: `target` is no file: a device, a pipe, a folder.
     """
+    check_place(target)
     have = file_digest(target) if target.exists() else None
     if have is not None and have == digest:
         return have

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ModelMismatch
 from contract.nn import codec
+from contract.outputs import check_place
 from contract.partition import Partition, PatternError, partition
 from contract.tensors import Header, TensorError, TensorFile, TensorWriter, dtype_name
 from contract.updates import KEPT
@@ -64,6 +65,7 @@ def write_whole(moving: Path, base: Path, memory: Mapping[str, Tensor], target: 
     """Write the whole network to a file, one tensor in memory at a time: the model, its base and, in place of first
     values, what this device kept.
     """
+    check_place(target)
     partial = target.with_name(f"{target.name}.part")
     with WholeFile(moving, base) as file:
         infos = {name: (info.dtype, info.shape) for name, info in file.header.tensors.items()}

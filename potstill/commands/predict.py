@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from contract.outputs import check_place
 from contract.wire.ensembles import Ensemble, Prediction
 from contract.wire.federations import Federation
 from potstill import exits
@@ -89,6 +90,7 @@ def _tell(made: Prediction, output: Path) -> None:
 
 def _here(bundle: Path, data: Path, output: Path, as_json: bool) -> None:
     """Predict with a downloaded ensemble, on this machine."""
+    check_place(output)
     from potstill.commands.dataset import as_safetensors
     from potstill.ensembles import load_ensemble
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from contract.bundles import BLOB, DOCUMENT, README, pieces
+from contract.outputs import check_place
 from potstill.console import CliError
 from potstill.replay.publication import Publication
 from potstill.storage.files import sync
@@ -37,6 +38,7 @@ def pack(publication: Publication, files: Mapping[str, Path], target: Path) -> N
         CliError: a blob is damaged.
     """
     sizes = {digest: path.stat().st_size for digest, path in files.items()}
+    check_place(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as out:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contract import __version__
+from contract.outputs import check_place
 from contract.private import FILE, private, private_folder
 from potstill.console import CliError
 from potstill.storage import files, snapshot
@@ -163,6 +164,7 @@ def to_file(settings: Any, target: Path, with_secret: bool, report: OnBytes) -> 
         CliError: a blob is missing or damaged; the installation is not embedded.
     """
     database = snapshot.database_path(settings)
+    check_place(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from contract.outputs import check_place
 from contract.private import private
 
 BLOCK = 1 << 20
@@ -33,6 +34,7 @@ def copy(source: IO[bytes], target: Path, size: int | None = None) -> tuple[str,
 
 def put(target: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a small file whole, on the disk, under its name."""
+    check_place(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as out:
