@@ -36,7 +36,13 @@ def read(path: Path, kind: TaskKind | None = None) -> Loaded:
 
     samples = data.load(path)
     assert samples.labels is not None
-    inputs, labels = named.one(samples.inputs, "a simulation").numpy(), samples.labels.numpy()
+    if isinstance(samples.inputs, named.Named):
+        raise SimulationError(
+            f"{path}: {', '.join(samples.inputs)} are several inputs, and a simulation's networks are built by name, which "
+            "take one; write one array `inputs` [N, ...], of rows of numbers their columns side by side"
+        )
+    assert samples.inputs is not None
+    inputs, labels = samples.inputs.numpy(), samples.labels.numpy()
     if inputs.dtype == np.uint8:
         raise SimulationError(f"{path}: inputs are bytes; write them as float32, for images x / 255")
     inputs = inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)

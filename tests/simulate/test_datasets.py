@@ -113,6 +113,9 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "bytes.npz", x=np.zeros((4, 3), np.uint8), y=np.arange(4))
     with pytest.raises(SimulationError, match="x / 255"):
         datasets.load(str(tmp_path / "bytes.npz"))
+    np.savez(tmp_path / "two.npz", ids=np.zeros((4, 3)), mask=np.ones((4, 3)), labels=np.arange(4))
+    with pytest.raises(SimulationError, match="ids, mask are several inputs, .*write one array `inputs`"):
+        datasets.load(str(tmp_path / "two.npz"))
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(DatasetError, match="it needs 'inputs' and 'labels'"):
         datasets.load(str(tmp_path / "other.npz"))
