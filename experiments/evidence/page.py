@@ -44,6 +44,7 @@ TITLES = {
     "liars": "FedGO: discriminators that lie",
     "reflux": "Reflux, our own recipe, on the digits",
     "tasks": "Kinds of task beside classification",
+    "buffered": "Rounds that do not wait, by the clock",
     "mnist": "MNIST through the simulation",
     "cifar10": "CIFAR-10 through the simulation",
     "agnews": "AG News through the simulation",
