@@ -245,3 +245,24 @@ def test_labels_become_folders_of_their_own() -> None:
     assert experiments.folder_name("../FedGO, link = sigmoid") == "_FedGO__link___sigmoid"
     with pytest.raises(SimulationError, match="comes twice"):
         experiments.check(make(recipes=[{"name": "fedavg"}, {"name": "fedavg"}]), loaded())
+
+
+def test_rounds_that_do_not_wait_go_by_the_virtual_clock(mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = ("--round-option", "mode=buffered", "--round-option", "buffer=2")
+    done = small(mine, out, "--speeds", "spread=10", "--speeds", "dropout=0.1", *plan, "--target", 0.4)
+    assert done.exit_code == 0, done.output
+    clocks = [float(line["clock"]) for line in rows(out) if line["round"] != "0" and line["seed"] == "0"]
+    assert clocks == sorted(clocks)
+    assert clocks[0] > 0
+    assert "to 40 %" in (out / "times.md").read_text()
+    assert (out / "time.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plan_of_rounds_and_speeds_that_cannot_be_are_refused(mine: Path, tmp_path: Path) -> None:
+    refused = small(mine, tmp_path / "a", "--round-option", "buffer=2")
+    assert refused.exit_code == 1
+    assert "set mode to 'buffered'" in refused.output
+    refused = small(mine, tmp_path / "b", "--speeds", "spread=0")
+    assert refused.exit_code == 1
+    assert "speeds.spread" in refused.output
