@@ -50,7 +50,7 @@ EXPERIMENTS = {
     "liars": Experiment(4, "simulated:lying_discriminators"),
     "reflux": Experiment(5, "reflux:run"),
     "tasks": Experiment(3, "tasks:run"),
-    "buffered": Experiment(2, "buffered:run"),
+    "buffered": Experiment(1, "buffered:run"),
     "mnist": Experiment(2, "packed:mnist", packed=True),
     "cifar10": Experiment(1, "packed:cifar10", packed=True),
     "agnews": Experiment(2, "packed:agnews", packed=True),
