@@ -139,6 +139,7 @@ def page(*items: Any) -> dict[str, Any]:
 
 
 Call = Callable[[OperatorClient], Any]
+EXPLANATION = {"round_id": "rnd_1", "round": 1, "federation_id": "fed_1", "clients": []}
 ENSEMBLE = {
     "id": "ens_1",
     "federation_id": "fed_1",
@@ -228,6 +229,7 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
     ),
     "rounds": (lambda c: c.rounds("fed_1"), "GET", "/v1/federations/fed_1/rounds", page(ROUND)),
     "round": (lambda c: c.round("rnd_1"), "GET", "/v1/rounds/rnd_1", ROUND | {"participants": []}),
+    "explanation": (lambda c: c.explanation("rnd_1"), "GET", "/v1/rounds/rnd_1/explanation", EXPLANATION),
     "close_round": (lambda c: c.close_round("rnd_1", force=True), "POST", "/v1/rounds/rnd_1/close?force=true", ROUND),
     "round_provenance": (lambda c: c.round_provenance("rnd_1"), "GET", "/v1/rounds/rnd_1/provenance", PROVENANCE),
     "model_provenance": (lambda c: c.model_provenance("mdl_1"), "GET", "/v1/models/mdl_1/provenance", PROVENANCE),

@@ -162,7 +162,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     wait_for(lambda: page.locator(".chart circle.dot").count() >= 2, why="no chart of two rounds")
     ticks = page.locator(".accuracy .tick[text-anchor=middle]").all_text_contents()
     assert ticks == ["1", "2", "round"], "every round of a short federation is on the axis"
-    assert page.locator(".heat .share").count() == 4
+    assert page.locator(".shares .heat .share").count() == 4
     chart, heat = (page.locator(f"main > {each}").bounding_box() for each in (".accuracy", ".shares"))
     assert chart and heat and chart["y"] == heat["y"] and chart["x"] < heat["x"], "chart and counts are side by side"
     page.get_by_text("2 models predict together (weights: uniform, outputs combined: logits)").wait_for()
@@ -323,7 +323,7 @@ def test_markup_in_names_is_text_everywhere(service: Deployment, browser: Any, h
     page.get_by_role("heading", name=HOSTILE).wait_for()
     for place in (".fault", ".rounds", ".round", ".clients", ".jobs", ".models", ".stream"):
         page.locator(place).filter(has_text=HOSTILE).first.wait_for()
-    page.locator(".heat .share").first.hover()
+    page.locator(".shares .heat .share").first.hover()
     page.locator(".shares .tip", has_text=HOSTILE).wait_for()
     page.locator(".chart .spot").first.hover()
     page.locator(".accuracy .tip", has_text=HOSTILE).wait_for()

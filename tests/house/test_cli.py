@@ -36,7 +36,7 @@ COMMANDS = """
     model: download import list promote
     network: check export list register remove show
     recipe: list show
-    round: close ensemble export list show
+    round: close ensemble explain export list show
     token: create list revoke rotate
     worker: list
     : backup config demo gc migrate predict replay restore simulate status up verify worker-health

@@ -138,10 +138,12 @@ def _agreement(found: Agreement, by_class: bool) -> dict[str, Any]:
 
 def _labels(job: Round) -> Ints | None:
     """Return the test set's labels [T]; None where there is none."""
-    from worker.pipeline.networks import read_labels
-
     path = job.spec.datasets.test
-    return None if path is None else read_labels(path, "test", job.spec.task).numpy()
+    if path is None:
+        return None
+    from worker.pipeline.networks import read_labels  # and with it torch
+
+    return read_labels(path, "test", job.spec.task).numpy()
 
 
 def _ask(job: Round, heard: Heard, samples: int) -> None:

@@ -183,6 +183,7 @@ def test_long_pieces_are_acknowledged_as_they_come(
     """A kill in the middle of a piece costs what came after the last step, not the whole piece."""
     monkeypatch.setattr("service.api.bodies.BATCH", 16)
     monkeypatch.setattr("service.api.resumable.STEP_BYTES", 32)
+    monkeypatch.setattr("service.api.intake.SMALL", 0)
     url = sender.opened(200)
     going = sender.begin(url, 0, [bytes(100)], stall=True)
 
