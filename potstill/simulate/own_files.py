@@ -38,8 +38,8 @@ def read(path: Path, kind: TaskKind | None = None) -> Loaded:
     assert samples.labels is not None
     if isinstance(samples.inputs, named.Named):
         raise SimulationError(
-            f"{path}: {', '.join(samples.inputs)} are several inputs, and a simulation's networks are built by name, which "
-            "take one; write one array `inputs` [N, ...], of rows of numbers their columns side by side"
+            f"{path}: {', '.join(samples.inputs)} are several inputs, and a simulation's networks are built by name, "
+            "which take one; write one array `inputs` [N, ...], of rows of numbers their columns side by side"
         )
     assert samples.inputs is not None
     inputs, labels = samples.inputs.numpy(), samples.labels.numpy()
