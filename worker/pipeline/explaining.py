@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.architectures import is_server_side
 from contract.groups import is_main
-from worker.parts import combine, flags
+from worker.parts import flags
 from worker.parts.arrays import Float
 from worker.parts.blocks import Source
 from worker.parts.directions import changes_of
@@ -207,6 +207,8 @@ def _left_out(job: Round, said: Mapping[str, Float], together: Together | None, 
     distil = job.spec.recipe.distil
     if distil is None or together is None or not 2 <= len(said) <= MOST_LEFT_OUT or set(together.names) != set(said):
         return None
+    from worker.parts import combine  # and with it torch
+
     make: combine.MakeCombiner = implements.of(distil.combine)
     form = combine.Form(len(rows), (job.spec.task.num_classes,), job.spec.task.kind)
     with np.errstate(divide="ignore"):
