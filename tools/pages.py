@@ -95,10 +95,19 @@ def _row(choice: type[Choice]) -> list[str]:
     return [f"`{kind_of(choice)}`", first, _options(choice), "; ".join(note for note in notes if note)]
 
 
+def _place_of(table: tuple[str, list[type[Choice]]]) -> str:
+    """Put a recipe's choices first, as they are registered, and plans' by name: who imports those first may vary."""
+    slot, _ = table
+    return slot if slot.startswith("rounds.") else ""
+
+
 def choices() -> str:
-    """Return a table for every slot with its choices."""
+    """Return a table for every slot with its choices; those of other packages are theirs to tell."""
     found = []
-    for slot, members in slots().items():
+    own = {slot: [each for each in members if each.is_own()] for slot, members in slots().items()}
+    for slot, members in sorted(own.items(), key=_place_of):
+        if not members:
+            continue
         base = next(each for each in members[0].__mro__ if each.__dict__.get("slot"))
         rows = table(("choice", "what it is", "options", "needs, keeps"), map(_row, members))
         found.append(f"### `{slot}`\n{base.__doc__}\n\n{rows}")
