@@ -1,9 +1,6 @@
 """Devices that ask at one moment are answered from one session, and each by itself."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,34 +12,11 @@ from service.api.desk import Desk
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
 from service.operations.access import tokens
-from service.operations.ledger.unit import Store
 from service.persistence.tables import ClientRow, ParticipantRow
+from tests.service.counting import CountingStore
 from tests.service.world import Fed, World
 
 NAMES = ["a", "b", "c"]
-
-
-class CountingStore(Store):
-    """A store that counts its sessions, and may be away."""
-
-    def __init__(self, world: World):
-        super().__init__(world.services.database, world.blobs.store)
-        self.sessions: Counter[str] = Counter()
-        self.away = False
-
-    @contextmanager
-    def read(self) -> Iterator[Session]:
-        self.sessions["read"] += 1
-        if self.away:
-            raise ConnectionError("the database is away")
-        with super().read() as session:
-            yield session
-
-    @contextmanager
-    def write(self) -> Iterator[Session]:
-        self.sessions["write"] += 1
-        with super().write() as session:
-            yield session
 
 
 def principals(world: World, fed: Fed, names: list[str]) -> list[Principal]:

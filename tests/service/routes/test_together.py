@@ -1,9 +1,7 @@
 """Reads of requests that come at one moment share a session, and each gets its own answer."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,26 +15,10 @@ from service.operations.access import tokens
 from service.operations.fleet import clients
 from service.operations.ledger.audit import ACTING, Acting, acting
 from service.operations.ledger.unit import Store
+from tests.service.counting import CountingStore
 from tests.service.world import Fed, World
 
 NAMES = ["a", "b", "c"]
-
-
-class CountingStore(Store):
-    """A store that counts its sessions, and may be away."""
-
-    def __init__(self, world: World):
-        super().__init__(world.services.database, world.blobs.store)
-        self.sessions: Counter[str] = Counter()
-        self.away = False
-
-    @contextmanager
-    def read(self) -> Iterator[Session]:
-        self.sessions["read"] += 1
-        if self.away:
-            raise ConnectionError("the database is away")
-        with super().read() as session:
-            yield session
 
 
 def read_all(store: Store, reads: Sequence[Callable[[Session], Any]]) -> list[Any]:
