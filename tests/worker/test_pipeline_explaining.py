@@ -7,6 +7,7 @@ import pytest
 
 from contract.recipes.presets import build
 from worker.pipeline import run
+from worker.specs import JobFailure
 
 from .test_pipeline_outliers import changed, ignore
 
@@ -65,3 +66,16 @@ def test_a_copy_and_the_model_sent_back_are_named(federation: Any, tmp_path: Pat
     assert {name: [flag["kind"] for flag in each] for name, each in flags.items()} == {
         "ward-1": ["idle"], "ward-2": ["copies"], "ward-4": ["copies"],
     }  # fmt: skip
+
+
+def test_a_network_that_cannot_be_asked_spoils_no_round(
+    federation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise JobFailure("non_finite", "the network gives NaN or infinity")
+
+    made = federation(tmp_path, build("fedavg"))
+    monkeypatch.setattr("worker.pipeline.explaining._average_without", fail)
+    result = run(made.spec("told", made.updates(), explain="votes"), ignore)
+    assert "votes" not in result.metrics["explanation"] and set(result.models) == {"main"}
+    assert "explained without votes: the network gives NaN" in caplog.text

@@ -3,6 +3,7 @@
 It reads what the round has in hand, changes no model, and asks networks only where the round has run some anyhow.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from worker.specs import JobFailure
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+log = logging.getLogger(__name__)
 
 MOST_CELLS = 20_000
 """Clients times classes: tables of more are left out."""
@@ -49,7 +52,10 @@ def explain(job: Round) -> None:
         _point(job, clients, found)
         told: dict[str, Any] = {}
         if job.spec.explain == "votes" and job.spec.task.kind == "classification":
-            told = _vote(job, clients, found)
+            try:
+                told = _vote(job, clients, found)
+            except (JobFailure, PartError) as error:  # a network that cannot be asked here has not spoilt the round
+                log.warning("round %d is explained without votes: %s", job.spec.round_index, error)
     named = {name: [vars(flag) for flag in each] for name, each in sorted(found.items())}
     shown = {name: {key: _short(value) for key, value in each.items()} for name, each in clients.items()}
     job.metrics["explanation"] = {"clients": shown, "flags": named, **told}
