@@ -26,7 +26,7 @@ def test_docs_render_without_the_internet(deployment: Deployment, tmp_path: Path
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{deployment.url}/docs")
+        page.goto(f"{deployment.url}/docs", timeout=90_000)  # it compiles a megabyte of script
         page.get_by_text("Create Federation").first.wait_for(timeout=30_000)
         page.get_by_text("Create Federation").first.click()
         page.get_by_text("join_token").first.wait_for(timeout=30_000)
