@@ -59,7 +59,16 @@ def begin(deployment: Deployment, name: str, overlap: bool, folder: Path) -> tup
 
 
 def made(deployment: Deployment, federation: str) -> list[tuple[Any, ...]]:
-    """Return what every model of a federation is, whenever it was made; the ring of past averages is among them."""
+    """Return what every model of a federation is, whenever it was made; the ring of past averages is among them.
+
+    What retention lets go is waited for: the worker sees to it once devices have the last model.
+    """
+
+    def spent() -> bool:
+        models = deployment.operator.models(federation=federation, limit=100).items
+        return all((m.role, m.round) != ("state", 1) for m in models)
+
+    wait_for(spent, why="what round 1 handed on stays")
     models = deployment.operator.models(federation=federation, limit=100).items
     return sorted((m.role, m.round, m.prototype or "", m.digest) for m in models)
 
