@@ -1,4 +1,4 @@
-"""`potstill simulate`: recipes compared in one process, without a service."""
+"""`potstill simulate`: recipes compared without a service, and grids of such comparisons."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,12 +6,21 @@ from typing import Annotated, Any
 import typer
 
 from contract.installation import install
-from contract.recipes.recipe import merge
 from potstill.commands.plugin import take
-from potstill.console import CliError, nest, parse_options, read_object
+from potstill.console import CliError, read_object
 from potstill.own_networks import gather
+from potstill.simulate import told
 
-Recipes = Annotated[list[str] | None, typer.Option(help="Recipe by name; several are compared. Default: fedavg.")]
+Recipes = Annotated[
+    list[str] | None, typer.Option(help="Recipe by name; several, or with commas, are compared. [default: fedavg]")
+]
+Clients = Annotated[str | None, typer.Option(metavar="N", help="Devices. [default: 20]")]
+Partition = Annotated[str | None, typer.Option(help="dirichlet, step, iid or user. [default: dirichlet]")]
+Alpha = Annotated[
+    str | None, typer.Option(metavar="X", help="Of Dirichlet; small is skewed; 0.1,1.0 are both. [default: 0.1]")
+]
+Rounds = Annotated[str | None, typer.Option(metavar="N", help="Rounds of each run. [default: 10]")]
+Seeds = Annotated[str | None, typer.Option(help="Runs of each recipe: how many, or which: 0-4, or 0,3,7. [default: 3]")]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -33,7 +42,7 @@ Metric = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option(envvar="POTSTILL_DATA_DIR", help="Folder of the sets that are not made here.")
 ]
-ClientsPerRound = Annotated[float | None, typer.Option(min=0, help="A count, or a fraction below 1; default all.")]
+ClientsPerRound = Annotated[str | None, typer.Option(metavar="N", help="A count, or a fraction below 1; default all.")]
 PrototypeOptions = Annotated[
     list[str] | None,
     typer.Option(help="""Any other field of the prototype key=value, such as 'trains=["head.*"]' or lora=a_frozen."""),
@@ -41,6 +50,7 @@ PrototypeOptions = Annotated[
 RecipeOptions = Annotated[
     list[str] | None, typer.Option(help="Recipe option key=value, or recipe:key=value for one of several.")
 ]
+Samples = Annotated[str | None, typer.Option(metavar="N", help="Samples of all clients together; default all.")]
 Architecture = Annotated[
     str | None, typer.Option(help="Network, or net:FILE for one of your own; default: one that suits the data.")
 ]
@@ -76,6 +86,11 @@ SpeedOptions = Annotated[
 Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
+LocalOptions = Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")]
+Central = Annotated[bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")]
+ServerSamples = Annotated[str | None, typer.Option(metavar="N", help="Unlabelled samples of the server.")]
+ValidationSamples = Annotated[str | None, typer.Option(metavar="N", help="For early stopping. [default: 0]")]
+Liars = Annotated[str | None, typer.Option(metavar="N", help="Clients that lie, drawn by the seed. [default: 0]")]
 
 
 def simulate(
@@ -84,73 +99,81 @@ def simulate(
     data_dir: DataDir = None,
     task: TaskOption = None,
     metric: Metric = None,
-    clients: Annotated[int | None, typer.Option(min=1, help="Devices. [default: 20]")] = None,
-    partition: Annotated[str | None, typer.Option(help="dirichlet, step, iid or user. [default: dirichlet]")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Of Dirichlet; small is skewed. [default: 0.1]")] = None,
+    clients: Clients = None,
+    partition: Partition = None,
+    alpha: Alpha = None,
     balanced: Annotated[str | None, typer.Option(help="feddf: even sizes, as FedDF's code.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 10]")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each recipe. [default: 3]")] = None,
+    rounds: Rounds = None,
+    seeds: Seeds = None,
     clients_per_round: ClientsPerRound = None,
     architecture: Architecture = None,
     architecture_option: Annotated[list[str] | None, typer.Option(help="Its option key=value.")] = None,
     prototype_option: PrototypeOptions = None,
     server_architecture: Annotated[str | None, typer.Option(help="Fed-ET's larger network.")] = None,
-    local: Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")] = None,
+    local: LocalOptions = None,
     option: RecipeOptions = None,
     plan_at: PlanAt = None,
     round_option: RoundOptions = None,
     speeds: SpeedOptions = None,
-    central: Annotated[
-        bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")
-    ] = False,
+    central: Central = False,
     lengths: Lengths = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Samples of all clients together; default all.")] = None,
-    server_samples: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples of the server.")] = None,
+    samples: Samples = None,
+    server_samples: ServerSamples = None,
     server_data: ServerData = None,
     server_transform: ServerTransform = None,
-    validation_samples: Annotated[int | None, typer.Option(min=0, help="For early stopping. [default: 0]")] = None,
+    validation_samples: ValidationSamples = None,
     test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
-    liars: Annotated[int | None, typer.Option(min=0, help="Clients that lie, drawn by the seed. [default: 0]")] = None,
+    liars: Liars = None,
     lie: Lie = None,
     device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
     target: Targets = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what --out holds.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what --out holds, also with more of it.")
+    ] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Compare recipes on the same partitions in this process, with the service's own pipeline."""
+    """Compare recipes on the same partitions, with the service's own pipeline; what has several values is a grid."""
     for file in plugin or []:
         take(file)
-    given = {
-        "data": data, "data_dir": None if data_dir is None else str(data_dir), "task": task, "metric": metric,
+    one = {"task": task, "metric": metric, "test_samples": test_samples, "device": device}
+    some = {
         "clients": clients, "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds,
-        "seeds": seeds, "clients_per_round": _number(clients_per_round), "lengths": lengths, "samples": samples,
+        "clients_per_round": clients_per_round, "lengths": lengths, "samples": samples, "data": data,
         "server_samples": server_samples, "server_data": server_data, "server_transform": server_transform,
-        "validation_samples": validation_samples, "test_samples": test_samples, "liars": liars, "lie": lie,
-        "device": device,
+        "validation_samples": validation_samples, "liars": liars, "lie": lie,
     }  # fmt: skip
-    tree = _laid_over(given, _base(config, out, resume))
-    _networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
+    tree = _read(_base(config, out, resume), one | {"data_dir": None if data_dir is None else str(data_dir)})
+    _lay(tree, some, seeds)
+    told.networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
     _plans(tree, local or [], plan_at or [], round_option or [], speeds or [])
-    _recipes(tree, recipe or [], option or [], central)
+    told.recipes(tree, recipe or [], option or [], central)
+    raise typer.Exit(_run(tree, out, resume, target or []))
+
+
+def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float]) -> int:
+    """Run the experiment, or each of a grid; networks that are documents are kept beside it."""
     gather(tree, out / "networks")  # `potstill.simulate.experiment.NETWORKS`, which needs torch
-    raise typer.Exit(_run(_experiment(tree), out, resume, target or []))
-
-
-def _run(experiment: Any, out: Path, resume: bool, targets: list[float]) -> int:
-    names = "; ".join(each.title for each in experiment.recipes)
-    print(
-        f"{names} on {experiment.data}: {experiment.seeds} seed(s), {experiment.rounds} rounds, into {out}", flush=True
-    )
     try:
+        if told.VARY in tree:
+            from potstill.simulate.sweeps.grid import sweep_of
+            from potstill.simulate.sweeps.show import run as run_sweep
+
+            return run_sweep(sweep_of(tree), out, resume)
+        experiment = told.experiment(tree)
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
+    names = "; ".join(each.title for each in experiment.recipes)
+    print(
+        f"{names} on {experiment.data}: {len(experiment.all_seeds)} seed(s), {experiment.rounds} rounds, into {out}",
+        flush=True,
+    )
     return run(experiment, out, resume, **({"targets": targets} if targets else {}))
 
 
-def _laid_over(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
+def _read(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """Return the file's experiment, if any, with what was given laid over it."""
     tree = read_object(file, "an experiment") if file else {}
     return tree | {key: value for key, value in given.items() if value is not None}
@@ -161,107 +184,20 @@ def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
     return note if config is None and resume and note.exists() else config
 
 
-def _number(value: float | None) -> int | float | None:
-    return int(value) if value is not None and value >= 1 and value.is_integer() else value
-
-
-def _networks(
-    tree: dict[str, Any], architecture: str | None, options: list[str], parts: list[str], server: str | None
-) -> None:
-    """Put the networks that were named into the tree."""
-    if architecture or options or parts:
-        told = parse_options(options, "--architecture-option")
-        more = nest(parse_options(parts, "--prototype-option"))
-        tree["prototypes"] = [{"architecture": _named(architecture, tree), "options": told, **more}]
-    if server:
-        tree["server_model"] = {"architecture": server}
-
-
-def _named(architecture: str | None, tree: dict[str, Any]) -> str:
-    known = [each.get("architecture") for each in tree.get("prototypes") or []]
-    if architecture is None and not known:
-        raise CliError("--architecture-option, --prototype-option: name the network too, with --architecture")
-    return architecture or str(known[0])
-
-
-def _recipes(tree: dict[str, Any], names: list[str], options: list[str], central: bool) -> None:
-    """Put the recipes, central training if it is asked for, and their options into the tree.
-
-    Raises:
-        CliError: an option for a recipe that is not compared, or one that no recipe has.
-    """
-    entries = [each if isinstance(each, dict) else {"name": each} for each in tree.get("recipes") or []]
-    if names:
-        known = {each["name"]: each for each in entries if "name" in each}
-        entries = [known.get(name, {"name": name}) for name in names]
-    tree["recipes"] = entries or [{"name": "fedavg"}]
-    if central and not any(each.get("pooled") for each in tree["recipes"]):
-        tree["recipes"].append({"name": "central", "recipe": {"name": "central"}, "pooled": True})
-    for text in options:
-        owner, sign, rest = text.partition(":")
-        if sign and "=" not in owner:
-            _give(tree["recipes"], owner, nest(parse_options([rest])))
-        else:
-            _give_all(tree["recipes"], nest(parse_options([text])))
+def _lay(tree: dict[str, Any], given: dict[str, str | None], seeds: str | None) -> None:
+    """Lay what was given over the tree; what has several values varies. A file's name may hold a comma."""
+    for name, text in given.items():
+        if text is not None:
+            whole = name.endswith("data") and Path(text).is_file()
+            told.put(tree, name, [text] if whole else told.several(text))
+    if seeds is not None:
+        tree |= told.seeds(seeds)
 
 
 def _plans(tree: dict[str, Any], local: list[str], plan_at: list[str], rounds: list[str], speeds: list[str]) -> None:
     """Put what was said of devices and rounds into the tree."""
-    nested = {"local": ("--local", local), "plan": ("--round-option", rounds), "speeds": ("--speeds", speeds)}
-    tree |= {name: nest(parse_options(told, option)) for name, (option, told) in nested.items() if told}
+    told.put_all(tree, "local", local, "--local")
+    told.put_all(tree, "plan", rounds, "--round-option")
+    told.put_all(tree, "speeds", speeds, "--speeds")
     if plan_at:
-        tree["changes"] = _changes(plan_at)
-
-
-def _changes(texts: list[str]) -> list[dict[str, Any]]:
-    """Return the changes of the plan, those of the same round as one.
-
-    Raises:
-        CliError: one does not begin with a round.
-    """
-    found: dict[int, list[str]] = {}
-    for text in texts:
-        index, _, told = text.partition(":")
-        if not index.isascii() or not index.isdecimal() or "=" not in told:
-            raise CliError(f"--plan-at {text}: expected a round and what changes, such as 5:local.epochs=1")
-        found.setdefault(int(index), []).append(told)
-    return [
-        {"from_round": index, "change": nest(parse_options(told, "--plan-at"))} for index, told in sorted(found.items())
-    ]
-
-
-def _give(entries: list[dict[str, Any]], owner: str, values: dict[str, Any]) -> None:
-    mine = [each for each in entries if owner in (each.get("label"), each.get("name"))]
-    if not mine:
-        raise CliError(f"--option {owner}:…: there is no recipe {owner!r} among those that are compared")
-    for each in mine:
-        each["options"] = merge(each.get("options", {}), values)
-
-
-def _give_all(entries: list[dict[str, Any]], values: dict[str, Any]) -> None:
-    from contract.recipes.errors import RecipeError
-    from contract.recipes.presets import build
-
-    errors = []
-    for each in entries:
-        options = merge(each.get("options", {}), values)
-        try:
-            build(str(each.get("name")), options)
-        except RecipeError as error:
-            errors.append(f"{each.get('name')}: {error}")
-            continue
-        each["options"] = options
-    if len(errors) == len(entries):
-        raise CliError(f"--option {next(iter(values))}: {errors[0]}")
-
-
-def _experiment(tree: dict[str, Any]) -> Any:
-    from pydantic import ValidationError
-
-    from contract.faults import faults_of
-    from potstill.simulate.settings import Experiment
-
-    try:
-        return Experiment.model_validate(tree)
-    except ValidationError as error:
-        raise CliError("{}: {}".format(*faults_of(error, tree)[0])) from error
+        tree["changes"] = told.changes(plan_at)

@@ -1,10 +1,12 @@
 """Several recipes on the same data: per seed one split, one partition, the same first models and participation."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -175,20 +177,43 @@ NETWORKS = "networks"
 """Folder of the documents that an experiment names; it is filled before the experiment begins."""
 
 
-def claim(experiment: Experiment, out: Path, resume: bool) -> None:
-    """Make the experiment's folder and note what it is.
+def claim(told: dict[str, Any], out: Path, resume: bool) -> None:
+    """Make the experiment's folder and note what it is; one that holds the very same is gone on with.
+
+    Args:
+        told: the experiment as `--config` reads it.
+        out: the folder.
+        resume: what is there may be another one, to which runs are added; what is done is checked where it is read.
 
     Raises:
-        SimulationError: it is in use and `resume` was not asked for.
+        SimulationError: it holds another experiment and `resume` was not asked for, or something else.
     """
     note = out / "experiment.json"
+    text = json.dumps(told, indent=2) + "\n"
     if out.exists() and any(each.name != NETWORKS for each in out.iterdir()):
-        if not resume:
-            raise SimulationError(f"{out} is not empty; go on with it by --resume, or choose another with --out")
         if not note.exists():
-            raise SimulationError(f"{out} holds no experiment; choose another with --out")
+            raise SimulationError(f"{out} is not empty and holds no experiment; choose another with --out")
+        other = _other(json.loads(note.read_text(encoding="utf-8")), json.loads(text))
+        if other is not None and not resume:
+            raise SimulationError(
+                f"{out} holds another experiment: {other}; choose another with --out, or add to it by --resume"
+            )
     out.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(experiment.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    partial = note.with_suffix(".part")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, note)
+
+
+_ELSEWHERE = ("device", "data_dir")
+"""What of an experiment may be otherwise on another machine."""
+
+
+def _other(known: dict[str, Any], told: dict[str, Any]) -> str | None:
+    """Return the first field in which two experiments differ, and how; None where they are the same."""
+    for name in (*told, *known):
+        if name not in _ELSEWHERE and known.get(name) != told.get(name):
+            return f"its {name} is {json.dumps(known.get(name))}, and {json.dumps(told.get(name))} is asked for"
+    return None
 
 
 def check(experiment: Experiment, loaded: Loaded) -> None:
@@ -206,12 +231,12 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
     _check_liars(experiment)
     _check_changes(experiment)
     _check_domain(experiment, loaded)
-    dealt = deal(experiment, loaded, experiment.first_seed)
+    dealt = deal(experiment, loaded, experiment.all_seeds[0])
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
     server = {role: samples for role, samples in roles.items() if len(samples)}
     for entry in experiment.recipes:
         try:
-            config = _config(experiment, entry, dealt, dict(server), Path(), experiment.first_seed)
+            config = _config(experiment, entry, dealt, dict(server), Path(), experiment.all_seeds[0])
             resolved = resolve(config)
             planned(config, resolved)
             _check_labels(loaded, resolved)
@@ -295,16 +320,26 @@ def _learns_labels(experiment: Experiment, task: Task, seed: int) -> bool:
     return any(rules.resolve_recipe(body.recipe).needs_labels for body in bodies)
 
 
+def read(experiment: Experiment) -> Loaded:
+    """Return the experiment's data set.
+
+    Raises:
+        SimulationError: there is none of that name, or it cannot be read.
+    """
+    folder = Path(experiment.data_dir) if experiment.data_dir else None
+    loaded = datasets.load(experiment.data, folder, experiment.task)
+    if experiment.server_data is not None:
+        loaded = replace(loaded, other=datasets.server_inputs(experiment.server_data, folder))
+    return loaded
+
+
 def load(experiment: Experiment) -> Loaded:
     """Return the experiment's data set, after all checks that need no training.
 
     Raises:
         SimulationError: there is no such data set, or a recipe cannot be run on it.
     """
-    folder = Path(experiment.data_dir) if experiment.data_dir else None
-    loaded = datasets.load(experiment.data, folder, experiment.task)
-    if experiment.server_data is not None:
-        loaded = replace(loaded, other=datasets.server_inputs(experiment.server_data, folder))
+    loaded = read(experiment)
     check(experiment, loaded)
     return loaded
 
@@ -314,6 +349,7 @@ def run(
     loaded: Loaded,
     out: Path,
     *,
+    wanted: Callable[[RecipeEntry, int], bool] = lambda entry, seed: True,
     on_dealt: Callable[[int, Dealt], None] | None = None,
     on_run: Callable[[RecipeEntry, int], None] | None = None,
     on_round: Callable[[RoundRecord], None] | None = None,
@@ -321,24 +357,34 @@ def run(
 ) -> Iterator[Run]:
     """Run every recipe with every seed and yield each when it is done; what is done already is read from `out`.
 
+    Args:
+        wanted: says which runs are; the others are left out.
+
     Raises:
         SimulationError, JobFailure, PotstillError: what cannot be run; earlier runs stay on the disk.
     """
-    for seed in range(experiment.first_seed, experiment.first_seed + experiment.seeds):
-        dealt = deal(experiment, loaded, seed)
-        home = out / f"seed-{seed}"
-        learns = _learns_labels(experiment, dealt.task, seed)
-        save_clients(dealt, home)
-        server: dict[str, object] = dict(save_server(dealt, home / "data", learns))
-        if experiment.liars:
-            lying = liars.choose(dealt.clients, experiment.liars, seed)
-            note = json.dumps({"lie": experiment.lie, "clients": lying}) + "\n"
-            (home / "liars.json").write_text(note, encoding="utf-8")
+    for seed in experiment.all_seeds:
+        entries = [entry for entry in experiment.recipes if wanted(entry, seed)]
+        if not entries:
+            continue
+        dealt, home = deal(experiment, loaded, seed), out / f"seed-{seed}"
+        server = _laid_out(experiment, dealt, home, seed)
         if on_dealt is not None:
             on_dealt(seed, dealt)
-        for entry in experiment.recipes:
+        for entry in entries:
             if on_run is not None:
                 on_run(entry, seed)
             config = _config(experiment, entry, dealt, server, home / folder_name(entry.title), seed)
             simulation = Simulation(config, on_progress)
             yield Run(entry, seed, simulation.run(on_round), simulation.config)
+
+
+def _laid_out(experiment: Experiment, dealt: Dealt, home: Path, seed: int) -> dict[str, object]:
+    """Write one seed's data of the server, and who its clients are; return the server's sets by role."""
+    learns = _learns_labels(experiment, dealt.task, seed)
+    save_clients(dealt, home)
+    if experiment.liars:
+        lying = liars.choose(dealt.clients, experiment.liars, seed)
+        note = json.dumps({"lie": experiment.lie, "clients": lying}) + "\n"
+        (home / "liars.json").write_text(note, encoding="utf-8")
+    return dict(save_server(dealt, home / "data", learns))

@@ -13,6 +13,7 @@ from contract.tasks import ACCURACY, TASKS, Metric, TaskKind
 from contract.wire.report import Cost, FederationReport, TargetCost
 from potstill.console import size
 from potstill.demo.report import COLOURS
+from potstill.simulate.bands import half_width
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
 
@@ -31,8 +32,8 @@ def _others(metric: Metric, kind: TaskKind) -> list[str]:
     return [each.name for each in TASKS[kind].metrics if each.name != metric.name]
 
 
-def row(run: Run, record: RoundRecord) -> list[Any]:
-    """Return one line of the CSV; empty where a recipe has no such figure.
+def figures(run: Run, record: RoundRecord) -> dict[str, float | int | None]:
+    """Return a round's figures by the CSV's headings from `round` on; None where a recipe has no such figure.
 
     `average_…` is that of the averages before they are distilled, `loss` the participants' mean over their last
     epoch, weighted by their samples.
@@ -41,10 +42,22 @@ def row(run: Run, record: RoundRecord) -> list[Any]:
     samples = sum(each.num_samples for each in known)
     loss = sum((each.loss or 0.0) * each.num_samples for each in known) / samples if samples else None
     others = [record.figure(name) for name in _others(run.metric, run.config.task.kind)]
-    figures = (record.measured, record.average_measured, record.ensemble_measured, *others, loss)
-    shown = ["" if figure is None else f"{figure:.6f}" for figure in figures]
-    told = [len(record.participants), f"{record.seconds:.3f}", "" if record.clock is None else f"{record.clock:.3f}"]
-    return [run.entry.title, run.seed, record.index, *shown, *told]
+    told = (record.index, record.measured, record.average_measured, record.ensemble_measured, *others, loss)
+    after = (len(record.participants), record.seconds, record.clock)
+    names = columns(run.metric, run.config.task.kind)[2:]
+    return dict(zip(names, (*told, *after), strict=True))
+
+
+def shown(name: str, value: float | int | None) -> str:
+    """Return a figure as the CSV has it."""
+    if value is None or isinstance(value, int):
+        return "" if value is None else str(value)
+    return f"{value:.3f}" if name in ("seconds", "clock") else f"{value:.6f}"
+
+
+def row(run: Run, record: RoundRecord) -> list[Any]:
+    """Return one line of the CSV; empty where a recipe has no such figure."""
+    return [run.entry.title, run.seed, *(shown(name, value) for name, value in figures(run, record).items())]
 
 
 def write_csv(runs: Sequence[Run], path: Path) -> None:
@@ -78,7 +91,7 @@ def picture(metric: Metric) -> str:
     return f"{metric.name}.png"
 
 
-def _scale(metric: Metric) -> int:
+def scale(metric: Metric) -> int:
     """Return what values are shown times: percent of shares."""
     return 100 if metric.is_share else 1
 
@@ -107,19 +120,19 @@ def _row(group: Sequence[Run], metric: Metric) -> list[str]:
         [fmean(curve) for curve in curves], [fmean(curve[-3:]) for curve in curves], [curve[-1] for curve in curves],
         [best(curve) for curve in curves], ensembles,
     ]  # fmt: skip
-    return [_spread(values, metric) for values in shown]
+    return [spread(values, metric) for values in shown]
 
 
 def _other(group: Sequence[Run], metric: Metric) -> str:
     found = [run.history.rounds[-1].figure(metric.name) for run in group]
-    return _spread([each for each in found if each is not None], metric)
+    return spread([each for each in found if each is not None], metric)
 
 
-def _spread(values: Sequence[float], metric: Metric) -> str:
+def spread(values: Sequence[float], metric: Metric) -> str:
     """Return mean ± standard deviation: percent with one digit behind the point, other values with four in all."""
     if not values:
         return "–"
-    scaled = [_scale(metric) * value for value in values]
+    scaled = [scale(metric) * value for value in values]
     mean, form = fmean(scaled), ".1f" if metric.is_share else ".4g"
     return (
         f"{mean:{form}}"
@@ -133,9 +146,9 @@ def markdown(runs: Sequence[Run]) -> str:
     return as_markdown(*table(runs))
 
 
-def as_markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; all but its first column are numbers."""
-    lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
+def as_markdown(heading: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """Return a table in Markdown; all but its first columns are numbers."""
+    lines = [heading, [*["---"] * texts, *["---:"] * (len(heading) - texts)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -203,14 +216,14 @@ def _mean_or_count(times: Sequence[float], count: int) -> str:
 
 def plot_times(runs: Sequence[Run], path: Path, title: str) -> None:
     """Draw what the task is measured by over the virtual clock: a line a seed, those of a recipe alike."""
-    plt, metric = _pyplot(), runs[0].metric
+    plt, metric = pyplot(), runs[0].metric
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
     for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
         for number, run in enumerate(group):
-            told = [(r.clock, _scale(metric) * r.measured) for r in run.history.rounds if r.measured is not None]
+            told = [(r.clock, scale(metric) * r.measured) for r in run.history.rounds if r.measured is not None]
             named = {"label": label} if number == 0 else {}
             axes.plot(*zip(*told, strict=True), color=colour, linewidth=1.5, alpha=0.8, **named)
-    axes.set(xlabel="seconds of the virtual clock", ylabel=_axis(metric))
+    axes.set(xlabel="seconds of the virtual clock", ylabel=axis(metric))
     axes.set_title(title, loc="left", fontsize=11)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -223,34 +236,36 @@ def _both(cost: Cost) -> int:
     return cost.files.down + cost.files.up
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, which draws into files alone."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as found
 
-    return pyplot
+    return found
 
 
 def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
-    """Draw what the task is measured by per round: the mean over seeds, shaded from the lowest to the highest."""
-    plt = _pyplot()
+    """Draw what the task is measured by per round: the mean over seeds, shaded where it is with confidence 95 %."""
+    plt = pyplot()
     from matplotlib.ticker import MaxNLocator
 
     metric, values = runs[0].metric, list[float]()
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
     for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
         length = min(len(run.history.measurements) for run in group)
-        curves = _scale(metric) * np.array([run.history.measurements[:length] for run in group])
+        curves = scale(metric) * np.array([run.history.measurements[:length] for run in group])
         rounds = range(1, length + 1)
         values += curves.ravel().tolist()
+        middle, half = curves.mean(0), half_width(curves)
         mean = f"{curves.mean():{'.1f' if metric.is_share else '.4g'}}"
-        axes.plot(rounds, curves.mean(0), marker="o", markersize=4, linewidth=2, color=colour,
+        axes.plot(rounds, middle, marker="o", markersize=4, linewidth=2, color=colour,
                   label=f"{label}  (mean {mean})")  # fmt: skip
         if len(group) > 1:
-            axes.fill_between(rounds, curves.min(0), curves.max(0), color=colour, alpha=0.15, linewidth=0)
-    _limits(axes, values, metric)
-    axes.set(xlabel="round", ylabel=_axis(metric))
+            axes.fill_between(rounds, middle - half, middle + half, color=colour, alpha=0.15, linewidth=0)
+    limits(axes, values, metric)
+    axes.set(xlabel="round", ylabel=axis(metric))
     axes.set_title(title, loc="left", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
@@ -264,7 +279,7 @@ _APART = 20
 """Errors of which the largest is so many times the smallest are drawn on a logarithmic axis."""
 
 
-def _limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
+def limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
     """Let an axis of shares begin at 0, and one of errors that are far apart be logarithmic."""
     if metric.is_share:
         axes.set_ylim(0, min(100, 1.08 * max(values) + 2))
@@ -272,7 +287,8 @@ def _limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
         axes.set_yscale("log")
 
 
-def _axis(metric: Metric) -> str:
+def axis(metric: Metric) -> str:
+    """Return what is written beside the axis of values."""
     if metric.is_share:
         return f"test {metric.name} (%)"
     return f"test {unit(metric)}"
@@ -280,7 +296,7 @@ def _axis(metric: Metric) -> str:
 
 def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
     """Draw how many samples of each class, or other stratum, each client has; at most 100 clients are shown."""
-    plt = _pyplot()
+    plt = pyplot()
     counts = dealt.holdings[:100]
     clients, classes = counts.shape
     size = (max(5.0, 0.42 * min(classes, 40) + 2.2), max(3.0, 0.26 * clients + 1.4))

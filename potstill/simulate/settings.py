@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_serializer
+from pydantic import BaseModel, Field, ValidationError, field_serializer, field_validator
 
 from contract.architectures import CATALOGUE
 from contract.bodies import Part
@@ -85,6 +85,7 @@ class Experiment(Part):
     changes: list[PlannedChange] = Field(default_factory=list, description="of every recipe that has what they change")
     seeds: int = Field(3, ge=1, le=1000, description="runs of each recipe, with seeds first_seed, first_seed + 1, …")
     first_seed: int = Field(0, ge=0)
+    seed_list: list[int] | None = Field(None, min_length=1, max_length=1000, description="these seeds instead")
     clients_per_round: int | float | None = None
     plan: dict[str, Any] = Field(default_factory=dict, description="changes to every recipe's plan of rounds, nested")
     speeds: Speeds | None = Field(None, description="how fast devices are, by a virtual clock; default: none")
@@ -102,6 +103,23 @@ class Experiment(Part):
     lie: Lie | None = Field(None, description="what they send in place of the truth")
     device: str = "cpu"
     threads: int | None = Field(1, ge=1, description="torch's; results depend on their number")
+
+    @field_validator("clients_per_round")
+    @classmethod
+    def _counted(cls, asked: int | float | None) -> int | float | None:
+        return int(asked) if asked is not None and asked >= 1 and float(asked).is_integer() else asked
+
+    @field_validator("seed_list")
+    @classmethod
+    def _each_once(cls, seeds: list[int] | None) -> list[int] | None:
+        if seeds is not None and (min(seeds) < 0 or len(set(seeds)) < len(seeds)):
+            raise ValueError("give each seed once, from 0 on")
+        return seeds
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds of each recipe's runs, in their order."""
+        return self.seed_list or list(range(self.first_seed, self.first_seed + self.seeds))
 
 
 class _Suited(BaseModel):
@@ -253,8 +271,8 @@ def _trains_server(entry: RecipeEntry) -> bool:
     return recipe is not None and recipe.distil is not None and recipe.distil.students.trains_server
 
 
-def _common_head(experiment: Experiment) -> bool:
-    """Whether a recipe of the comparison needs networks with Fed-ET's head; then all have it, and the same start."""
+def common_head(experiment: Experiment) -> bool:
+    """Return whether a recipe needs networks with Fed-ET's head; then all have it, and the same start."""
     recipes = [recipe for entry in experiment.recipes if (recipe := preset_of(entry)) is not None]
     return any(recipe.distil is not None and recipe.distil.students.shares_head for recipe in recipes)
 
@@ -262,14 +280,14 @@ def _common_head(experiment: Experiment) -> bool:
 def _prototypes(experiment: Experiment, task: Task, vocabulary: int | None) -> list[Prototype]:
     networks = suited(task, vocabulary)
     given = experiment.prototypes or [Prototype(architecture=networks.classifier, options=networks.options)]
-    return [_with_head(each) if _common_head(experiment) else each for each in given]
+    return [_with_head(each) if common_head(experiment) else each for each in given]
 
 
 def _server_model(experiment: Experiment, entry: RecipeEntry, networks: _Suited) -> Prototype | None:
     if not _trains_server(entry):
         return None
     server = experiment.server_model or Prototype(architecture=networks.larger)
-    return _with_head(server) if _common_head(experiment) else server
+    return _with_head(server) if common_head(experiment) else server
 
 
 def _with_head(prototype: Prototype) -> Prototype:

@@ -1,54 +1,20 @@
 """`potstill simulate` as people see it: progress bars, a line a run, the table, and the files."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from client_sdk.errors import PotstillError
 from potstill.console import CliError, out, print_table
-from potstill.figures import main_figure, measured
+from potstill.figures import measured
 from potstill.simulate import costs, report
 from potstill.simulate import experiment as experiments
+from potstill.simulate.bars import Bars
 from potstill.simulate.experiment import Dealt, Run
-from potstill.simulate.history import RoundRecord
 from potstill.simulate.settings import Experiment, RecipeEntry, task_of
+from potstill.simulate.sweeps import records, tables
+from potstill.simulate.sweeps.grid import RECIPE, SEED
+from potstill.simulate.sweeps.records import Record
 from worker.specs import JobFailure
-
-
-class Bars:
-    """Three bars on stderr: runs, rounds of this run, steps of what goes on."""
-
-    def __init__(self, experiment: Experiment):
-        self.progress = Progress(
-            TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=Console(file=sys.stderr), transient=True,
-        )  # fmt: skip
-        self._runs = self.progress.add_task("runs", total=len(experiment.recipes) * experiment.seeds)
-        self._rounds = self.progress.add_task("rounds", total=experiment.rounds)
-        self._steps = self.progress.add_task("", total=1)
-        self._what = ""
-
-    def begin(self, entry: RecipeEntry, seed: int) -> None:
-        """Start a run's bar."""
-        self._what = f"{entry.title}, seed {seed}"
-        self.progress.update(self._rounds, completed=0, description=self._what)
-
-    def round(self, record: RoundRecord) -> None:
-        """Note a round."""
-        self.progress.update(
-            self._rounds, completed=record.index, description=f"{self._what}: {main_figure(record.metrics)}"
-        )
-
-    def step(self, what: str, step: int, of: int) -> None:
-        """Note a step of a device or a job."""
-        self.progress.update(self._steps, description=what, completed=step, total=max(of, 1))
-
-    def end(self) -> None:
-        """Note the end of a run."""
-        self.progress.advance(self._runs)
 
 
 def title_of(experiment: Experiment) -> str:
@@ -85,8 +51,12 @@ def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[fl
         targets = costs.targets_of(task_of(loaded, experiment.metric).main_metric, targets)
     except PotstillError as error:
         raise CliError(str(error)) from error
-    experiments.claim(experiment, folder, resume)
-    bars, title, runs = Bars(experiment), title_of(experiment), list[Run]()
+    experiments.claim(experiment.model_dump(mode="json"), folder, resume)
+    bars = Bars("runs", len(experiment.recipes) * len(experiment.all_seeds), experiment.rounds)
+    title, runs = title_of(experiment), list[Run]()
+
+    def begin(entry: RecipeEntry, seed: int) -> None:
+        bars.begin(f"{entry.title}, seed {seed}", experiment.rounds)
 
     def dealt(seed: int, data: Dealt) -> None:
         report.plot_holdings(data, folder / f"seed-{seed}" / "clients.png", f"{title}, seed {seed}")
@@ -98,16 +68,17 @@ def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[fl
                 loaded,
                 folder,
                 on_dealt=dealt,
-                on_run=bars.begin,
+                on_run=begin,
                 on_round=bars.round,
                 on_progress=bars.step,
             ):
                 runs.append(done)
                 bars.end()
                 report.write(runs, folder, title)
+                tables.write_data([_record(each) for each in runs], folder)
                 home = folder / f"seed-{done.seed}" / experiments.folder_name(done.entry.title)
                 costs.write(done.costs(targets), home / "report.json")
-                for line in _lines(done, first=done.seed == experiment.first_seed):
+                for line in _lines(done, first=done.seed == experiment.all_seeds[0]):
                     bars.progress.console.print(line, highlight=False)
     except (JobFailure, PotstillError) as error:
         raise CliError(f"{error}; what is done is in {folder}") from error
@@ -115,6 +86,10 @@ def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[fl
         raise CliError(f"stopped; go on with: potstill simulate --out {folder} --resume") from None
     _finish(runs, folder, title, targets)
     return 0
+
+
+def _record(done: Run) -> Record:
+    return records.told_of(done, {RECIPE: done.entry.title, SEED: done.seed})
 
 
 def _lines(done: Run, first: bool) -> list[str]:

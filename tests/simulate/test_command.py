@@ -70,16 +70,19 @@ def test_recipes_are_compared_on_the_same_ground(mine: Path, tmp_path: Path) -> 
     assert all(line["ensemble_accuracy"] for line in lines if line["recipe"] == "feddf" and line["round"] != "0")
 
 
-def test_a_folder_in_use_is_gone_on_with_only_by_resume(mine: Path, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_gone_on_with_by_the_same_command_and_added_to_by_resume(mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert small(mine, out).exit_code == 0
     before = rows(out)
-    refused = small(mine, out)
-    assert refused.exit_code == 1 and "--resume" in refused.stderr
+    assert small(mine, out).exit_code == 0
+    assert rows(out) == before, "what was done is read, times included"
+    refused = small(mine, out, "--samples", 100)
+    assert refused.exit_code == 1
+    assert "its samples is null, and 100 is asked for" in refused.stderr and "--resume" in refused.stderr
     again = simulate("--out", out, "--resume", "--recipe", "fedavg", "--recipe", "fedprox")
     assert again.exit_code == 0, again.output
     kept = [line for line in rows(out) if line["recipe"] == "fedavg"]
-    assert kept == before, "what was done is read, times included"
+    assert kept == before
     assert len(rows(out)) == 2 * len(before)
     other = simulate("--out", out, "--resume", "--alpha", 2)
     assert other.exit_code == 1 and "other data or settings" in other.stderr
