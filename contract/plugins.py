@@ -41,10 +41,11 @@ _LOCK = threading.RLock()
 
 @dataclass
 class _Found:
-    """What was found: the choices that can be asked for, and why others cannot, by their entry points' names."""
+    """What was found: the choices that can be asked for, why others cannot, by their entry points' names, and files."""
 
     taken: set[type[Choice]] = field(default_factory=set)
     broken: dict[str, PluginError] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
     looked: bool = False
 
 
@@ -130,10 +131,16 @@ def take_file(path: Path) -> list[type[Choice]]:
                 with choices.tentatively():
                     _run(name, path, text, whose)
                     _take([choice for choice in _foreign() if choice.__module__ == name], package, whose)
+                    _found.files[name] = path.absolute()
             except PluginError:
                 sys.modules.pop(name, None)
                 raise
         return [choice for choice in installed() if choice.__module__ == name]
+
+
+def files() -> list[Path]:
+    """Return the files that were taken in, for other processes that are to know the same choices."""
+    return list(_found.files.values())
 
 
 class _Text(importlib.abc.InspectLoader):

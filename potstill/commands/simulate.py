@@ -87,6 +87,13 @@ Lengths = Annotated[
     str | None, typer.Option(help="short, or paper for the recipes' own epochs and steps. [default: short]")
 ]
 LocalOptions = Annotated[list[str] | None, typer.Option(help="Local training key=value, such as epochs=5.")]
+TorchDevice = Annotated[str | None, typer.Option(help="Torch device; cuda:0,cuda:1 share the clients. [default: cpu]")]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Processes that train clients, with the same results; default: as many as cores, where it pays."
+    ),
+]
 Central = Annotated[bool, typer.Option("--central", help="Also one model on all devices' data, as many steps.")]
 ServerSamples = Annotated[str | None, typer.Option(metavar="N", help="Unlabelled samples of the server.")]
 ValidationSamples = Annotated[str | None, typer.Option(metavar="N", help="For early stopping. [default: 0]")]
@@ -125,7 +132,8 @@ def simulate(
     test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
     liars: Liars = None,
     lie: Lie = None,
-    device: Annotated[str | None, typer.Option(help="Torch device. [default: cpu]")] = None,
+    device: TorchDevice = None,
+    processes: Processes = None,
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
     target: Targets = None,
@@ -149,10 +157,10 @@ def simulate(
     told.networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
     _plans(tree, local or [], plan_at or [], round_option or [], speeds or [])
     told.recipes(tree, recipe or [], option or [], central)
-    raise typer.Exit(_run(tree, out, resume, target or []))
+    raise typer.Exit(_run(tree, out, resume, target or [], processes))
 
 
-def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float]) -> int:
+def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float], processes: int | None) -> int:
     """Run the experiment, or each of a grid; networks that are documents are kept beside it."""
     gather(tree, out / "networks")  # `potstill.simulate.experiment.NETWORKS`, which needs torch
     try:
@@ -160,7 +168,7 @@ def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float]) ->
             from potstill.simulate.sweeps.grid import sweep_of
             from potstill.simulate.sweeps.show import run as run_sweep
 
-            return run_sweep(sweep_of(tree), out, resume)
+            return run_sweep(sweep_of(tree), out, resume, processes)
         experiment = told.experiment(tree)
         from potstill.simulate.show import run
     except ModuleNotFoundError as error:
@@ -170,7 +178,7 @@ def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float]) ->
         f"{names} on {experiment.data}: {len(experiment.all_seeds)} seed(s), {experiment.rounds} rounds, into {out}",
         flush=True,
     )
-    return run(experiment, out, resume, **({"targets": targets} if targets else {}))
+    return run(experiment, out, resume, targets or None, processes)
 
 
 def _read(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:

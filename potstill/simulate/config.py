@@ -51,7 +51,8 @@ class SimulationConfig:
         server: the server's data by role (`unlabeled`, `validation`, `test`): a pair (x, y), x alone for `unlabeled`
             where no student learns its labels, or the path of a safetensors file with `inputs` and `labels`.
         folder: holds everything that is made; a simulation that is run again there goes on where it was.
-        device: torch device of the devices' training and of the server's jobs.
+        device: torch device of the devices' training and of the server's jobs; several, with commas between, are for a
+            `crew.Crew`, the first of them for the jobs.
         threads: torch's threads; None leaves them as they are. Sums depend on them, and so do results.
         initial_models: safetensors files that prototypes start from, by name; the others start from the seed.
         generator: weights of the recipe's imported generator.

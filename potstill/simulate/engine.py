@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,11 @@ from contract.wire.report import Bytes
 from potstill.simulate import costs, gathering, server_sets
 from potstill.simulate.central import Pooled
 from potstill.simulate.config import SimulationConfig, SimulationError, planned, resolve
+from potstill.simulate.crew import Crew, Team
 from potstill.simulate.devices import Device, LocalRound
 from potstill.simulate.fleet import Fleet
 from potstill.simulate.gathering import Collected
+from potstill.simulate.hands import Task
 from potstill.simulate.history import History, Participation, RoundRecord
 from potstill.simulate.jobs import Done, Jobs, OnProgress, threads
 from potstill.simulate.lifecycle import Lifecycle, RoundDone
@@ -43,13 +45,14 @@ class Simulation:
     Args:
         config: what to run.
         on_progress: called with (what, step, of) as devices and jobs go on.
+        crew: who trains devices; by default this process.
 
     Raises:
         SimulationError: the configuration is impossible, or the folder holds another simulation.
         DatasetError: a client's data do not fit the task.
     """
 
-    def __init__(self, config: SimulationConfig, on_progress: OnProgress | None = None):
+    def __init__(self, config: SimulationConfig, on_progress: OnProgress | None = None, crew: Crew | None = None):
         self.config = resolve(config)
         self._planned = planned(config, self.config)
         self._now = self.config
@@ -57,15 +60,14 @@ class Simulation:
         self._given = config
         self._folder = config.folder.absolute()
         self._report: OnProgress = on_progress or (lambda what, step, of: None)
-        self._jobs = Jobs(self._folder, config.device, self._report, self.config.rounds.job_seconds)
+        device = config.device.partition(",")[0]
+        self._jobs = Jobs(self._folder, device, self._report, self.config.rounds.job_seconds)
         ordered = sorted(config.clients, key=lambda client: client.name)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._devices = {
-            client.name: Device(
-                client, self.config, self.seed, self._folder / "devices" / f"{number:04}", config.device
-            )
-            for number, client in enumerate(ordered)
-        }
+        at = [(client, self._folder / "devices" / f"{number:04}") for number, client in enumerate(ordered)]
+        self._devices = {each.name: Device(each, self.config, self.seed, home, device) for each, home in at}
+        self._crew = crew or Crew()
+        self._team = Team(self._devices, at, self._planned, self.seed, self._folder)
         self._claim_folder()
         self._build = Builder(
             self.config, self.seed, server_sets.paths(config.server, self.config, self._folder / "data")
@@ -86,7 +88,7 @@ class Simulation:
             JobFailure: the service would have failed this job; its code is stable.
             TrainingError: a client's training is not finite.
         """
-        with threads(self._given.threads):
+        with threads(self._given.threads), self._team:
             history, begun = self._prepared()
             history.planned = self._planned
             lifecycle = Lifecycle(self.config, history.initial, begun.note["state"])
@@ -105,6 +107,7 @@ class Simulation:
         plan = self._planned.get(lifecycle.record.index + 1)
         if plan is not None:
             self._now, self._build = plan, replace(self._build, config=plan)
+            self._team.since = lifecycle.record.index + 1
             lifecycle.replan(plan)
             self._jobs.allow(plan.rounds.job_seconds)
             if self._fleet is not None:
@@ -141,11 +144,10 @@ class Simulation:
         self._drawing = Drawing(made.models["generator"], (low, high), history.discriminators)
         if not self.config.recipe.reads_scores:
             return
-        for step, (name, device) in enumerate(self._devices.items()):
-            self._report("discriminators", step, len(self._devices))
-            target = self._folder / "discriminators" / f"{step:04}.safetensors"
-            history.discriminators[name] = device.train_discriminator(made.models["generator"], (low, high), target)
-        self._report("discriminators", len(self._devices), len(self._devices))
+        targets = [self._folder / "discriminators" / f"{step:04}.safetensors" for step in range(len(self._devices))]
+        told = [(made.models["generator"], (low, high), target) for target in targets]
+        tasks = [Task(name, "train_discriminator", each) for name, each in zip(self._devices, told, strict=True)]
+        history.discriminators.update(zip(self._devices, self._do("discriminators", tasks), strict=True))
         found = history.discriminators
         scored = self._jobs.run("score", lambda folder: self._build.score(found, (low, high), folder))
         down = len(found) * history.generator_sizes.get("generator", 0)
@@ -172,12 +174,19 @@ class Simulation:
         return made
 
     def _train_gan(self, plan: GeneratorFedGan, index: int, gan: Path, folder: Path) -> list[UpdateSpec]:
-        updates = []
-        for step, (name, device) in enumerate(self._devices.items()):
-            self._report(f"generator {index}/{plan.rounds}", step, len(self._devices))
-            file = device.train_gan(plan, index, gan, folder / f"{step:04}.safetensors")
-            updates.append(UpdateSpec(client=name, prototype="gan", weights=file, num_samples=len(device.samples)))
-        return updates
+        tasks = [
+            Task(name, "train_gan", (plan, index, gan, folder / f"{step:04}.safetensors"))
+            for step, name in enumerate(self._devices)
+        ]
+        files = self._do(f"generator {index}/{plan.rounds}", tasks, plan.rounds - index)
+        return [
+            UpdateSpec(client=name, prototype="gan", weights=file, num_samples=len(device.samples))
+            for (name, device), file in zip(self._devices.items(), files, strict=True)
+        ]
+
+    def _do(self, what: str, tasks: Sequence[Task], again: int = 0) -> list[Any]:
+        """Have devices do tasks; return what came of each. `again`: how often as many are still to come."""
+        return self._crew.do(self._team, tasks, again, lambda step: self._report(what, step, len(tasks)))
 
     def _generator(self, folder: Path, **given: Any) -> GeneratorSpec:
         stage = self.config.recipe.discriminators
@@ -250,7 +259,8 @@ class Simulation:
         """Return a buffer of updates that began from models of several ages."""
         assert self._fleet is not None
         self._fleet.published(lifecycle.record.index, lifecycle.record.published)
-        return gathering.buffered(self._fleet, history, self._devices, folder, self._report)
+        left = self._now.rounds.total - lifecycle.record.index - 1
+        return gathering.buffered(self._fleet, history, folder, lambda tasks: self._do("train", tasks, left))
 
     def _noted(self, part: Participation) -> dict[str, Any]:
         assert part.update is not None
@@ -262,12 +272,8 @@ class Simulation:
 
     def _train(self, asked: Mapping[str, str], before: RoundRecord, folder: Path) -> list[Participation]:
         round_ = LocalRound(before.index + 1, before.models, before.state, folder)
-        done = []
-        for step, (name, copy) in enumerate(asked.items()):
-            self._report("train", step, len(asked))
-            done.append(self._devices[name].train(round_, copy))
-        self._report("train", len(asked), len(asked))
-        return done
+        tasks = [Task(name, "train", (round_, copy)) for name, copy in asked.items()]
+        return self._do("train", tasks, self._now.rounds.total - round_.index)
 
     def _fuse(
         self, folder: Path, before: RoundRecord, participants: list[Participation], history: History

@@ -19,6 +19,7 @@ from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
 from potstill.simulate import central, costs, datasets, domain, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, planned, resolve
+from potstill.simulate.crew import Crew
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
@@ -349,6 +350,7 @@ def run(
     loaded: Loaded,
     out: Path,
     *,
+    crew: Crew | None = None,
     wanted: Callable[[RecipeEntry, int], bool] = lambda entry, seed: True,
     on_dealt: Callable[[int, Dealt], None] | None = None,
     on_run: Callable[[RecipeEntry, int], None] | None = None,
@@ -358,6 +360,7 @@ def run(
     """Run every recipe with every seed and yield each when it is done; what is done already is read from `out`.
 
     Args:
+        crew: who trains devices; by default this process.
         wanted: says which runs are; the others are left out.
 
     Raises:
@@ -375,7 +378,7 @@ def run(
             if on_run is not None:
                 on_run(entry, seed)
             config = _config(experiment, entry, dealt, server, home / folder_name(entry.title), seed)
-            simulation = Simulation(config, on_progress)
+            simulation = Simulation(config, on_progress, crew)
             yield Run(entry, seed, simulation.run(on_round), simulation.config)
 
 

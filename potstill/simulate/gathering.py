@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from potstill.simulate.devices import Device, LocalRound
+from potstill.simulate.devices import LocalRound
 from potstill.simulate.fleet import Fleet
+from potstill.simulate.hands import Task
 from potstill.simulate.history import History, Participation
-from potstill.simulate.jobs import OnProgress
 from service.domain.rounds import Decision
 
 
@@ -26,20 +26,20 @@ class Collected(NamedTuple):
 
 
 def buffered(
-    fleet: Fleet, history: History, devices: Mapping[str, Device], folder: Path, report: OnProgress
+    fleet: Fleet, history: History, folder: Path, do: Callable[[Sequence[Task]], list[Participation]]
 ) -> Collected:
-    """Return the next buffer; its devices train in the order in which they delivered."""
+    """Return the next buffer; `do` has its devices train, each in the order in which it delivered."""
     filled, records = fleet.fill(), [history.initial, *history.rounds]
 
     def train() -> list[Participation]:
-        done = []
-        for step, work in enumerate(filled.works):
-            report("train", step, len(filled.works))
-            base, device = records[work.begun - 1], devices[work.client]
+        tasks = []
+        for work in filled.works:
+            base = records[work.begun - 1]
             told = LocalRound(work.begun, base.models, base.state, folder, work.turn)
-            part = device.train(told, device.prototype)
+            tasks.append(Task(work.client, "train", (told, fleet.models[work.client])))
+        done = do(tasks)
+        for work, part in zip(filled.works, done, strict=True):
             part.label, part.begun, part.staleness = filled.called[work], work.begun, fleet.age(work)
-            done.append(part)
         return sorted(done, key=lambda part: part.called)
 
     return Collected(train, filled.decision, filled.clock + fleet.pace.speeds.fuse_seconds)

@@ -9,6 +9,7 @@ from potstill.figures import measured
 from potstill.simulate import costs, report
 from potstill.simulate import experiment as experiments
 from potstill.simulate.bars import Bars
+from potstill.simulate.crew import Crew
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.settings import Experiment, RecipeEntry, task_of
 from potstill.simulate.sweeps import records, tables
@@ -38,10 +39,16 @@ def _unusual(experiment: Experiment) -> list[str]:
     return [*found, f"server: {Path(other).name}{done}"]
 
 
-def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[float] | None = None) -> int:
+def run(
+    experiment: Experiment,
+    folder: Path,
+    resume: bool,
+    targets: Sequence[float] | None = None,
+    processes: int | None = None,
+) -> int:
     """Run an experiment and write its report, with the costs to reach each target; return the exit code.
 
-    By default the targets are those of `costs.targets_of`.
+    By default the targets are those of `costs.targets_of`; `processes` as `Crew` takes them.
 
     Raises:
         CliError: it cannot be run; what is done stays for --resume.
@@ -52,21 +59,25 @@ def run(experiment: Experiment, folder: Path, resume: bool, targets: Sequence[fl
     except PotstillError as error:
         raise CliError(str(error)) from error
     experiments.claim(experiment.model_dump(mode="json"), folder, resume)
-    bars = Bars("runs", len(experiment.recipes) * len(experiment.all_seeds), experiment.rounds)
+    crew = Crew(processes, experiment.device)
+    crew.runs = len(experiment.recipes) * len(experiment.all_seeds)
+    bars = Bars("runs", crew.runs, experiment.rounds)
     title, runs = title_of(experiment), list[Run]()
 
     def begin(entry: RecipeEntry, seed: int) -> None:
+        crew.runs -= 1
         bars.begin(f"{entry.title}, seed {seed}", experiment.rounds)
 
     def dealt(seed: int, data: Dealt) -> None:
         report.plot_holdings(data, folder / f"seed-{seed}" / "clients.png", f"{title}, seed {seed}")
 
     try:
-        with bars.progress:
+        with bars.progress, crew:
             for done in experiments.run(
                 experiment,
                 loaded,
                 folder,
+                crew=crew,
                 on_dealt=dealt,
                 on_run=begin,
                 on_round=bars.round,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from potstill.simulate import experiment as experiments
+from potstill.simulate.crew import Crew
 from potstill.simulate.history import RoundRecord
 from potstill.simulate.jobs import OnProgress
 from potstill.simulate.loaded import Loaded
@@ -50,21 +51,23 @@ class Course:
 
     def run(
         self,
+        crew: Crew,
         on_run: Callable[[Cell], None] | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
         on_progress: OnProgress | None = None,
     ) -> Iterator[tuple[Cell, Record]]:
-        """Run the cells that are not done, and yield each when its record is on the disk.
+        """Run the cells that are not done by a crew, and yield each when its record is on the disk.
 
         Raises:
             SimulationError, JobFailure, PotstillError: what cannot be run; what is done stays.
         """
         for point in self._sweep.points:
             mine = {(cell.entry.title, cell.seed): cell for cell in self.cells if cell.point is point}
-            yield from self._run_point(point, mine, on_run, on_round, on_progress)
+            yield from self._run_point(crew, point, mine, on_run, on_round, on_progress)
 
     def _run_point(
         self,
+        crew: Crew,
         point: Point,
         mine: dict[tuple[str, int], Cell],
         on_run: Callable[[Cell], None] | None,
@@ -75,13 +78,19 @@ class Course:
             cell = mine.get((entry.title, seed))
             return cell is not None and cell.name not in self.records
 
+        def begin(entry: RecipeEntry, seed: int) -> None:
+            crew.runs = len(self.cells) - len(self.records) - 1
+            if on_run is not None:
+                on_run(mine[entry.title, seed])
+
         loaded, digest = self._data(point.experiment)
         for run in experiments.run(
             point.experiment,
             loaded,
             self._out / RUNS / point.name,
             wanted=wanted,
-            on_run=lambda entry, seed: on_run(mine[entry.title, seed]) if on_run is not None else None,
+            crew=crew,
+            on_run=begin,
             on_round=on_round,
             on_progress=on_progress,
         ):

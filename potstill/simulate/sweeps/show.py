@@ -6,6 +6,7 @@ from client_sdk.errors import PotstillError
 from potstill.console import CliError, out, print_table
 from potstill.figures import measured
 from potstill.simulate.bars import Bars
+from potstill.simulate.crew import Crew
 from potstill.simulate.sweeps import pictures, tables
 from potstill.simulate.sweeps.course import Course
 from potstill.simulate.sweeps.grid import SEED, Cell, Sweep, called
@@ -13,8 +14,10 @@ from potstill.simulate.sweeps.records import CELLS, Record
 from worker.specs import JobFailure
 
 
-def run(sweep: Sweep, folder: Path, resume: bool) -> int:
+def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None) -> int:
     """Run what is not done yet of a sweep and write its report after every cell; return the exit code.
+
+    `processes` as `Crew` takes them.
 
     Raises:
         CliError: it cannot be run; what is done stays, and the same command goes on.
@@ -28,8 +31,9 @@ def run(sweep: Sweep, folder: Path, resume: bool) -> int:
     bars = Bars("cells", len(course.cells), 1)
     bars.end(done)
     try:
-        with bars.progress:
+        with bars.progress, Crew(processes, sweep.base.device) as crew:
             for cell, record in course.run(
+                crew,
                 on_run=lambda each: bars.begin(_named(each), each.point.experiment.rounds),
                 on_round=bars.round,
                 on_progress=bars.step,
