@@ -15,11 +15,13 @@ class JobKind:
         does: what it is for, in words.
         runs_networks: whether it runs networks for longer than it takes to build them.
         aside: whether it is beside its federation's course: done also when that is over, and failing by itself alone.
+        helps: whether another job can do without it: it fails by itself alone, and goes with its federation.
     """
 
     does: str
     runs_networks: Callable[[FederationConfig], bool]
     aside: bool = False
+    helps: bool = False
 
 
 def _always(config: FederationConfig) -> bool:
@@ -35,6 +37,7 @@ JOB_KINDS: Mapping[JobName, JobKind] = {
     "generator": JobKind("makes the generator, or averages a round of its training by the clients", _always),
     "score": JobKind("scores the server's samples with the clients' discriminators", _always),
     "round": JobKind("fuses a round", lambda config: config.runs_networks),
+    "labels": JobKind("asks some of a round's teachers, for the job that fuses it", _always, helps=True),
     "predict": JobKind("predicts a data set with a model or a round's ensemble", _always, aside=True),
 }
 
@@ -42,6 +45,11 @@ JOB_KINDS: Mapping[JobName, JobKind] = {
 def is_aside(name: str) -> bool:
     """Whether a job is beside its federation's course."""
     return any(kind.aside for known, kind in JOB_KINDS.items() if known == name)
+
+
+def fails_alone(name: str) -> bool:
+    """Whether nothing waits for an operator when a job has failed for good."""
+    return is_aside(name) or any(kind.helps for known, kind in JOB_KINDS.items() if known == name)
 
 
 def queue_of(name: JobName, config: FederationConfig) -> Queue:

@@ -6,7 +6,7 @@ A queue is a capability: jobs that run networks wait in `gpu`, the others in `cp
 from typing import Literal
 
 Queue = Literal["cpu", "gpu"]
-JobName = Literal["initialize", "generator", "score", "round", "predict"]
+JobName = Literal["initialize", "generator", "score", "round", "labels", "predict"]
 QUEUES: tuple[Queue, ...] = ("cpu", "gpu")
 QUEUE = "potstill"
 TASK_WORK = "potstill.work"

@@ -143,6 +143,13 @@ class Settings(BaseSettings):
     torch_threads: int = Field(
         0, ge=0, le=1024, description="CPU threads of a job; 0 for all cores", json_schema_extra=_in("threads")
     )
+    labels_shard_seconds: float = Field(
+        60.0,
+        ge=0,
+        description="several workers share a round's labels that take one of them twice as long or longer, in shards "
+        "of about so long; 0: none are shared",
+        json_schema_extra=_in("seconds"),
+    )
     retention: Annotated[Retention, NoDecode, BeforeValidator(_from_text)] = Field(
         Retention(), description="what is kept of federations that do not say it themselves, as JSON; docs/data.md"
     )

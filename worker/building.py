@@ -17,7 +17,9 @@ from contract.partition import SENT_BASE
 from contract.recipes.parts import Discriminators, GeneratorImported
 from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile
+from contract.updates import SEND
 from contract.wire.ensembles import EnsembleDocument, Member, Network, PredictionDocument
+from worker.masks import SecureGroup, SecureSum
 from worker.specs import (
     Datasets,
     DrawnSpec,
@@ -25,6 +27,7 @@ from worker.specs import (
     GeneratorSpec,
     InitializeSpec,
     JobSpec,
+    LabelsSpec,
     MemberSpec,
     NetworkFiles,
     NetworkRef,
@@ -35,8 +38,6 @@ from worker.specs import (
     RoundSpec,
     ScorerSpec,
     ScoreSpec,
-    SecureGroup,
-    SecureSum,
     UpdateSpec,
 )
 
@@ -267,6 +268,39 @@ def _samples(path: Path | None) -> int:
         return 0
     with TensorFile(path) as file:
         return file.info("inputs").shape[0]
+
+
+def shard(whole: RoundSpec, teachers: Set[str], part: int, parts: int, folder: Path) -> LabelsSpec:
+    """Return the job that asks some of a round's teachers; it is told of no others.
+
+    Args:
+        whole: the round's job.
+        teachers: clients' names or, of a recipe of groups, names of models that are kept from round to round.
+        part: which part of every set.
+        parts: of so many.
+        folder: where the job writes.
+    """
+    distil = whole.recipe.distil
+    grouped = distil is not None and distil.members.are_groups
+    sets = whole.datasets.model_copy(update={"validation": None})
+    updates = [each.model_copy(update={"begun": None}) for each in whole.updates if each.client in teachers]
+    changed = {
+        "updates": [] if grouped else updates,
+        "state": {
+            name: path for name, path in whole.state.items() if name.startswith(SEND) or (grouped and name in teachers)
+        },
+        "datasets": sets,
+        "scores": {},
+        "registered": {},
+        "drawn": whole.drawn and whole.drawn.model_copy(update={"scorer": None, "discriminators": {}}),
+        "staleness": None,
+        "server_model": None,
+        "gate": None,
+        "secure": None,
+        "shards": [],
+        "output_dir": folder,
+    }
+    return LabelsSpec(round=whole.model_copy(update=changed), part=part, parts=parts, output_dir=folder)
 
 
 def documents_of(spec: JobSpec) -> list[str]:

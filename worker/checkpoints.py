@@ -237,18 +237,19 @@ def key_of(spec: JobSpec, device: str, threads: int) -> str:
 
     Blobs are named by their digest, so their names are enough; any other file is read.
     """
-    tree = spec.model_dump(mode="python", exclude={"output_dir"})
-    said = {"spec": _plain(tree), "code": code_version(), "device": device, "threads": threads}
+    tree = spec.model_dump(mode="python", exclude={"output_dir": True, "shards": True, "round": {"output_dir"}})
+    said = {"spec": plain(tree), "code": code_version(), "device": device, "threads": threads}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a description as JSON holds it, a file's digest in place of its path."""
     if isinstance(value, Path):
         return value.name if _BLOB.fullmatch(value.name) else _sha256(value)
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

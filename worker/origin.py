@@ -55,12 +55,12 @@ def _origin(spec: JobSpec, device: str) -> dict[str, Any]:
 
 
 def with_digests(spec: JobSpec) -> dict[str, Any]:
-    """Return a job's description as JSON holds it, a blob's digest in place of its path and without the output folder
-    and what devices revealed to unmask a sum.
+    """Return a job's description as JSON holds it, a blob's digest in place of its path and without the output folder,
+    what devices revealed to unmask a sum, and what other jobs have worked out of the rest.
 
     A file that is no blob, as in a simulation, is named as it is.
     """
-    tree = spec.model_dump(exclude={"output_dir": True, "secure": {"groups"}})
+    tree = spec.model_dump(exclude={"output_dir": True, "secure": {"groups"}, "shards": True, "round": {"output_dir"}})
     return {name: to_jsonable_python(_digests(value)) for name, value in tree.items()}
 
 

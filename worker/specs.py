@@ -15,7 +15,8 @@ from contract.recipes import parts
 from contract.recipes.recipe import Recipe
 from contract.staleness import Staleness
 from contract.wire.federations import Task
-from contract.wire.plans import Explain, Gate, OnBadTeacher, SecurePlan
+from contract.wire.plans import Explain, Gate, OnBadTeacher
+from worker.masks import SecureSum
 
 
 class _Spec(BaseModel):
@@ -172,27 +173,6 @@ class ScoreSpec(_Job):
     output_dir: Path
 
 
-class SecureGroup(_Spec):
-    """What unmasks the sum of one model's updates; names are clients', bytes in hexadecimal."""
-
-    session: str
-    mask_keys: dict[str, str] = Field(description="who advertised -> its public mask key")
-    commitments: dict[str, str] = Field(description="who advertised -> SHA-256 of its self mask's seed")
-    members: list[str] = Field(description="who shared secrets")
-    survivors: list[str] = Field(description="whose updates are added up")
-    seeds: dict[str, dict[str, str]] = Field(description="revealer -> survivor -> share of its seed")
-    keys: dict[str, dict[str, str]] = Field(description="revealer -> who dropped out -> share of its mask key")
-
-
-class SecureSum(_Spec):
-    """Updates are added up in fixed point, and only sums are read."""
-
-    plan: SecurePlan
-    groups: dict[str, SecureGroup] | None = Field(
-        None, description="by model; null: the updates are plain, and are encoded as devices would (simulations)"
-    )
-
-
 class ScorerSpec(_Spec):
     """How discriminators score samples."""
 
@@ -268,6 +248,11 @@ class RoundSpec(_Job):
         default_factory=dict,
         description="what the recipe keeps between rounds, by name: safetensors files made by the round before",
     )
+    shards: list[Path] = Field(
+        default_factory=list,
+        exclude_if=lambda value: not value,
+        description="what other jobs found its teachers to say; the result is the same without them",
+    )
     output_dir: Path
 
     @model_validator(mode="before")
@@ -284,6 +269,16 @@ class RoundSpec(_Job):
         """Whether fusing or measuring runs a network."""
         measured = self.datasets.test is not None or self.gate is not None
         return fusing_runs_networks(self.recipe, self.local, measured)
+
+
+class LabelsSpec(_Job):
+    """Ask some of a round's teachers what they say of its sets, for the job that fuses it."""
+
+    kind: Literal["labels"] = "labels"
+    round: RoundSpec = Field(description="with the updates, or the models of earlier rounds, that are asked here alone")
+    part: int = Field(0, ge=0, description="which part of every set")
+    parts: int = Field(1, ge=1, description="of so many")
+    output_dir: Path
 
 
 class MemberSpec(_Spec):
@@ -317,7 +312,7 @@ class PredictSpec(_Job):
     output_dir: Path
 
 
-JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec | PredictSpec
+JobSpec = InitializeSpec | GeneratorSpec | ScoreSpec | RoundSpec | LabelsSpec | PredictSpec
 
 
 class KeptMember(_Spec):

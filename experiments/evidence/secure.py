@@ -20,7 +20,8 @@ from contract.wire.plans import SecurePlan
 from experiments.evidence.harness import Bench, task_of, with_weights
 from experiments.evidence.verdicts import Section, Setting, Verdict, ahead, exactly, level
 from potstill.demo.data import CLASSES, SHAPE, split
-from worker.specs import Datasets, JobResult, NetworkRef, PrototypeSpec, RoundSpec, SecureGroup, SecureSum, UpdateSpec
+from worker.masks import SecureGroup, SecureSum
+from worker.specs import Datasets, JobResult, NetworkRef, PrototypeSpec, RoundSpec, UpdateSpec
 
 CLIENTS, ALPHA, ROUNDS = 10, 0.5, 5
 Spec = Callable[[PrototypeSpec, Sequence[UpdateSpec], int], RoundSpec]

@@ -12,8 +12,9 @@ from contract.local import LocalPlan
 from contract.recipes import presets
 from contract.tensors import write_file
 from contract.wire.plans import SecurePlan
+from worker.masks import SecureSum
 from worker.pipeline import labels, run
-from worker.specs import EnsembleSpec, JobFailure, JobResult, MemberSpec, NetworkRef, PredictSpec, RoundSpec, SecureSum
+from worker.specs import EnsembleSpec, JobFailure, JobResult, MemberSpec, NetworkRef, PredictSpec, RoundSpec
 
 from .conftest import ignore
 

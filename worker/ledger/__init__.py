@@ -23,13 +23,13 @@ from service.infra.blobs import BlobFault
 from service.infra.queue import Sender
 from service.operations.ledger import checksums, garbage, locks
 from service.operations.ledger.unit import Store
-from service.operations.progress import jobs, reading
+from service.operations.progress import jobs, reading, sharing
 from service.operations.progress.jobs import LostLease
 from service.operations.steer import overlap, publishing, retention
 from service.operations.store import faults, workers
 from service.operations.store.outcome import Outcome
 from service.persistence.engine import Database
-from service.persistence.tables import FederationRow, ModelRow, RoundRow
+from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow
 from worker import checkpoints
 from worker.ledger.loading import Claimed, Loader
 from worker.ledger.made import Made, members
@@ -65,7 +65,28 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------ holding a job
     def claim(self) -> Claimed | None:
-        """Take the oldest job that is due, or None."""
+        """Take the oldest job that is due, or None; a round's job gives way to shards of its labels."""
+        job = self._claim()
+        while job is not None and job.kind == "round" and self._gives_way(job):
+            job = self._claim()
+        return job
+
+    def _gives_way(self, job: Claimed) -> bool:
+        """Put a round's job back where shards of its labels are to be made first."""
+        settings, round_id = self.settings, str(job.round_id)
+        seconds = settings.labels_shard_seconds
+        with self._store.read() as session:
+            queue = session.get_one(JobRow, job.id).queue
+            there = workers.serving(session, queue, settings.device)
+            if not sharing.may_come_first(session, round_id, there, seconds):
+                return False
+        try:
+            with self._store.write() as session:
+                return sharing.comes_first(session, jobs.held(session, job.id, job.fence), there, seconds)
+        except LostLease:
+            return True
+
+    def _claim(self) -> Claimed | None:
         with self._store.read() as session:
             if not jobs.any_due(session, self.settings.queue_list):
                 return None
@@ -174,7 +195,7 @@ class Ledger:
         """Make visible what a round's job hands over before it ends; the job goes on.
 
         Raises:
-            LostLease: somebody else has the job by now; nothing becomes visible.
+            LostLease: somebody else has the job by now, and nothing becomes visible; or it gives way to shards.
             JobFailure: a file is not what it should be.
         """
         made = Made(self._blobs, self._bases(job))
@@ -186,6 +207,8 @@ class Ledger:
             overlap.publish_groups(session, job.id, job.fence, outcome)
             made.note(session)
         made.adopt()
+        if self._gives_way(job):
+            raise LostLease(job.id)
 
     def _keep(self, session: Session, job: Claimed, made: Made) -> None:
         """Make blobs of files while the job is still this worker's, under the lock that keeps blobs from going."""
@@ -195,7 +218,7 @@ class Ledger:
 
     def _bases(self, job: Claimed) -> dict[str, str]:
         """Return the digests of the models that a round started from, by their names."""
-        if job.round_id is None:
+        if job.round_id is None or job.kind != "round":
             return {}
         with self._store.read() as session:
             bases = session.get_one(RoundRow, job.round_id).base_models

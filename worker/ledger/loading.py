@@ -16,7 +16,7 @@ from service.domain.errors import DomainError
 from service.domain.secure import Group
 from service.infra.blobs import BlobCache
 from service.operations.ledger import entries
-from service.operations.progress import reading, secure
+from service.operations.progress import reading, secure, sharing
 from service.operations.store import networks, predictions
 from service.persistence.tables import (
     ClientRow,
@@ -29,7 +29,8 @@ from service.persistence.tables import (
     SecureMemberRow,
     UpdateRow,
 )
-from worker.building import Builder, Drawing, predict, with_networks
+from worker.building import Builder, Drawing, predict, shard, with_networks
+from worker.masks import SecureGroup
 from worker.specs import (
     Begun,
     Datasets,
@@ -37,12 +38,12 @@ from worker.specs import (
     InitializeSpec,
     JobFailure,
     JobSpec,
+    LabelsSpec,
     NetworkFiles,
     PredictSpec,
     RegisteredSpec,
     RoundSpec,
     ScoreSpec,
-    SecureGroup,
     UpdateSpec,
 )
 
@@ -154,7 +155,7 @@ class Loader:
         """Return the job that fuses a round."""
         round_ = session.get_one(RoundRow, job.round_id)
         carried = reading.carried_state(session, federation.id)
-        return build.round(
+        spec = build.round(
             round_.index,
             {p.name: self._file(session, round_.base_models[p.name]) for p in build.config.published},
             self._updates(session, round_),
@@ -167,6 +168,22 @@ class Loader:
             drawing=self._drawing(session, build.config, round_),
             registered=self._registered(session, build.config, federation, round_),
         )
+        shards = [self._cache.path(digest) for digest in sharing.files(session, round_.id)]
+        return spec.model_copy(update={"shards": shards})
+
+    def labels(
+        self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
+    ) -> LabelsSpec:
+        """Return the job that asks some of a round's teachers.
+
+        Raises:
+            JobFailure: no_participants, where the round can do without it by now.
+        """
+        row = sharing.of_job(session, job.id)
+        if row is None:
+            raise JobFailure("no_participants", "the round needs no labels of it any more")
+        whole = self.round(session, build, federation, job, folder)
+        return shard(whole, set(row.teachers), row.part, row.parts, folder)
 
     def predict(
         self, session: Session, build: Builder, federation: FederationRow, job: Claimed, folder: Path
@@ -280,6 +297,7 @@ LOADS: Mapping[str, Callable[[Loader, Session, Builder, FederationRow, Claimed, 
     "generator": Loader.generator,
     "score": Loader.score,
     "round": Loader.round,
+    "labels": Loader.labels,
     "predict": Loader.predict,
 }
 """Kind of job (`contract.jobs`) -> what reads what it is told."""

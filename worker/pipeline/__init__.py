@@ -16,6 +16,7 @@ from worker.specs import (
     InitializeSpec,
     JobResult,
     JobSpec,
+    LabelsSpec,
     PredictSpec,
     Progress,
     RoundSpec,
@@ -93,6 +94,12 @@ def _fuse(spec: RoundSpec, given: _Surroundings) -> JobResult:
     return with_the_sound(spec, fuse)
 
 
+def _label_shard(spec: LabelsSpec, given: _Surroundings) -> JobResult:
+    from worker.pipeline.shards import label_shard
+
+    return label_shard(spec, given.progress, given.device)
+
+
 def _predict(spec: PredictSpec, given: _Surroundings) -> JobResult:
     from worker.pipeline.predicting import predict
 
@@ -104,6 +111,7 @@ _DOES: Mapping[str, Callable[[Any, _Surroundings], JobResult]] = {
     "generator": _train_generator,
     "score": _score,
     "round": _fuse,
+    "labels": _label_shard,
     "predict": _predict,
 }
 """Kind of job (`contract.jobs`) -> what does it."""

@@ -84,8 +84,24 @@ def score_round(job: Round) -> None:
         _score_all(job, [each for each in job.participants if each.client in job.scores], inputs, _discriminated)
 
 
+def learnt(job: Round) -> Tensor | None:
+    """Return the server set, where students learn what teachers say of it."""
+    distil = job.spec.recipe.distil
+    if distil is None or not distil.students.learns or distil.data.labelled:
+        return None
+    return round_set(job)
+
+
+def asked_sets(job: Round, learnt: Tensor | None) -> dict[str, Tensor]:
+    """Return the sets that teachers label: what is learnt of them and, to measure them, the test set."""
+    spec, sets = job.spec, {} if learnt is None else {"unlabeled": learnt}
+    if spec.datasets.test is not None and not spec.recipe.sends_predictions:
+        sets["test"] = read_inputs(spec.datasets.test, spec.task, "test")
+    return sets
+
+
 def _sets(job: Round) -> dict[str, Tensor]:
-    """Return the sets that teachers are asked of, in the data's own values."""
+    """Return the sets that discriminators are asked of, in the data's own values."""
     spec, distil = job.spec, job.spec.recipe.distil
     found = {} if distil is None or not distil.students.learns else {"unlabeled": round_set(job)}
     if spec.datasets.test is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from contract.measures import meter
 from contract.nn.losses import class_rows, from_class_rows
@@ -27,6 +27,7 @@ from worker.pipeline.absent import read_scores
 from worker.pipeline.blame import blame
 from worker.pipeline.heard import Heard, Together
 from worker.pipeline.networks import BATCH, batch_of, build_network, check_shape, moving, outputs, recalibrate
+from worker.pipeline.shards import Shards
 from worker.pipeline.targets import Targets, counted_in, rows_shape, targets_of
 from worker.pipeline.teachers import Members, Teacher
 from worker.registry import implements
@@ -173,6 +174,7 @@ class Labeller:
         scratch: folder for what does not fit into memory.
         calibration: inputs on which sampled models get their BatchNorm statistics; None: they keep their own.
         heard: listens to what clients say.
+        shards: what other jobs found networks to say.
     """
 
     weigh: parts.Weigh
@@ -182,6 +184,7 @@ class Labeller:
     scratch: Path
     calibration: Tensor | None = None
     heard: Heard | None = None
+    shards: Shards | None = None
 
     def label(
         self,
@@ -255,15 +258,22 @@ class Labeller:
 
     def _run(self, teacher: Teacher) -> Outputs:
         owner = f"update of {teacher.name!r}"
+        asked = self._asked(teacher, owner)
+        if self.task.kind == "classification":
+            return asked
+        return lambda name, inputs: self._rows(asked(name, inputs), owner)
+
+    def _asked(self, teacher: Teacher, owner: str) -> Outputs:
+        """Return a function that gives what a network says: as it is asked, or as another job has asked it."""
+        if self.shards is not None and not teacher.recalibrate:
+            return self.shards.outputs_of(teacher.network, owner)
         module = build_network(teacher.network, self.task, self.device, owner=owner)
         if teacher.recalibrate and self.calibration is not None:
             recalibrate(module, self.calibration, self.device, moving(teacher.network))
-        if self.task.kind == "classification":
-            return lambda _, inputs: outputs(module, inputs, self.device, owner=owner)
-        return lambda _, inputs: self._rows(module, inputs, owner)
+        return lambda _, inputs: outputs(module, inputs, self.device, owner=owner, batch=batch_of(self.task))
 
-    def _rows(self, module: nn.Module, inputs: Tensor, owner: str) -> Iterator[tuple[int, Float]]:
-        for start, values in outputs(module, inputs, self.device, owner=owner, batch=batch_of(self.task)):
+    def _rows(self, asked: Iterator[tuple[int, Float]], owner: str) -> Iterator[tuple[int, Float]]:
+        for start, values in asked:
             check_shape(values, self.task, owner)
             yield start, class_rows(torch.from_numpy(values), self.task.kind).numpy()
 

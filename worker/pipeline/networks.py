@@ -103,16 +103,19 @@ def read_labels(path: Path, what: str, task: Task) -> Tensor:
 
 
 def outputs(
-    module: nn.Module, inputs: Tensor, device: str, *, owner: str, batch: int = BATCH
+    module: nn.Module, inputs: Tensor, device: str, *, owner: str, batch: int = BATCH, rows: slice = slice(None)
 ) -> Iterator[tuple[int, Float]]:
     """Yield (start, outputs) of the network in eval mode for each batch of inputs [N, ...], as float64 on the CPU.
+
+    `rows` are those that are asked, from the first of a batch on; others are not.
 
     Raises:
         JobFailure: architecture_failed when the forward pass raises, non_finite when its values are not finite.
     """
     module.eval()
-    for start in range(0, len(inputs), batch):
-        given = inputs[start : start + batch].to(device)
+    first, last, _ = rows.indices(len(inputs))
+    for start in range(first, last, batch):
+        given = inputs[start : min(start + batch, last)].to(device)
         if given.ndim == 4:
             given = given.contiguous(memory_format=torch.channels_last)
         values = forward(module, given, owner)

@@ -66,9 +66,7 @@ def fuse_round(
     if spec.recipe.distil is not None:
         _distil(job)
     if spec.keep_ensemble:
-        from worker.pipeline.ensembles import keep
-
-        keep(job, lambda: _calibration(job, _learnt(job)))
+        _keep(job)
     prepare_extras(job)
     if spec.gate is not None:
         from worker.pipeline.gate import measure
@@ -85,6 +83,14 @@ def fuse_round(
     job.metrics["seconds"] = job.phases.seconds
     state = job.state if job.state != spec.state else None
     return JobResult(models=job.models, state=state, ensemble=job.ensemble, metrics=job.metrics, device=device)
+
+
+def _keep(job: Round) -> None:
+    """Have files of who predicts together."""
+    from worker.pipeline.drawing import learnt
+    from worker.pipeline.ensembles import keep
+
+    keep(job, lambda: _calibration(job, learnt(job)))
 
 
 def _received(job: Round) -> list[Path]:
@@ -165,14 +171,14 @@ def _label(job: Round) -> "tuple[Tensor | None, Targets | None]":
 def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     """Have the teachers label what is learnt and the test set; return the labels of what is learnt."""
     from worker.pipeline import labels
-    from worker.pipeline.networks import read_inputs, read_labels
+    from worker.pipeline.drawing import asked_sets
+    from worker.pipeline.networks import read_labels
+    from worker.pipeline.shards import Shards
     from worker.pipeline.teachers import members
 
     spec, distil = job.spec, job.spec.recipe.distil
     assert distil is not None
-    sets: dict[str, Tensor] = {} if learnt is None else {"unlabeled": learnt}
-    if spec.datasets.test is not None and not spec.recipe.sends_predictions:
-        sets["test"] = read_inputs(spec.datasets.test, spec.task, "test")
+    sets = asked_sets(job, learnt)
     if not sets:
         return None
     teachers = members(job)
@@ -180,9 +186,14 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
     heard = job.heard = Heard.of(
         spec.explain, spec.task, {name: len(inputs) for name, inputs in sets.items()}, teachers.count
     )
-    labeller = labels.Labeller(distil.weigh, distil.combine, spec.task, job.device, spec.output_dir, calibration, heard)
+    shards = Shards.of(job)
+    labeller = labels.Labeller(
+        distil.weigh, distil.combine, spec.task, job.device, spec.output_dir, calibration, heard, shards
+    )
     with job.phases.phase("label", of=teachers.count):
         ensembles = _labelled(job, labeller, teachers, sets)
+    if shards is not None:
+        job.metrics["labels"] = shards.figures()
     main = ensembles["test" if learnt is None else "unlabeled"]
     job.metrics["ensemble"] = labels.describe(main, spec.task.kind)
     job.metrics["teacher_forwards"] = 0 if learnt is None else main.forwards
@@ -195,16 +206,6 @@ def _ask_teachers(job: Round, learnt: "Tensor | None") -> "Targets | None":
         figures = labels.ensemble_figures(ensembles["test"], test_labels, spec.task)
         job.metrics["ensemble"] |= {spec.task.main_metric.key: main_figure(spec.task, figures), "measures": figures}
     return None if learnt is None else main.targets
-
-
-def _learnt(job: Round) -> "Tensor | None":
-    """Return the server set, where students learn what teachers say of it."""
-    from worker.pipeline.drawing import round_set
-
-    distil = job.spec.recipe.distil
-    if distil is None or not distil.students.learns or distil.data.labelled:
-        return None
-    return round_set(job)
 
 
 def _calibration(job: Round, learnt: "Tensor | None") -> "Tensor | None":

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from contract.secure.weights import is_weighted, weight_of
 from contract.tensors import TensorError, compare
+from worker.masks import SecureGroup, SecureSum
 from worker.parts import secure
 from worker.parts.blocks import Source
 from worker.parts.errors import PartError
 from worker.pipeline.job import Round, Update, header_of
-from worker.specs import JobFailure, SecureGroup, SecureSum, UpdateSpec
+from worker.specs import JobFailure, UpdateSpec
 
 
 def add_up(job: Round) -> None:

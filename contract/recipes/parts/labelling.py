@@ -26,6 +26,16 @@ class MembersChoice(Choice):
     counts_absent: ClassVar[bool] = False
     """Whether clients teach, or count, that are registered and did not take part in the round."""
 
+    @property
+    def hears_clients(self) -> bool:
+        """Whether the round's clients teach, each by its own model, whoever else does."""
+        return self.are_clients or self.counts_absent
+
+    @property
+    def earlier_rounds(self) -> int:
+        """Of how many rounds before the models teach, beside the round's own."""
+        return 0
+
     def lighter(self, needed: int) -> "MembersChoice | None":
         """Return what takes its place where it would keep so many bytes; None where that is no more than it may."""
         return None
@@ -55,6 +65,11 @@ class MembersGroups(MembersChoice):
     kind: Literal["groups"] = "groups"
     are_groups = True
     rounds: int = Field(1, ge=1, le=64, description="R; 4 for strong heterogeneity")
+
+    @property
+    def earlier_rounds(self) -> int:
+        """R - 1."""
+        return self.rounds - 1
 
 
 BANK = Carried("bank", follows="round", tells_of="client")
@@ -141,6 +156,11 @@ class MembersPosterior(MembersChoice):
     samples: int = Field(10, ge=0, le=1000, description="M of S: so many samples teach; 0 for none")
     posterior: Annotated[PosteriorChoice, ONE_OF] = SampleGaussian()
     sample_batch_norm: bool = Field(True, description="sample BatchNorm statistics like weights (FedBE B.1)")
+
+    @property
+    def hears_clients(self) -> bool:
+        """They do, unless mean and samples teach alone."""
+        return self.clients
 
 
 Members = Annotated[MembersChoice, ONE_OF]

@@ -15,6 +15,7 @@ from service.persistence.tables import (
     DiscriminatorRow,
     EnsembleMemberRow,
     GanUpdateRow,
+    LabelShardRow,
     ModelRow,
     NetworkRow,
     PredictionInputRow,
@@ -34,6 +35,7 @@ _NAMES: tuple[tuple[str, Any, ColumnElement[bool] | None], ...] = (
     ("member of an ensemble", EnsembleMemberRow.digest, EnsembleMemberRow.removed_at.is_(None)),
     ("prediction", PredictionRow.digest, PredictionRow.removed_at.is_(None)),
     ("input of a prediction", PredictionInputRow.digest, None),
+    ("shard of labels", LabelShardRow.digest, None),
 )
 Removable = UpdateRow | GanUpdateRow | DiscriminatorRow | ModelRow | EnsembleMemberRow | PredictionRow
 Named = Removable | DatasetRow | NetworkRow

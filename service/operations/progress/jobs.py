@@ -179,6 +179,14 @@ def release(session: Session, job: JobRow, error: str, detail: str) -> bool:
     return True
 
 
+def put_off(session: Session, job: JobRow, seconds: float, detail: str) -> None:
+    """Put a job back because others come first; the attempt does not count."""
+    job.state = advance(JOB, job.state, "release", "job")
+    job.lease_until = job.worker_id = job.error = None
+    job.detail, job.not_before, job.queued_at = detail[:2000], later(seconds), later(seconds)
+    job.attempt -= 1
+
+
 def postpone(session: Session, job: JobRow, error: str, detail: str) -> None:
     """Put a job back because something that it needs is away; the attempt does not count."""
     job.state = advance(JOB, job.state, "release", "job")
@@ -227,11 +235,11 @@ def fresh(session: Session, job: JobRow) -> JobRow:
     return session.scalars(query.execution_options(populate_existing=True)).one()
 
 
-def withdraw(session: Session, job: JobRow) -> None:
+def withdraw(session: Session, job: JobRow, why: str = "the federation was cancelled before it ran") -> None:
     """End a job that nobody needs any more, or ask its worker to: it looks every second."""
     if job.state == "queued":
         end(job, "cancel")
-        job.error, job.detail = "cancelled", "the federation was cancelled before it ran"
+        job.error, job.detail = "cancelled", why
     else:
         job.cancel_requested = True
 

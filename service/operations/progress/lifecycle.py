@@ -13,7 +13,7 @@ from service.domain.errors import DomainError
 from service.domain.states import FEDERATION, ROUND, advance
 from service.operations.ledger import after_commit, garbage
 from service.operations.ledger.clock import now, patient
-from service.operations.progress import jobs, participants, secure
+from service.operations.progress import jobs, participants, secure, sharing
 from service.operations.progress.reading import (
     config_for,
     config_of,
@@ -332,6 +332,7 @@ def skipped(session: Session, federation: FederationRow, round_: RoundRow, reaso
 def let_go(session: Session, round_: RoundRow) -> None:
     """Let go of the updates of a round that nobody will fuse, and of what its devices said to each other."""
     secure.forget(session, round_)
+    sharing.let_go(session, round_.id)
     garbage.let_go(session, session.scalars(select(UpdateRow).where(UpdateRow.round_id == round_.id)))
 
 

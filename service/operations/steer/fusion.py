@@ -11,7 +11,7 @@ from service.domain import carried
 from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
-from service.operations.progress import lifecycle, reading, secure
+from service.operations.progress import lifecycle, reading, secure, sharing
 from service.operations.steer import ensembles, evaluating, exclusions, gating, halting, new_models
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow, UpdateRow
@@ -37,9 +37,12 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     new_models.carry(session, federation, round_, gated)
     sent = new_models.sent(session, federation)
     figures = {name: value for name, value in outcome.metrics.items() if name != "explanation"}
+    if "labels" in figures:
+        figures["labels"] = figures["labels"] | sharing.figures(session, round_.id)
     round_.explanation = outcome.metrics.get("explanation")
     round_.metrics = figures | ({"excluded": excluded} if excluded else {}) | ({"sent": sent} if sent else {})
     secure.forget(session, round_)
+    sharing.let_go(session, round_.id)
     after_commit.release_blobs(session, outcome.member_digests)
     if published:
         round_.state = advance(ROUND, round_.state, "publish", "round")
@@ -104,6 +107,7 @@ def fail(session: Session, federation: FederationRow, job: JobRow, reason: str) 
     round_ = session.get_one(RoundRow, job.round_id)
     round_.state = advance(ROUND, round_.state, "fail", "round")
     round_.reason = reason[:2000]
+    sharing.stop(session, round_.id)
     halting.fail(session, federation, job, reason)
 
 

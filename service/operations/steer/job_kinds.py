@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.operations.steer import first_models, fusion, generator_models, halting, predicting, scores
+from service.operations.steer import first_models, fusion, generator_models, halting, labelling, predicting, scores
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow
 
@@ -30,5 +30,6 @@ ENDINGS: Mapping[str, Ending] = {
     "generator": Ending(generator_models.publish, retry=generator_models.retry),
     "score": Ending(scores.publish, fail=scores.fail, retry=scores.retry),
     "round": Ending(fusion.publish, fail=fusion.fail, retry=fusion.retry),
+    "labels": Ending(labelling.publish, fail=labelling.fail, retry=labelling.retry),
     "predict": Ending(predicting.publish, fail=predicting.fail, retry=predicting.retry),
 }

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
-from contract.jobs import is_aside
+from contract.jobs import fails_alone, is_aside
 from contract.wire.federations import TERMINAL_STATES
 from service.domain.errors import DomainError, invalid_field
 from service.infra.blobs import BlobFault
 from service.operations.ledger import after_commit, audit, locks, row_events
-from service.operations.progress import jobs, lifecycle, reading
+from service.operations.progress import jobs, lifecycle, reading, sharing
 from service.operations.steer import exclusions, resend, rollback
 from service.operations.steer.job_kinds import ENDINGS
 from service.operations.store import provenance
@@ -40,10 +40,11 @@ def publish(session: Session, job_id: str, fence: int, outcome: Outcome) -> None
     if federation.state in TERMINAL_STATES and not is_aside(job.kind):
         after_commit.release_blobs(session, made)
         return
-    outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome))
+    if job.kind != "labels":  # which makes nothing that stays
+        outcome = replace(outcome, provenance_id=provenance.record(session, federation, job, outcome))
     ENDINGS[job.kind].publish(session, federation, job, outcome)
     session.flush()
-    if not is_aside(job.kind):
+    if not fails_alone(job.kind):
         lifecycle.proceed(session, federation)
         session.flush()
 
@@ -57,7 +58,7 @@ def give_up(session: Session, job: JobRow, error: str, detail: str) -> None:
     job.error, job.detail = error, detail[:2000]
     if job.state == "running":
         jobs.end(job, "fail")
-    if is_aside(job.kind):
+    if fails_alone(job.kind):
         ENDINGS[job.kind].fail(session, federation, job, f"{error}: {detail}")
         return
     if federation.state in TERMINAL_STATES:
@@ -73,7 +74,8 @@ def spoilt(session: Session, job: JobRow, faults: Sequence[tuple[BlobFault, Sequ
     job whose inputs nobody needs any more is told anew what it reads.
     """
     federation = reading.locked(session, job.federation_id)
-    if is_aside(job.kind):
+    sharing.lose(session, {fault.digest for fault, _ in faults})
+    if fails_alone(job.kind):
         fault, uses = faults[0]
         give_up(session, job, f"blob_{fault.state}", explain(fault, list(uses)))
         return
@@ -157,5 +159,5 @@ def revive(session: Session, job: JobRow, exclude: Sequence[str] = (), force: bo
         rollback.check_same_bases(session, federation, round_)
         rollback.take_back(session, federation, round_, exclusions.exclude(session, round_, exclude, force))
     ENDINGS[job.kind].retry(session, federation, job)
-    if not is_aside(job.kind):
+    if not fails_alone(job.kind):
         federation.error = federation.detail = None

@@ -47,6 +47,12 @@ def unserved(session: Session, federation_id: str | None = None) -> dict[str, in
     return {queue: count for queue, count in sorted(waiting.items()) if queue not in served}
 
 
+def serving(session: Session, queue: str, device: str) -> int:
+    """Return how many workers are alive that do a queue's jobs on a kind of device."""
+    alive = WorkerRow.last_seen_at.between(*recent(SILENT, now())), WorkerRow.device == device
+    return sum(queue in queues.split(",") for queues in session.scalars(select(WorkerRow.queues).where(*alive)))
+
+
 def leave(session: Session, worker_id: str) -> None:
     """Forget a worker that has stopped."""
     row = session.get(WorkerRow, worker_id)

@@ -9,7 +9,7 @@ from service.domain import carried
 from service.domain.errors import DomainError, not_found
 from service.operations.fleet import clients
 from service.operations.ledger import after_commit, audit, garbage
-from service.operations.progress import lifecycle, reading
+from service.operations.progress import lifecycle, reading, sharing
 from service.operations.steer import retention, rollback
 from service.operations.store import predictions
 from service.persistence.tables import (
@@ -22,6 +22,7 @@ from service.persistence.tables import (
     FederationRow,
     GanUpdateRow,
     JobRow,
+    LabelShardRow,
     ModelRow,
     ParticipantRow,
     PredictionInputRow,
@@ -64,6 +65,7 @@ def forget_client(session: Session, federation_id: str, client_id: str) -> wire.
         bytes=sum({each.digest: each.size for each in (*here, *members, *kept)}.values()),
     )
     garbage.let_go(session, [*here, *members, *kept])
+    sharing.let_go_of_all(session, federation_id)  # the client's model spoke, too; the others are asked again
     predictions.take_away(session, {each.digest for each in (*sent, *members) if each.digest is not None})
     for unsent in (*unfused, *(each for each in generators if each.gan_round == federation.gan_round)):
         session.delete(unsent)
@@ -138,6 +140,7 @@ _ROWS: tuple[type[Base], ...] = (
     GanUpdateRow,
     ModelRow,
     ProvenanceRow,
+    LabelShardRow,
     JobRow,
     TrafficRow,
 )
@@ -190,6 +193,7 @@ def _release_all(session: Session, federation: FederationRow) -> None:
         select(DiscriminatorRow.scores_digest).where(DiscriminatorRow.federation_id == federation.id),
         select(GanUpdateRow.digest).where(GanUpdateRow.federation_id == federation.id),
         select(UpdateRow.digest).where(UpdateRow.client_id.in_(mine)),
+        select(LabelShardRow.digest).where(LabelShardRow.federation_id == federation.id),
         select(EnsembleMemberRow.digest).where(EnsembleMemberRow.federation_id == federation.id),
         select(PredictionRow.digest).where(PredictionRow.federation_id == federation.id),
         select(PredictionInputRow.digest)

@@ -26,7 +26,8 @@ from service.persistence.tables import (
 
 def _values(session: Session, row: RoundRow) -> dict[str, Any]:
     view = participants.round_view(session, row)
-    job = session.scalars(select(JobRow.id).where(JobRow.round_id == row.id).order_by(JobRow.id.desc())).first()
+    mine = select(JobRow.id).where(JobRow.round_id == row.id, JobRow.kind != "labels")
+    job = session.scalars(mine.order_by(JobRow.id.desc()).limit(1)).first()
     size = session.scalar(select(func.sum(UpdateRow.size)).where(UpdateRow.round_id == row.id))
     return {
         "id": row.id,

@@ -16,7 +16,7 @@ from service.persistence.tables.models import (
     ProvenanceRow,
 )
 from service.persistence.tables.rounds import ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
-from service.persistence.tables.work import EventRow, JobRow, WorkerRow
+from service.persistence.tables.work import EventRow, JobRow, LabelShardRow, WorkerRow
 
 __all__ = [
     "AuditRow",
@@ -33,6 +33,7 @@ __all__ = [
     "GanUpdateRow",
     "IdempotencyRow",
     "JobRow",
+    "LabelShardRow",
     "PredictionInputRow",
     "PredictionRow",
     "ProvenanceRow",

@@ -44,6 +44,24 @@ class JobRow(Base):
     finished_at: Mapped[datetime | None]
 
 
+class LabelShardRow(Base):
+    """What one job asks of a round's teachers, and the file that it brought; the rows go with their round's end.
+
+    `teachers` are labels of updates, or names of models that are kept from round to round. `seconds`: of asking them.
+    """
+
+    __tablename__ = "label_shards"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    federation_id: Mapped[str] = mapped_column(ForeignKey("federations.id"), index=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), index=True)
+    teachers: Mapped[list[Any]]
+    part: Mapped[int]
+    parts: Mapped[int]
+    digest: Mapped[str | None] = mapped_column(index=True)
+    size: Mapped[int | None]
+    seconds: Mapped[float | None]
+
+
 class WorkerRow(Base):
     """A worker process and when it was last heard."""
 
