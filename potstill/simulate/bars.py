@@ -16,12 +16,13 @@ class Bars:
         what: runs are called.
         total: of them there are.
         rounds: of the first run.
+        quiet: nothing is shown.
     """
 
-    def __init__(self, what: str, total: int, rounds: int):
+    def __init__(self, what: str, total: int, rounds: int, quiet: bool = False):
         self.progress = Progress(
             TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=Console(file=sys.stderr), transient=True,
+            console=Console(file=sys.stderr, quiet=quiet), transient=True, disable=quiet,
         )  # fmt: skip
         self._runs = self.progress.add_task(what, total=total)
         self._rounds = self.progress.add_task("rounds", total=rounds)

@@ -2,10 +2,11 @@
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,11 @@ from potstill.samples import Inputs, Samples
 from potstill.simulate import kinds
 from potstill.simulate.config import SimulationError
 from potstill.simulate.loaded import Loaded, with_strata
+
+if TYPE_CHECKING:
+    from client_sdk import data
+
+_NOTHING: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
 def read(path: Path, kind: TaskKind | None = None) -> Loaded:
@@ -32,41 +38,60 @@ def read(path: Path, kind: TaskKind | None = None) -> Loaded:
         SimulationError: its inputs are no float32 and no whole numbers, its labels are not of the kind, it has one
             class, or `users` or `strata` do not fit.
     """
-    from client_sdk import data, named
+    from client_sdk import data
 
-    samples = data.load(path)
+    beside = read_arrays(path, ("users", "strata"), "data")
+    return loaded_of(data.load(path), path.stem, str(path), kind, beside)
+
+
+def loaded_of(
+    samples: "data.Samples",
+    name: str,
+    where: str,
+    kind: TaskKind | None = None,
+    beside: Mapping[str, NDArray[Any]] = _NOTHING,
+) -> Loaded:
+    """Return a data set of samples as devices take them.
+
+    Args:
+        samples: the data.
+        name: of the set.
+        where: they are from, for messages.
+        kind: of its task; by default what its labels can only be of.
+        beside: `users` [N] and `strata` [N], where they are known.
+
+    Raises:
+        SimulationError: as `read`.
+    """
+    from client_sdk import named
+
     assert samples.labels is not None
     if isinstance(samples.inputs, named.Named):
         raise SimulationError(
-            f"{path}: {', '.join(samples.inputs)} are several inputs, and a simulation's networks are built by name, "
+            f"{where}: {', '.join(samples.inputs)} are several inputs, and a simulation's networks are built by name, "
             "which take one; write one array `inputs` [N, ...], of rows of numbers their columns side by side"
         )
     assert samples.inputs is not None
     inputs, labels = samples.inputs.numpy(), samples.labels.numpy()
     if inputs.dtype == np.uint8:
-        raise SimulationError(f"{path}: inputs are bytes; write them as float32, for images x / 255")
+        raise SimulationError(f"{where}: inputs are bytes; write them as float32, for images x / 255")
     inputs = inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
-    where = f"data: {path}"
-    kind = kind or kinds.seen(inputs, labels, where)
+    kind = kind or kinds.seen(inputs, labels, f"data: {where}")
     if kind == "classification" and np.unique(labels).size < 2:
-        raise SimulationError(f"{path}: labels are to be whole numbers from 0 on, of two classes at least")
-    numbers, task = kinds.checked(inputs, labels, kind, where)
-    users = _beside(path, "users", len(labels))
-    loaded = Loaded(path.stem, task.num_classes, Samples(inputs, numbers, users), kind=kind)
-    given = _beside(path, "strata", len(labels))
+        raise SimulationError(f"{where}: labels are to be whole numbers from 0 on, of two classes at least")
+    numbers, task = kinds.checked(inputs, labels, kind, f"data: {where}")
+    users, given = (_one_each(beside.get(each), each, where, len(labels)) for each in ("users", "strata"))
+    loaded = Loaded(name, task.num_classes, Samples(inputs, numbers, users), kind=kind)
     if given is not None:
         numbered = np.unique(given, return_inverse=True)[1].astype(np.int64)
         return replace(loaded, train=replace(loaded.train, strata=numbered), dealt_by="stratum")
     return loaded if kind == "classification" else with_strata(loaded)
 
 
-def _beside(path: Path, name: str, count: int) -> NDArray[Any] | None:
-    found = read_arrays(path, (name,), "data").get(name)
-    if found is None:
-        return None
-    if found.shape != (count,) or found.dtype.kind not in "iuU":
+def _one_each(found: NDArray[Any] | None, name: str, where: str, count: int) -> NDArray[Any] | None:
+    if found is not None and (found.shape != (count,) or found.dtype.kind not in "iuU"):
         raise SimulationError(
-            f"data: {path}: {name} are {found.dtype} {list(found.shape)}; give a name or a whole number for each of "
+            f"data: {where}: {name} are {found.dtype} {list(found.shape)}; give a name or a whole number for each of "
             f"the {count} samples"
         )
     return found
@@ -79,13 +104,21 @@ def inputs_of(path: Path) -> Inputs:
         SimulationError: it has none, or they are no finite numbers.
     """
     found = read_arrays(path, ("inputs", "x"), "server_data")
-    inputs = next(iter(found.values()), None)
+    return unlabelled(next(iter(found.values()), None), str(path))
+
+
+def unlabelled(inputs: NDArray[Any] | None, where: str) -> Inputs:
+    """Return inputs [M, *shape] that need no labels, as float32 or int64.
+
+    Raises:
+        SimulationError: there are none, or they are no finite numbers.
+    """
     if inputs is None or inputs.ndim < 2 or not len(inputs):
-        raise SimulationError(f"server_data: {path}: needs an array `inputs` (or `x`), a row a sample")
+        raise SimulationError(f"server_data: {where}: needs an array `inputs` (or `x`), a row a sample")
     if inputs.dtype == np.uint8:
-        raise SimulationError(f"server_data: {path}: inputs are bytes; write them as float32, for images x / 255")
+        raise SimulationError(f"server_data: {where}: inputs are bytes; write them as float32, for images x / 255")
     if inputs.dtype.kind not in "fi" or not np.isfinite(inputs).all():
-        raise SimulationError(f"server_data: {path}: inputs are to be finite numbers, float32 or token ids")
+        raise SimulationError(f"server_data: {where}: inputs are to be finite numbers, float32 or token ids")
     return inputs.astype(np.float32 if inputs.dtype.kind == "f" else np.int64)
 
 

@@ -21,6 +21,7 @@ class Course:
     """A sweep in its folder.
 
     Attributes:
+        sweep: what is run.
         cells: all of them, in their order.
         records: those that are done, by name.
 
@@ -35,7 +36,7 @@ class Course:
     """
 
     def __init__(self, sweep: Sweep, out: Path, resume: bool, given: Loaded | None = None):
-        self._sweep, self._out, self._given = sweep, out, given
+        self.sweep, self._out, self._given = sweep, out, given
         self._sets: dict[tuple[object, ...], tuple[Loaded, str]] = {}
         self.cells = sweep.cells
         for point in sweep.points:
@@ -61,7 +62,7 @@ class Course:
         Raises:
             SimulationError, JobFailure, PotstillError: what cannot be run; what is done stays.
         """
-        for point in self._sweep.points:
+        for point in self.sweep.points:
             mine = {(cell.entry.title, cell.seed): cell for cell in self.cells if cell.point is point}
             yield from self._run_point(crew, point, mine, on_run, on_round, on_progress)
 

@@ -24,33 +24,39 @@ def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None) 
     """
     try:
         course = Course(sweep, folder, resume)
-    except PotstillError as error:
-        raise CliError(str(error)) from error
-    told, done = title_of(sweep), len(course.records)
-    print(f"{told}: {len(course.cells)} cells, {done} done, into {folder}", flush=True)
-    bars = Bars("cells", len(course.cells), 1)
-    bars.end(done)
-    try:
-        with bars.progress, Crew(processes, sweep.base.device) as crew:
-            for cell, record in course.run(
-                crew,
-                on_run=lambda each: bars.begin(_named(each), each.point.experiment.rounds),
-                on_round=bars.round,
-                on_progress=bars.step,
-            ):
-                bars.end()
-                tables.write(course.done, folder, told)
-                bars.progress.console.print(_line(cell, record), highlight=False)
+        done = len(course.records)
+        print(f"{title_of(sweep)}: {len(course.cells)} cells, {done} done, into {folder}", flush=True)
+        go(course, folder, processes)
     except (JobFailure, PotstillError) as error:
         raise CliError(f"{error}; what is done is in {folder}, and the same command goes on") from error
     except KeyboardInterrupt:
         raise CliError("stopped; the same command goes on") from None
-    tables.write(course.done, folder, told)
-    rows = tables.rows_of(course.done)
-    pictures.draw(rows, folder, told)
-    print_table(*tables.table(rows), title=told)
+    print_table(*tables.table(tables.rows_of(course.done)), title=title_of(sweep))
     out().print(f"table.md, table.csv, table.json, metrics.csv, plots and a file a cell ({CELLS}/) are in {folder}")
     return 0
+
+
+def go(course: Course, folder: Path, processes: int | None, quiet: bool = False) -> None:
+    """Run a course to its end, with bars and a line a cell on stderr unless `quiet`, and write its report.
+
+    Raises:
+        SimulationError, JobFailure, PotstillError: what cannot be run; what is done stays.
+    """
+    told = title_of(course.sweep)
+    bars = Bars("cells", len(course.cells), 1, quiet)
+    bars.end(len(course.records))
+    with bars.progress, Crew(processes, course.sweep.base.device) as crew:
+        for cell, record in course.run(
+            crew,
+            on_run=lambda each: bars.begin(_named(each), each.point.experiment.rounds),
+            on_round=bars.round,
+            on_progress=bars.step,
+        ):
+            bars.end()
+            tables.write(course.done, folder, told)
+            bars.progress.console.print(_line(cell, record), highlight=False)
+    tables.write(course.done, folder, told)
+    pictures.draw(tables.rows_of(course.done), folder, told)
 
 
 def title_of(sweep: Sweep) -> str:
