@@ -94,7 +94,7 @@ class Frame:
             received += len(message.get("body", b""))
             if received >= COUNTED_EVERY and guard.SPENT in scope:
                 some, received = received, 0
-                await asyncio.to_thread(guard.count_bytes, self.services, scope, some, more=not status)
+                await self._spend(scope, some, more=not status)
             return message
 
         async def framed(message: Message) -> None:
@@ -120,10 +120,17 @@ class Frame:
                 await self._turn_away(scope, counted, framed)
         finally:
             if received and guard.SPENT in scope:
-                await asyncio.to_thread(guard.count_bytes, self.services, scope, received)
+                await self._spend(scope, received)
             level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
             took = (time.perf_counter() - began) * 1000
             log.log(level, "%s %s %s %.0f ms %s", scope["method"], scope["path"], status, took, request_id)
+
+    async def _spend(self, scope: Scope, received: int, *, more: bool = False) -> None:
+        """Count bytes that came: here, where counts are in memory, in a thread, where Redis is asked."""
+        if self.services.rates.is_shared:
+            await asyncio.to_thread(guard.count_bytes, self.services, scope, received, more=more)
+        else:
+            guard.count_bytes(self.services, scope, received, more=more)
 
     def _is_welcome(self, peer: Peer, path: str) -> bool:
         return peer.is_private or self.settings.insecure_http or path in _OPEN

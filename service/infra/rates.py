@@ -30,6 +30,7 @@ RATE_PER_SECOND = 50.0
 AUTH_FAILURES_PER_MINUTE = 100
 """False tokens from one address before it must wait."""
 _KNOWN = 20_000
+_LOOK_SECONDS = 60.0
 Result = TypeVar("Result")
 
 
@@ -44,6 +45,40 @@ class Budget:
     window: int
 
 
+class Memory(MemoryStorage):
+    """Counts of this process. The library's starts a thread with every count, to look for what has expired, and waits
+    until that runs; here whoever counts looks, now and then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counting, self._looked = threading.Lock(), time.monotonic()
+
+    def incr(self, key: str, expiry: float, amount: int = 1) -> int:
+        """Add to a count, which begins anew when it has expired; return it."""
+        with self._counting:
+            self._look()
+            self.get(key)
+            self.storage[key] += amount
+            if self.storage[key] == amount:
+                self.expirations[key] = time.time() + expiry
+            return self.storage[key]
+
+    def decr(self, key: str, amount: int = 1) -> int:
+        """Take from a count; return it."""
+        with self._counting:
+            self.get(key)
+            self.storage[key] = max(self.storage[key] - amount, 0)
+            return self.storage[key]
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        for key in list(self.expirations):
+            self.get(key)
+
+
 class Rates:
     """Counts of all callers.
 
@@ -52,7 +87,7 @@ class Rates:
     """
 
     def __init__(self, settings: Settings, on_alone: Callable[[], None] = lambda: None):
-        self._memory, self._backward = MemoryStorage(), clock.STEPS.backward()
+        self._memory, self._backward = Memory(), clock.STEPS.backward()
         self._shared: Storage | None = None
         if (settings.broker_url or "").startswith(("redis://", "rediss://", "redis+unix://")):
             patience = {"socket_timeout": 0.25, "socket_connect_timeout": 0.25}
@@ -80,7 +115,7 @@ class Rates:
                 log.warning("Redis does not answer; this process counts rates alone for a while: %s", error)
                 self._on_alone()
         if clock.STEPS.backward() != self._backward:  # windows would be open for as long as the clock went back
-            self._backward, self._memory = clock.STEPS.backward(), MemoryStorage()
+            self._backward, self._memory = clock.STEPS.backward(), Memory()
         return act(self._memory)
 
     def take(self, item: RateLimitItem, key: str) -> Budget:

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from service.api import guard
-from service.infra.rates import Rates, RecentTokens, Slots, network_of
+from service.infra.rates import Memory, Rates, RecentTokens, Slots, network_of
 from service.infra.refusals import Refusals
 from service.operations.view import federations
 from tests.service.conftest import SettingsMaker
@@ -320,6 +320,24 @@ def test_idempotency_keys_do_not_grow_without_end(world: World, monkeypatch: pyt
         for i in (0, 1, 2, 0)
     ]
     assert statuses == [201, 201, 429, 201]  # the last one is answered as it was the first time
+
+
+def test_counts_in_memory_start_no_threads_and_expired_ones_go(
+    make_settings: SettingsMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, memory = Rates(make_settings(broker_url=None)), Memory()
+    rates.take(rates.requests, "a")  # the library's first look is over by the next count
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
+    assert all(rates.take(rates.requests, f"caller {number}").allowed for number in range(50))
+    rates.spend(rates.bytes, "a", 1000)
+    assert rates.left(rates.bytes, "a")[0] == rates.bytes.amount - 1000
+    assert started == []
+    assert [memory.incr("old", 0), memory.incr("new", 60), memory.incr("new", 60, amount=2)] == [1, 1, 3]
+    assert memory.decr("new") == 2
+    monkeypatch.setattr("service.infra.rates._LOOK_SECONDS", 0.0)
+    memory.incr("new", 60)
+    assert (dict(memory.storage), set(memory.expirations)) == ({"new": 3}, {"new"})
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="NO REDIS: apt-get install redis-server")
