@@ -24,6 +24,7 @@ from service import config
 from service.api import problems
 from service.api.bodies import Gone
 from service.api.concurrency import LimitConcurrency
+from service.api.deliveries import Deliveries
 from service.api.desk import Desk
 from service.api.document import document_of, operation_id
 from service.api.middleware import Frame
@@ -128,6 +129,7 @@ def build_services(settings: config.Settings) -> Services:
         changes,
         Desk(store),
         Together(store, READING_AT_ONCE if settings.is_sqlite else 4 * READING_AT_ONCE),
+        Deliveries(store),
         feed,
         wakeup,
         metrics,

@@ -4,14 +4,13 @@ One session reads for all of them, and one transaction notes who was there and w
 refused by itself.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from contract.wire.devices import Assignment, TrainAssignment
+from service.api.turns import Outcome, Turns
 from service.domain.principal import Principal
 from service.operations.access import tokens
 from service.operations.fleet import assignments, clients
@@ -26,11 +25,10 @@ Answer = tuple[Assignment, int]
 
 @dataclass(frozen=True)
 class _Asking:
-    """A device that waits for its answer; `beats`: it sends heartbeats."""
+    """A device that asks; `beats`: it sends heartbeats."""
 
     caller: Principal
     beats: bool
-    answer: asyncio.Future[Answer]
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,7 @@ class Desk:
 
     def __init__(self, store: Store):
         self._store = store
-        self._asking: list[_Asking] = []
-        self._task: asyncio.Task[None] | None = None
+        self._turns: Turns[_Asking, Answer] = Turns(self._answers, _MOST)
 
     async def ask(self, caller: Principal, beats: bool) -> Answer:
         """Return what a device has to do; that it was seen, and told to train, is in the database then.
@@ -69,29 +66,9 @@ class Desk:
         Raises:
             DomainError: unauthorized, when its token ended or it was revoked meanwhile.
         """
-        mine = _Asking(caller, beats, asyncio.get_running_loop().create_future())
-        self._asking.append(mine)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        return await mine.answer
+        return await self._turns.ask(_Asking(caller, beats))
 
-    async def _run(self) -> None:
-        """Answer until nobody asks; who asks meanwhile is of the next turn."""
-        while self._asking:
-            turn, self._asking = self._asking[:_MOST], self._asking[_MOST:]
-            try:
-                answers = await run_in_threadpool(self._answers, turn)
-            except Exception as error:  # noqa: BLE001 - the database is away: each request fails of it, as if alone
-                answers = [error] * len(turn)
-            for each, answer in zip(turn, answers, strict=True):
-                if each.answer.done():  # the device hung up
-                    continue
-                if isinstance(answer, Exception):
-                    each.answer.set_exception(answer)
-                else:
-                    each.answer.set_result(answer)
-
-    def _answers(self, turn: list[_Asking]) -> list[Answer | Exception]:
+    def _answers(self, turn: list[_Asking]) -> list[Outcome[Answer]]:
         with self._store.read() as session:
             assignments.together(session, {each.caller.id for each in turn})
             found = [_read(session, each) for each in turn]
@@ -105,7 +82,11 @@ class Desk:
                         _note(session, each, what)
                     except NoResultFound as error:  # what it takes part in went meanwhile
                         gone[id(each)] = error
-        return [gone.get(id(each)) or (what if isinstance(what, Exception) else what.answer) for each, what in both]
+        return [_outcome(gone.get(id(each), what)) for each, what in both]
+
+
+def _outcome(what: _Found | Exception) -> Outcome[Answer]:
+    return Outcome(None, what) if isinstance(what, Exception) else Outcome(what.answer, None)
 
 
 def _by_client(news: tuple[_Asking, _Found]) -> str:

@@ -3,7 +3,7 @@
 from sqlalchemy.orm import Session
 
 from contract.networks.document import Document, canonical, digest_of
-from service.api.intake import mends
+from service.api.received import mends
 from service.api.services import Services
 from service.infra.blobs import BlobFault
 from service.infra.sums import Checksum

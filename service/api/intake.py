@@ -7,13 +7,11 @@ import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from pydantic import BaseModel
-from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from contract.private import private
@@ -21,17 +19,16 @@ from contract.tensors import Header, StreamCheck, TensorError
 from service.api.bodies import BATCH, SMALL, Gone, Patience, batches, too_large
 from service.api.lease import holding
 from service.api.problems import UNREAD, documented
+from service.api.received import Received
 from service.api.services import Services
 from service.api.source import Answered, Source, answered
 from service.api.telemetry import ELSEWHERE
 from service.domain.errors import DomainError, not_found
-from service.infra.blobs import BlobFault, Staging
+from service.infra.blobs import Staging
 from service.infra.parts import PartsLost
 from service.infra.storage import FULL
 from service.infra.sums import Sums
-from service.operations.ledger import checksums
-from service.operations.ledger.garbage import Named
-from service.operations.store import faults, uploads
+from service.operations.store import uploads
 from service.operations.store.uploads import Held
 
 log = logging.getLogger("service.intake")
@@ -68,76 +65,6 @@ REFUSALS = documented(
 )
 
 
-@dataclass(frozen=True)
-class Received:
-    """A file on the disk, checked; `path` is temporary.
-
-    `sums` has digest, checksum and size; `held` is the resumable upload that it came by, `staged` whose and which file
-    of the bucket.
-    """
-
-    path: Path
-    sums: Sums
-    header: Header
-    target: str = ""
-    held: Held | None = None
-    staged: tuple[str, str] | None = None
-
-    @property
-    def digest(self) -> str:
-        """What the blob is called."""
-        return self.sums.digest
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return self.sums.size
-
-    def bring(self, services: Services) -> bool:
-        """Before that transaction: bring the file to where blobs are. Return whether no whole one of its digest was."""
-        store, lost = services.blobs.store, False
-        try:
-            store.verify(self.digest)
-        except BlobFault:
-            lost = True
-        store.prepare(self.path, self.digest)
-        return lost
-
-    def keep(self, session: Session, services: Services) -> None:
-        """Within the transaction that makes the file count, after its locks: give it its final name."""
-        services.blobs.store.keep(self.path, self.digest)
-        checksums.note(session, {self.digest: self.sums.checksum})
-
-    def count(self, session: Session, services: Services, fresh: bool, receipt: BaseModel) -> None:
-        """Within that transaction: keep the file if it is `fresh`; what it came by is spent."""
-        if fresh:
-            self.keep(session, services)
-        if self.held is not None:
-            uploads.spend(session, self.held, self.target, receipt.model_dump(mode="json"))
-        if self.staged is not None:
-            answer = receipt.model_dump(mode="json")
-            uploads.note(session, *self.staged, self.target, self.size, answer, uploads.KEPT)
-
-
-def mends(session: Session, services: Services, row: Named, fresh: bool, lost: bool) -> bool:
-    """Whether a file is to be kept: it is new, or the same bytes come again for one that was lost.
-
-    What was `lost` when these bytes came may be there by now: the same delivery came by another connection, too.
-    """
-    if not fresh and lost and getattr(row, "removed_at", None) is None and not _is_whole(services, row.digest):
-        faults.note_restored(session, row, row.digest)
-        return True
-    return fresh
-
-
-def _is_whole(services: Services, digest: str | None) -> bool:
-    try:
-        services.blobs.store.verify(digest or "")
-    except BlobFault:
-        return False
-    return True
-
-
 def refuse_tensors(error: TensorError) -> DomainError:
     """Return a tensor error as the problem it is over HTTP."""
     return DomainError(_KINDS[error.code], error.detail, **error.members)
@@ -151,31 +78,38 @@ class _Sink:
         self._sums = Sums()
         self._check = check
         self._on_header = on_header
-        self.finished: tuple[Sums, Header] | None = None
 
-    def write(self, batch: memoryview, last: bool = False) -> None:
-        """Take a piece; the last one of which it is known that it is goes to the disk with it."""
+    def write(self, batch: memoryview) -> None:
+        """Take a piece."""
         if self._check.feed(batch):
             assert self._check.header is not None
             self._on_header(self._check.header)
         self._sums.update(batch)
         while batch:
             batch = batch[self._file.write(batch) :]
-        if last:
-            self.finish()
 
     def finish(self) -> tuple[Sums, Header]:
-        """Say that no more comes; twice is once."""
-        if self.finished is None:
-            header = self._check.finish()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self.finished = self._sums, header
-        return self.finished
+        """Say that no more comes."""
+        header = self._check.finish()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return self._sums, header
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._file.close()
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class _Asks:
+    """What a route asks of a file, see `receive`; all are called in a thread."""
+
+    manifest: Callable[[], Header | None]
+    on_header: Callable[[Header], None]
+    on_whole: Callable[[Received], bool]
+
+    def brought(self, received: Received) -> Received:
+        """Return a whole file, about which the route was asked."""
+        return replace(received, lost=self.on_whole(received))
 
 
 def _expected_digest(request: Request, name: str) -> str | None:
@@ -213,6 +147,7 @@ async def receive(
     source: Source,
     manifest: Callable[[], Header | None],
     on_header: Callable[[Header], None] = lambda header: None,
+    on_whole: Callable[[Received], bool] = lambda received: False,
 ) -> AsyncIterator[Received]:
     """Take a safetensors file to a temporary path that is gone at the end of the block unless it was kept.
 
@@ -220,6 +155,7 @@ async def receive(
         source: a request whose body has not been touched, or one that names a finished upload.
         manifest: reads the header that the tensors must match; called in a thread, after the cheap checks.
         on_header: called in a thread as soon as the file's header is there, to refuse early.
+        on_whole: called in a thread when the file is on the disk, sound and what its sender says; returns `lost`.
 
     Raises:
         DomainError: why it is refused.
@@ -229,7 +165,7 @@ async def receive(
     path = services.blobs.scratch.temp()
     take = _from_upload if source.upload is not None else _from_body if source.staged is None else _from_staging
     try:
-        async with take(source, path, manifest, on_header) as received:
+        async with take(source, path, _Asks(manifest, on_header, on_whole)) as received:
             yield received
     except TensorError as error:
         raise refuse_tensors(error) from error
@@ -246,38 +182,64 @@ async def receive(
 
 
 @contextlib.asynccontextmanager
-async def _from_body(
-    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
-) -> AsyncIterator[Received]:
+async def _from_body(source: Source, path: Path, asks: _Asks) -> AsyncIterator[Received]:
     request, settings = source.request, source.services.settings
     request.scope[UNREAD] = True
     length = _announced(request, settings.max_upload_bytes)
-    expected = _expected_digest(request, "Content-Digest")
-    sink = await run_in_threadpool(_begun, source, path, length, manifest, on_header)
+    body = _Body(source, path, length, _expected_digest(request, "Content-Digest"), asks)
+    small = length is not None and length <= SMALL
     try:
-        size = length + 1 if length is not None and length <= SMALL else BATCH  # one more: its end is seen before it
+        if not small:  # refused before much of it comes
+            await run_in_threadpool(body.begin)
+        size = length + 1 if length is not None and small else BATCH  # one more: its end is seen before it
         async for batch in batches(request, settings.max_upload_bytes, Patience(), size=size):
-            await run_in_threadpool(sink.write, batch, len(batch) == length)
-        sums, header = await run_in_threadpool(sink.finish) if sink.finished is None else sink.finished
+            await run_in_threadpool(body.take, batch)
+        received = body.received
+        if received is None:
+            received = await run_in_threadpool(body.end)
     finally:
-        if sink.finished is None:
-            await run_in_threadpool(sink.close)
-    if expected not in (None, sums.digest):
-        raise DomainError("digest-mismatch", "the bytes that arrived are not those of Content-Digest; send them again")
-    yield Received(path, sums, header)
+        if body.is_open:
+            await run_in_threadpool(body.close)
+    yield received
 
 
-def _begun(
-    source: Source,
-    path: Path,
-    length: int | None,
-    manifest: Callable[[], Header | None],
-    on_header: Callable[[Header], None],
-) -> _Sink:
-    """Return where a body goes, if there is room for it."""
-    if _room(source) < source.services.settings.min_free_bytes + (length or 0):
-        raise full()
-    return _Sink(path, StreamCheck(manifest(), length), on_header)
+class _Body:
+    """A request's body on its way to the disk, in a thread; a small one is begun and ended with its only piece."""
+
+    def __init__(self, source: Source, path: Path, length: int | None, expected: str | None, asks: _Asks):
+        self._source, self._path, self._length, self._expected, self._asks = source, path, length, expected, asks
+        self._sink: _Sink | None = None
+        self.received: Received | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._sink is not None and self.received is None
+
+    def begin(self) -> _Sink:
+        """Open where it goes, if there is room for it."""
+        if _room(self._source) < self._source.services.settings.min_free_bytes + (self._length or 0):
+            raise full()
+        self._sink = _Sink(self._path, StreamCheck(self._asks.manifest(), self._length), self._asks.on_header)
+        return self._sink
+
+    def take(self, batch: memoryview) -> None:
+        """Take a piece; with one that is all there is, it ends."""
+        (self._sink or self.begin()).write(batch)
+        if len(batch) == self._length:
+            self.end()
+
+    def end(self) -> Received:
+        """Take it as whole, and as what its sender says."""
+        sums, header = (self._sink or self.begin()).finish()
+        if self._expected not in (None, sums.digest):
+            detail = "the bytes that arrived are not those of Content-Digest; send them again"
+            raise DomainError("digest-mismatch", detail)
+        self.received = self._asks.brought(Received(self._path, sums, header))
+        return self.received
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
 
 
 def _no_body(request: Request, instead: str) -> None:
@@ -287,9 +249,7 @@ def _no_body(request: Request, instead: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _from_staging(
-    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
-) -> AsyncIterator[Received]:
+async def _from_staging(source: Source, path: Path, asks: _Asks) -> AsyncIterator[Received]:
     """Read what a device put into the bucket; it goes when it has counted."""
     services, name = source.services, source.staged or ""
     _no_body(source.request, "staged")
@@ -299,7 +259,7 @@ async def _from_staging(
     async with _or_answered(source):
         try:
             source.request.scope[ELSEWHERE] = await run_in_threadpool(staging.size, source.owner, name)
-            received = await run_in_threadpool(_fetched, source, staging, path, manifest, on_header)
+            received = await run_in_threadpool(_fetched, source, staging, path, asks)
         except FileNotFoundError:
             raise not_found("staged file", name) from None
     yield received
@@ -307,13 +267,7 @@ async def _from_staging(
         await run_in_threadpool(staging.drop, source.owner, name)
 
 
-def _fetched(
-    source: Source,
-    staging: Staging,
-    path: Path,
-    manifest: Callable[[], Header | None],
-    on_header: Callable[[Header], None],
-) -> Received:
+def _fetched(source: Source, staging: Staging, path: Path, asks: _Asks) -> Received:
     """Bring a staged file to `path` with the same checks as a body."""
     services, owner, name = source.services, source.owner, source.staged or ""
     settings, length = services.settings, staging.size(owner, name)
@@ -321,15 +275,14 @@ def _fetched(
         raise too_large(settings.max_upload_bytes, length)
     if _room(source) < settings.min_free_bytes + length:
         raise full()
-    check = StreamCheck(manifest(), length)
-    sink = _Sink(path, check, on_header)
+    sink = _Sink(path, StreamCheck(asks.manifest(), length), asks.on_header)
     try:
         for block in staging.read(owner, name):
             sink.write(memoryview(block))
         sums, header = sink.finish()
     finally:
         sink.close()
-    return Received(path, sums, header, source.target, staged=(owner, name))
+    return asks.brought(Received(path, sums, header, source.target, staged=(owner, name)))
 
 
 def _room(source: Source) -> int:
@@ -338,20 +291,17 @@ def _room(source: Source) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _from_upload(
-    source: Source, path: Path, manifest: Callable[[], Header | None], on_header: Callable[[Header], None]
-) -> AsyncIterator[Received]:
+async def _from_upload(source: Source, path: Path, asks: _Asks) -> AsyncIterator[Received]:
     request, services = source.request, source.services
     _no_body(request, "upload")
     expected = _expected_digest(request, "Repr-Digest")
     async with _or_answered(source), holding(services, source.owner, source.upload or "") as held:
         uploads.check_whole(held)
-        check = StreamCheck(await run_in_threadpool(manifest), held.length)
-        sums, header = await run_in_threadpool(_assembled, services, held, path, check, on_header)
+        sums, header = await run_in_threadpool(_assembled, services, held, path, asks)
         if expected not in (None, sums.digest):
             detail = "the upload's bytes are not those of Repr-Digest; it is removed, send it again"
             raise DomainError("digest-mismatch", detail)
-        yield Received(path, sums, header, source.target, held)
+        yield await run_in_threadpool(asks.brought, Received(path, sums, header, source.target, held))
 
 
 @contextlib.asynccontextmanager
@@ -366,10 +316,9 @@ async def _or_answered(source: Source) -> AsyncIterator[None]:
         raise Answered(found) from error
 
 
-def _assembled(
-    services: Services, held: Held, path: Path, check: StreamCheck, on_header: Callable[[Header], None]
-) -> tuple[Sums, Header]:
+def _assembled(services: Services, held: Held, path: Path, asks: _Asks) -> tuple[Sums, Header]:
     """Bring a whole upload to `path` and read it once: the same checks as of a body, and its sums."""
+    check = StreamCheck(asks.manifest(), held.length)
     try:
         services.parts.assemble(held.id, held.parts, held.length, path)
     except PartsLost:
@@ -379,7 +328,7 @@ def _assembled(
         while piece := file.read(BATCH):
             if check.feed(piece):
                 assert check.header is not None
-                on_header(check.header)
+                asks.on_header(check.header)
             sums.update(piece)
     return sums, check.finish()
 

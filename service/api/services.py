@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from service.api.deliveries import Deliveries
 from service.api.desk import Desk
 from service.api.together import Together
 from service.config import Settings
@@ -32,6 +33,7 @@ class Services:
     changes: Changes
     desk: Desk
     together: Together
+    deliveries: Deliveries
     feed: Feed
     wakeup: Wakeup
     metrics: Metrics

@@ -26,7 +26,7 @@ from service.infra.traffic import Account
 from service.operations.store import reservations, traffic, uploads
 
 _FINAL = (409, 413, 415, 422)
-_PROBLEM = "problem"
+_PROBLEM, _RESERVED = "problem", "potstill.reserved"
 _UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")
 
 
@@ -86,7 +86,9 @@ async def count_for(request: Request, services: Parts, caller: Principal, item: 
     """Note whose bytes a request brings; return how many bytes open uploads hold room for."""
 
     def read(session: Session) -> tuple[Account | None, int]:
-        return traffic.of_upload(session, caller, item), reservations.missing(session)
+        if _RESERVED not in session.info:  # once for all who share the session
+            session.info[_RESERVED] = reservations.missing(session)
+        return traffic.of_upload(session, caller, item), session.info[_RESERVED]
 
     request.scope[ACCOUNT], reserved = await services.together.read(read)
     return reserved

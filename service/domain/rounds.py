@@ -85,6 +85,12 @@ def decide(view: RoundView, now: datetime, plan: RoundsPlan | None = None) -> De
     return _too_few("fail" if plan.on_deadline == "fail" else "skip", f"{got} by the deadline")
 
 
+def room(view: RoundView) -> int:
+    """Return how many more updates come before one by which a round may close at once, see `decide`."""
+    full = max(1, view.min_updates, min(view.needed, view.asked - view.lost))
+    return min(full, view.asked) - view.answered
+
+
 def _too_few(policy: OnDeadline, reason: str) -> Decision:
     return Decision("fail" if policy == "fail" else "skip", reason)
 

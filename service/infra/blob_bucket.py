@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -131,6 +131,13 @@ class BucketStore:
         except FileNotFoundError:
             pass
         self.prepare(temp, digest)
+
+    def name(self, temp: Path, digest: str) -> None:
+        """Do the same: a bucket has nothing to put on a disk."""
+        self.keep(temp, digest)
+
+    def settle(self, digests: Collection[str]) -> None:
+        """Do nothing: what a bucket has taken is there."""
 
     def delete(self, digest: str) -> None:
         """Remove a blob, also one that was set aside; one that is not there does no harm."""

@@ -5,7 +5,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -59,11 +59,19 @@ class FolderStore:
 
     def keep(self, temp: Path, digest: str) -> None:
         """Rename a file and put its new name on the disk."""
+        self.name(temp, digest)
+        self.settle([digest])
+
+    def name(self, temp: Path, digest: str) -> None:
+        """Rename a file."""
         final = self.path(digest)
         final.parent.mkdir(mode=FOLDER, exist_ok=True)
         os.chmod(temp, FILE)
         os.replace(temp, final)
-        for folder in (final.parent, self.root):
+
+    def settle(self, digests: Collection[str]) -> None:
+        """Put new names on the disk: each folder once, and those after the first are often on it by then."""
+        for folder in [*sorted({self.path(digest).parent for digest in digests}), self.root]:
             handle = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(handle)

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,15 @@ class BlobStore(Protocol):
         ...
 
     def keep(self, temp: Path, digest: str) -> None:
-        """Give a file its final name; quick when `prepare` came before."""
+        """Give a file its final name, and put that on the disk; quick when `prepare` came before."""
+        ...
+
+    def name(self, temp: Path, digest: str) -> None:
+        """Do the first half of `keep`: the name is on the disk after `settle`, which takes the names of many files."""
+        ...
+
+    def settle(self, digests: Collection[str]) -> None:
+        """Put the names of files on the disk; to be called before the commit that makes them count."""
         ...
 
     def delete(self, digest: str) -> None:

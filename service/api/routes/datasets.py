@@ -9,8 +9,9 @@ from contract.tensors import TensorFile
 from contract.wire.common import Name, Page
 from contract.wire.rounds import Dataset
 from service.api.deps import After, Limit, Operator, Services, Viewer
-from service.api.intake import BODY, REFUSALS, Received, mends, receive
+from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
+from service.api.received import Received, mends
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.operations.store import datasets

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
 from contract.bodies import QUERY_NUMBER
 from contract.tensors import Header
@@ -23,10 +22,12 @@ from contract.wire.devices import (
     UpdateReceipt,
 )
 from service.api import guard
+from service.api.accepting import accept
 from service.api.bodies import Gone
 from service.api.deps import Device, Services
-from service.api.intake import BODY, REFUSALS, Received, mends, receive
+from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
+from service.api.received import Received
 from service.api.refusals import told
 from service.api.services import Services as Parts
 from service.api.source import Delivery
@@ -103,18 +104,6 @@ def _header(services: Parts, digest: str) -> Header:
     return services.blobs.store.header(digest)
 
 
-def _accept_update(
-    services: Parts, ticket: updates.Ticket, metadata: UpdateMetadata, upload: Received
-) -> tuple[UpdateReceipt, bool]:
-    updates.check_values(ticket, upload.path)
-    lost = upload.bring(services)
-    with services.store.write() as session:
-        row, fresh = updates.accept(session, ticket, metadata, upload.digest, upload.size)
-        receipt = updates.receipt(session, row)
-        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
-        return receipt, fresh
-
-
 def _manifest(services: Parts, ticket: updates.Ticket) -> Header:
     beside = None if ticket.beside_digest is None else _header(services, ticket.beside_digest)
     return ticket.manifest(_header(services, ticket.base_digest), beside)
@@ -147,8 +136,19 @@ async def put_update(
         def read_header(header: Header) -> None:
             found.append(updates.read_metadata(header.metadata, ticket))
 
-        async with receive(source, lambda: _manifest(services, ticket), read_header) as upload:
-            receipt, fresh = await run_in_threadpool(_accept_update, services, ticket, found[0], upload)
+        def read_whole(upload: Received) -> bool:
+            updates.check_values(ticket, upload.path)
+            return upload.bring(services)
+
+        async with receive(source, lambda: _manifest(services, ticket), read_header, read_whole) as upload:
+            receipt, fresh = await accept(
+                services,
+                caller,
+                upload,
+                lambda session: updates.accept(session, ticket, found[0], upload.digest, upload.size),
+                updates.receipt,
+                ticket.round_id,
+            )
     response.status_code = 201 if fresh else 200
     return receipt
 
@@ -174,25 +174,9 @@ def post_heartbeat(
         return beating.receipt(session, round_id, caller.id)
 
 
-def _admit_gan(services: Parts, federation_id: str, caller: Device) -> generators.Ticket:
-    with services.store.read() as session:
-        return generators.admit(session, federation_id, caller)
-
-
 def _read_gan(services: Parts, metadata: dict[str, str], ticket: generators.Ticket) -> generators.Sent:
     with services.store.read() as session:
         return generators.read_metadata(session, metadata, ticket)
-
-
-def _accept_gan(
-    services: Parts, ticket: generators.Ticket, sent: generators.Sent, upload: Received
-) -> tuple[GanReceipt, bool]:
-    lost = upload.bring(services)
-    with services.store.write() as session:
-        row, fresh = generators.accept(session, ticket, sent, upload.digest, upload.size)
-        receipt = generators.receipt(row)
-        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
-        return receipt, fresh
 
 
 @router.put(
@@ -214,31 +198,25 @@ async def put_gan(
     like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`; with
     differential privacy also `metrics` with the `epsilon` spent so far.
     """
-    ticket = await run_in_threadpool(_admit_gan, services, federation_id, caller)
+    ticket = await services.together.read(lambda session: generators.admit(session, federation_id, caller))
     found: list[generators.Sent] = []
 
     def read_header(header: Header) -> None:
         found.append(_read_gan(services, header.metadata, ticket))
 
-    async with receive(source, lambda: _header(services, ticket.template), read_header) as upload:
-        receipt, fresh = await run_in_threadpool(_accept_gan, services, ticket, found[0], upload)
+    def read_whole(upload: Received) -> bool:
+        return upload.bring(services)
+
+    async with receive(source, lambda: _header(services, ticket.template), read_header, read_whole) as upload:
+        receipt, fresh = await accept(
+            services,
+            caller,
+            upload,
+            lambda session: generators.accept(session, ticket, found[0], upload.digest, upload.size),
+            lambda session, row: generators.receipt(row),
+        )
     response.status_code = 201 if fresh else 200
     return receipt
-
-
-def _admit_discriminator(services: Parts, federation_id: str, caller: Device) -> str:
-    """Return the digest of the file whose tensors a discriminator must have."""
-    with services.store.read() as session:
-        return discriminators.admit(session, federation_id, caller)
-
-
-def _accept_discriminator(services: Parts, caller: Device, upload: Received) -> tuple[DiscriminatorReceipt, bool]:
-    lost = upload.bring(services)
-    with services.store.write() as session:
-        row, fresh = discriminators.accept(session, caller.federation_id or "", caller.id, upload.digest, upload.size)
-        receipt = discriminators.receipt(row)
-        upload.count(session, services, mends(session, services, row, fresh, lost), receipt)
-        return receipt, fresh
 
 
 @router.put(
@@ -259,13 +237,22 @@ async def put_discriminator(
     """Upload this device's discriminator (FedGO), trained once on local data against the generator's images. Where the
     assignment asks for differential privacy, `metrics` in its `__metadata__` has the `epsilon` spent so far.
     """
-    template = await run_in_threadpool(_admit_discriminator, services, federation_id, caller)
+    template = await services.together.read(lambda session: discriminators.admit(session, federation_id, caller))
 
     def read_header(header: Header) -> None:
         with services.store.read() as session:
             discriminators.read_metadata(session, federation_id, header.metadata)
 
-    async with receive(source, lambda: _header(services, template), read_header) as upload:
-        receipt, fresh = await run_in_threadpool(_accept_discriminator, services, caller, upload)
+    def read_whole(upload: Received) -> bool:
+        return upload.bring(services)
+
+    async with receive(source, lambda: _header(services, template), read_header, read_whole) as upload:
+        receipt, fresh = await accept(
+            services,
+            caller,
+            upload,
+            lambda session: discriminators.accept(session, federation_id, caller.id, upload.digest, upload.size),
+            lambda session, row: discriminators.receipt(row),
+        )
     response.status_code = 201 if fresh else 200
     return receipt

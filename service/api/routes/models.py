@@ -14,8 +14,9 @@ from contract.wire.rounds import Model, Promotion
 from service.api import wholes
 from service.api.blobs import in_pieces, serve
 from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Services, Viewer
-from service.api.intake import BODY, REFUSALS, Received, receive
+from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
+from service.api.received import Received
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.api.telemetry import ACCOUNT

@@ -206,7 +206,7 @@ def still_enrolled(session: Session, client_id: str) -> ClientRow:
     Raises:
         DomainError: unauthorized.
     """
-    return _not_revoked(session.get_one(ClientRow, client_id, populate_existing=True))
+    return _not_revoked(reading.fresh(session, ClientRow, client_id))
 
 
 def enrolled(session: Session, client_id: str) -> ClientRow:

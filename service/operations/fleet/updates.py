@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from contract.faults import faults_of
@@ -48,6 +48,13 @@ _SPELT = {
 }
 
 
+_OF_WORK = select(UpdateRow).where(
+    UpdateRow.begun_in == bindparam("round"),
+    UpdateRow.client_id == bindparam("client"),
+    UpdateRow.turn == bindparam("turn"),
+)
+
+
 @dataclass(frozen=True)
 class Ticket:
     """What is known before a body is read: what it must look like. `round_id` and `turn` say which work it is."""
@@ -81,14 +88,20 @@ def update_of(session: Session, round_id: str, client_id: str, turn: int = 0) ->
     answered = reading.remembered(session, (_ANSWERED, round_id))
     if answered is not None and client_id not in answered:
         return None
-    mine = UpdateRow.begun_in == round_id, UpdateRow.client_id == client_id, UpdateRow.turn == turn
-    return session.scalars(select(UpdateRow).where(*mine)).first()
+    return session.scalars(_OF_WORK, {"round": round_id, "client": client_id, "turn": turn}).first()
 
 
 def remember(session: Session, round_id: str, client_ids: Collection[str]) -> None:
     """Ask once which of several clients have sent an update of a round; see `reading.at_once`."""
     query = select(UpdateRow.client_id).where(UpdateRow.begun_in == round_id, UpdateRow.client_id.in_(client_ids))
     reading.remember(session, (_ANSWERED, round_id), set(session.scalars(query)))
+
+
+def _note_answered(session: Session, row: UpdateRow) -> None:
+    """See that what was remembered of who has sent holds on."""
+    answered = reading.remembered(session, (_ANSWERED, row.begun_in))
+    if answered is not None:
+        answered.add(row.client_id)
 
 
 def _current(session: Session, federation_id: str) -> dict[str, Any]:
@@ -326,7 +339,7 @@ def accept(
     locks.hold_blobs(session)
     federation_id = session.get_one(RoundRow, ticket.round_id).federation_id  # locked first, as everywhere
     federation = reading.locked(session, federation_id)
-    round_ = session.get_one(RoundRow, ticket.round_id, populate_existing=True)
+    round_ = reading.fresh(session, RoundRow, ticket.round_id)
     work = Work(ticket.round_id, ticket.turn)
     known = update_of(session, ticket.round_id, ticket.client_id, ticket.turn)
     if known is not None:
@@ -355,10 +368,11 @@ def accept(
     )
     session.add(row)
     session.flush()
+    _note_answered(session, row)
     if target.id != round_.id:
         buffered.take_part(session, target, participant)
     participants.answered(session, round_.id, row.client_id)
-    lifecycle.proceed(session, federation)
+    lifecycle.answered(session, federation, target)
     return row, True
 
 

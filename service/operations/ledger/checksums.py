@@ -1,6 +1,7 @@
 """Checksums of blobs, by which jobs find damage; a blob without one is compared with its name, which takes longer."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -9,6 +10,8 @@ from service.operations.ledger.upserts import inserting
 from service.persistence.tables import ChecksumRow
 
 _AT_ONCE = 500
+_NOTING: dict[str, Any] = {}
+"""Dialect -> statement."""
 
 
 def known(session: Session, digests: Iterable[str]) -> dict[str, str]:
@@ -25,13 +28,20 @@ def note(session: Session, found: Mapping[str, str]) -> None:
 
     To be called under `locks.hold_blobs` and after the transaction's other locks.
     """
-    for some in _pieces(found):
-        made = inserting(session, ChecksumRow).values(
-            [{"digest": digest, "checksum": found[digest]} for digest in some]
-        )
+    rows = [{"digest": digest, "checksum": found[digest]} for digest in sorted(found)]
+    if rows:
+        session.connection().execute(_noting(session), rows)
+
+
+def _noting(session: Session) -> Any:
+    """Return the statement that keeps a checksum, put together once: that takes longer than to run it."""
+    dialect = session.get_bind().dialect.name
+    if dialect not in _NOTING:
+        made = inserting(session, ChecksumRow.__table__)
         other = ChecksumRow.checksum != made.excluded.checksum
         values = {"checksum": made.excluded.checksum}
-        session.execute(made.on_conflict_do_update(index_elements=[ChecksumRow.digest], set_=values, where=other))
+        _NOTING[dialect] = made.on_conflict_do_update(index_elements=[ChecksumRow.digest], set_=values, where=other)
+    return _NOTING[dialect]
 
 
 def forget(session: Session, digests: Iterable[str]) -> None:

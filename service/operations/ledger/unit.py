@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from service.domain.errors import DomainError
 from service.infra.blobs import BlobStore
 from service.infra.parts import Parts
-from service.operations.ledger import after_commit, audit, events, locks, row_events
+from service.operations.ledger import after_commit, audit, events, locks, naming, row_events
 from service.operations.ledger.garbage import remove_unnamed
 from service.persistence import watch
 from service.persistence.engine import Database
@@ -49,6 +49,7 @@ class Store:
         with self.database.write() as session:
             row_events.watch(session)
             yield session
+            naming.settle(session, self.blobs)
             told = events.append(session)
             audit.write(session)
             if session.info.get(after_commit.CHANGED):

@@ -36,6 +36,9 @@ from service.persistence.tables import (
     UpdateRow,
 )
 
+_ROOM = "potstill.room"
+"""Round id -> updates that it can take before one may end it, as far as this transaction knows."""
+
 
 def move(session: Session, federation: FederationRow, event: str) -> None:
     """Apply an event to a federation's state and wake its devices."""
@@ -83,6 +86,16 @@ def proceed(session: Session, federation: FederationRow) -> None:
             _listen(session, federation, newest)
             if newest.waits_for is None or _caught_up(session, federation, newest):
                 settle(session, federation, newest)
+
+
+def answered(session: Session, federation: FederationRow, round_: RoundRow) -> None:
+    """Go on after an update. Of several in one transaction only those that may end the round look at all that is due:
+    what is due by the clock waits for the next one, or for the sweep.
+    """
+    room: dict[str, int] = session.info.setdefault(_ROOM, {})
+    room[round_.id] = room.get(round_.id, 0) - 1
+    if room[round_.id] <= 0:
+        proceed(session, federation)
 
 
 def open_gan_round(session: Session, federation: FederationRow, gan_round: int, deadline_seconds: int) -> None:
@@ -276,7 +289,9 @@ def settle(session: Session, federation: FederationRow, round_: RoundRow) -> Non
     """Close a collecting round if it is full or due: fuse it, extend it, let it fail, or skip it and go on."""
     plan = config_for(session, round_).rounds
     if round_.secure_phase is None:
-        decision = rules.decide(participants.round_view(session, round_), patient(now()), plan)
+        view = participants.round_view(session, round_)
+        session.info.setdefault(_ROOM, {})[round_.id] = 0 if round_.buffered else rules.room(view)
+        decision = rules.decide(view, patient(now()), plan)
     else:
         decision = secure.step(session, federation, round_)
     if decision.action == "aggregate":

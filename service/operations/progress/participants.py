@@ -1,9 +1,10 @@
 """Participants of a round: what they say while they train, and who has gone silent."""
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import Select, bindparam, case, func, select
 from sqlalchemy.orm import Session, aliased
 
 from contract.federation import FederationConfig
@@ -80,8 +81,14 @@ def _moves(before: dict[str, Any] | None, told: dict[str, Any]) -> bool:
 
 def answered(session: Session, round_id: str, client_id: str) -> None:
     """Stop listening for a client whose update is here."""
-    row = session.get_one(ParticipantRow, (round_id, client_id), populate_existing=True)
+    row = reading.fresh(session, ParticipantRow, (round_id, client_id))
     row.silent_at = row.lost_at = None
+
+
+def hold(session: Session, round_id: str, client_ids: Collection[str]) -> None:
+    """Lock those of several clients that take part in a round, in one order: no two transactions wait crosswise."""
+    mine = ParticipantRow.round_id == round_id, ParticipantRow.client_id.in_(client_ids)
+    session.scalars(select(ParticipantRow).where(*mine).order_by(ParticipantRow.client_id).with_for_update()).all()
 
 
 def mark_lost(session: Session, round_: RoundRow) -> None:
@@ -145,6 +152,39 @@ def substitute(
     return found
 
 
+def _view(*, sharing: bool) -> Select[Any]:
+    """Return the query of `round_view`; it is put together once, which takes longer than to run it."""
+    round_id: Any = bindparam("round")
+    delivery = aliased(UpdateRow)
+    here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
+    heard = ParticipantRow.heard_at.is_not(None)
+    counts: list[Any] = [
+        func.count(),
+        func.count(delivery.id),
+        func.count(case((~here & gone, 1))),
+        func.count(case((~here & ~gone & heard, 1))),
+    ]
+    query = (
+        select(*counts)
+        .select_from(ParticipantRow)
+        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
+        .outerjoin(
+            delivery,
+            (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
+        )
+        .where(ParticipantRow.round_id == round_id, ClientRow.revoked_at.is_(None) | here)
+    )
+    if not sharing:
+        return query
+    shared = select(SecureMemberRow.client_id).where(
+        SecureMemberRow.round_id == round_id, SecureMemberRow.sealed.is_not(None)
+    )
+    return query.where(ParticipantRow.client_id.in_(shared))
+
+
+_VIEW, _VIEW_SHARING = _view(sharing=False), _view(sharing=True)
+
+
 def round_view(session: Session, round_: RoundRow, *, sharing: bool = False) -> rules.RoundView:
     """Return what the rules look at, counted by the database: it is asked with every update.
 
@@ -153,30 +193,8 @@ def round_view(session: Session, round_: RoundRow, *, sharing: bool = False) -> 
     """
     if round_.buffered:
         return buffered.view_of(session, session.get_one(FederationRow, round_.federation_id), round_)
-    delivery = aliased(UpdateRow)
-    here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
-    heard = ParticipantRow.heard_at.is_not(None)
-    query = (
-        select(
-            func.count(),
-            func.count(delivery.id),
-            func.count(case((~here & gone, 1))),
-            func.count(case((~here & ~gone & heard, 1))),
-        )
-        .select_from(ParticipantRow)
-        .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
-        .outerjoin(
-            delivery,
-            (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
-        )
-        .where(ParticipantRow.round_id == round_.id, ClientRow.revoked_at.is_(None) | here)
-    )
-    if sharing:
-        shared = select(SecureMemberRow.client_id).where(
-            SecureMemberRow.round_id == round_.id, SecureMemberRow.sealed.is_not(None)
-        )
-        query = query.where(ParticipantRow.client_id.in_(shared))
-    asked, answered, lost, training = session.execute(query).one()
+    query = _VIEW_SHARING if sharing else _VIEW
+    asked, answered, lost, training = session.execute(query, {"round": round_.id}).one()
     return rules.RoundView(
         asked=asked,
         answered=answered,

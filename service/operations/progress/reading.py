@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Select, event, func, select
+from sqlalchemy import Select, bindparam, event, func, select
 from sqlalchemy.orm import Session
 
 from contract.bodies import stored
@@ -16,6 +16,7 @@ from contract.wire.changes import RoundPlan
 from service.domain.errors import not_found
 from service.domain.plans import with_plan
 from service.persistence.tables import (
+    Base,
     ClientRow,
     CurrentModelRow,
     DiscriminatorRow,
@@ -29,21 +30,44 @@ GAN = "gan"
 DISCRIMINATOR = "discriminator"
 SAMPLES = "samples"
 _STATE = "state:"
-_KNOWN = "potstill.known"
+_KNOWN, _ONCE, _LOCKED = "potstill.known", "potstill.once", "potstill.locked"
 _OF_ROW: WeakKeyDictionary[FederationRow, tuple[dict[str, Any], FederationConfig]] = WeakKeyDictionary()
 """Row -> its JSON, which is never changed in place, and the same read."""
+_NEWEST = (
+    select(RoundRow).where(RoundRow.federation_id == bindparam("federation")).order_by(RoundRow.index.desc()).limit(1)
+)
+_LOCKING = select(FederationRow).where(FederationRow.id == bindparam("federation")).with_for_update()
 Found = TypeVar("Found")
+Row = TypeVar("Row", bound=Base)
 
 
 def at_once(session: Session) -> None:
     """Keep what is read from now on, so that it is read once; for a session that only reads, and ends at once."""
-    kept: list[object] = []  # else a row is let go with the last who uses it, and read anew
+    _keep_rows(session)
+    session.info[_KNOWN], session.info[_ONCE] = {}, True
+
+
+def _keep_rows(session: Session) -> None:
+    """Keep rows as long as the session: else one is let go with the last who uses it, and read anew."""
+    kept: list[object] = []
     event.listen(session, "loaded_as_persistent", lambda session, row: kept.append(row))
+
+
+def in_turn(session: Session, federation_id: str) -> None:
+    """Lock a federation for several deliveries of one transaction: what they read of it from now on stays as it is."""
+    _keep_rows(session)
     session.info[_KNOWN] = {}
+    locked(session, federation_id)
+    session.info[_LOCKED] = federation_id
+
+
+def fresh(session: Session, table: type[Row], key: Any) -> Row:
+    """Return a row, which is there, as it is now; in a turn of deliveries as it was under the federation's lock."""
+    return session.get_one(table, key, populate_existing=_LOCKED not in session.info)
 
 
 def remember(session: Session, what: tuple[str, str], found: Any) -> None:
-    """Keep what was found, where the session is one of `at_once`."""
+    """Keep what was found, where the session is one of `at_once` or `in_turn`."""
     if _KNOWN in session.info:
         session.info[_KNOWN][what] = found
 
@@ -54,9 +78,9 @@ def remembered(session: Session, what: tuple[str, str]) -> Any | None:
 
 
 def _once(session: Session, what: tuple[str, str], read: Callable[[], Found]) -> Found:
-    known = session.info.get(_KNOWN)
-    if known is None:
+    if _ONCE not in session.info:
         return read()
+    known = session.info[_KNOWN]
     if what not in known:
         known[what] = read()
     found: Found = known[what]
@@ -129,12 +153,10 @@ def get_round(session: Session, round_id: str) -> RoundRow:
 
 def locked(session: Session, federation_id: str) -> FederationRow:
     """Return a federation, locked for this transaction."""
-    return session.scalars(
-        select(FederationRow)
-        .where(FederationRow.id == federation_id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).one()
+    if session.info.get(_LOCKED) == federation_id:
+        return session.get_one(FederationRow, federation_id)
+    options = {"populate_existing": True}
+    return session.scalars(_LOCKING, {"federation": federation_id}, execution_options=options).one()
 
 
 def live_clients(session: Session, federation_id: str) -> list[ClientRow]:
@@ -216,8 +238,7 @@ def newest_round(session: Session, federation: FederationRow) -> RoundRow | None
     """Return the round with the highest index, if there is one."""
 
     def read() -> RoundRow | None:
-        mine = select(RoundRow).where(RoundRow.federation_id == federation.id)
-        return session.scalars(mine.order_by(RoundRow.index.desc()).limit(1)).first()
+        return session.scalars(_NEWEST, {"federation": federation.id}).first()
 
     return _once(session, ("newest", federation.id), read)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contract.tasks import TASKS
 from contract.wire.plans import Gate, RoundsPlan
 from service.domain import gate
-from service.domain.rounds import RoundView, closes_at, decide, is_over
+from service.domain.rounds import RoundView, closes_at, decide, is_over, room
 from service.domain.selection import choose, needed
 
 DEADLINE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,6 +130,18 @@ def test_a_device_that_is_lost_never_makes_a_round_wait_longer(view: RoundView, 
     gone = replace(view, lost=view.lost + 1, training=view.training - 1)
     if decide(view, moment, plan).action != "wait":
         assert decide(gone, moment, plan).action == decide(view, moment, plan).action
+
+
+@given(view=views(), plan=plans)
+def test_room_is_how_many_updates_come_before_one_may_end_a_round(view: RoundView, plan: RoundsPlan) -> None:
+    moment, left = DEADLINE - timedelta(seconds=1), room(view)
+    told = [
+        decide(replace(view, answered=view.answered + more), moment, plan).action for more in range(max(left, 0) + 1)
+    ]
+    if left > 0:
+        assert told == ["wait"] * left + [told[-1]] and told[-1] != "wait"
+    else:
+        assert told != ["wait"] or view.answered + view.lost >= view.asked
 
 
 @pytest.mark.parametrize("policy", ["skip", "extend", "fail"])

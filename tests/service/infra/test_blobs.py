@@ -12,6 +12,7 @@ import pytest
 
 from contract.tensors import write_file
 from service.config import Settings
+from service.infra.blob_folder import FolderStore
 from service.infra.blob_store import open_blobs
 from service.infra.blobs import Blobs
 from service.infra.sums import sums_of
@@ -79,6 +80,29 @@ def test_what_was_only_prepared_is_kept_later_though_it_was_removed_in_between(b
     blobs.store.delete(digest)
     blobs.store.keep(path, digest)
     assert bytes_of(blobs, digest) == b"in the making"
+
+
+def test_names_of_many_files_are_on_the_disk_together(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = [f"weights {number}".encode() for number in range(6)]
+    digests = [f"sha256-{hashlib.sha256(content).hexdigest()}" for content in contents]
+    for content, digest in zip(contents, digests, strict=True):
+        path = blobs.scratch.temp()
+        path.write_bytes(content)
+        blobs.store.prepare(path, digest)
+        blobs.store.name(path, digest)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def seen(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    blobs.store.settle(digests)
+    if isinstance(blobs.store, FolderStore):
+        folders = {str(blobs.store.path(digest).parent) for digest in digests}
+        assert synced == [*sorted(folders), str(blobs.store.root)]
+    assert [bytes_of(blobs, digest) for digest in digests] == contents
 
 
 def test_parts_of_a_blob_can_be_read(blobs: Blobs) -> None:
