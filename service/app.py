@@ -26,7 +26,7 @@ from service.api.bodies import Gone
 from service.api.concurrency import LimitConcurrency
 from service.api.deliveries import Deliveries
 from service.api.desk import Desk
-from service.api.document import document_of, operation_id
+from service.api.document import document_of
 from service.api.middleware import Frame
 from service.api.routes import (
     catalogue,
@@ -47,6 +47,7 @@ from service.api.routes import (
     tokens,
     uploads,
 )
+from service.api.routing import add_routes
 from service.api.services import Services
 from service.api.source import Answered, answer_again
 from service.api.start import CheckedStart
@@ -265,9 +266,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     _log_to_stderr(settings.log_level.upper())
     for sentence in config.unread(os.environ):
         log.warning(sentence)
-    app = FastAPI(
-        title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan, generate_unique_id_function=operation_id
-    )
+    app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
     try:
         app.state.services = build_services(settings)
     except StartError as error:
@@ -282,7 +281,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)
-    for module in (
+    modules = (
         federations,
         devices,
         uploads,
@@ -300,8 +299,8 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
         metrics,
         status,
         pages,
-    ):
-        app.include_router(module.router)
+    )
+    add_routes(app, (module.router for module in modules))
     app.mount("/static", Assets(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     return app

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 
 from contract import __version__
 from contract.wire.problems import Problem
@@ -41,11 +40,6 @@ _TAGS = [
     {"name": "health", "description": "Liveness and readiness."},
 ]
 _LONGEST_DEFAULT = 200
-
-
-def operation_id(route: APIRoute) -> str:
-    """Return the name of a route's function: what a generated client calls it."""
-    return route.name
 
 
 def document_of(app: FastAPI) -> Schema:

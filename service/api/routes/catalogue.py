@@ -2,8 +2,6 @@
 
 from functools import cache
 
-from fastapi import APIRouter
-
 from contract import plugins
 from contract.architectures import CATALOGUE
 from contract.choices import described, kind_of
@@ -12,10 +10,11 @@ from contract.recipes.recipe import Recipe
 from contract.wire.catalogue import AddedChoice, ArchitectureInfo, RecipeInfo
 from service.api.deps import Perhaps, Services
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.operations.store import networks
 
-router = APIRouter(prefix="/v1")
+router = router_of("/v1")
 
 
 def _added(recipe: Recipe) -> list[AddedChoice]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.tensors import TensorFile
@@ -12,11 +12,12 @@ from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
 from service.api.received import Received, mends
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.operations.store import datasets
 
-router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+router = router_of("/v1/datasets", tag="datasets")
 DatasetId = Annotated[str, Path(max_length=100, description="id or name")]
 _ONE = documented("unauthorized", "forbidden", "not-found")
 

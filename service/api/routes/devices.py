@@ -5,7 +5,7 @@ import time
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
 from contract.bodies import QUERY_NUMBER
@@ -29,6 +29,7 @@ from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
 from service.api.received import Received
 from service.api.refusals import told
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.domain.errors import DomainError
@@ -36,7 +37,7 @@ from service.domain.principal import Principal
 from service.operations.fleet import declarations, discriminators, generators, updates
 from service.operations.fleet import heartbeats as beating
 
-router = APIRouter(prefix="/v1", tags=["devices"])
+router = router_of("/v1", tag="devices")
 
 
 @router.get("/assignment", responses=documented("unauthorized", "forbidden"))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from contract.wire.events import Event, EventPage
 from contract.wire.rounds import Job
 from service.api.deps import Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
@@ -26,7 +27,7 @@ from service.operations.access import tokens
 from service.operations.ledger import events
 from service.operations.progress import reading
 
-router = APIRouter(prefix="/v1", tags=["events"])
+router = router_of("/v1", tag="events")
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 300.0  # then the viewer comes again, and its token is looked at again
 _PAGE = 500

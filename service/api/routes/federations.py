@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import Body, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -34,6 +34,7 @@ from contract.wire.retention import Retention
 from contract.wire.rounds import Round
 from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.domain.principal import Principal
 from service.operations.access import joining
@@ -45,7 +46,7 @@ from service.operations.store import traffic
 from service.operations.upkeep import erasure
 from service.operations.view import federations, report, rounds
 
-router = APIRouter(prefix="/v1/federations", tags=["federations"])
+router = router_of("/v1/federations", tag="federations")
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
 Accuracy = Annotated[float, Field(ge=0, le=1), QUERY_NUMBER]
 FederationIdOrName = Annotated[str, Path(max_length=100, examples=["fed_01…", "digits"])]

@@ -2,18 +2,19 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import Body, Path, Query
 
 from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Job, JobRetry, JobState, Worker
 from service.api.deps import After, Limit, Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.operations.progress import jobs
 from service.operations.steer import publishing
 from service.operations.store import provenance, workers
 
-router = APIRouter(prefix="/v1", tags=["jobs"])
+router = router_of("/v1", tag="jobs")
 JobId = Annotated[str, Path(max_length=64)]
 _RETRIES: dict[str, Any] = {
     "as it was": {"value": {}},

@@ -3,12 +3,13 @@
 import ipaddress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from service.api.deps import Credentials, Services, get_principal, need
 from service.api.problems import documented
+from service.api.routing import router_of
 
-router = APIRouter(tags=["health"])
+router = router_of(tag="health")
 _EXAMPLE: dict[str, Any] = {"content": {"text/plain": {"example": 'potstill_jobs{state="queued"} 0.0\n'}}}
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import Body, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract import architectures
@@ -17,6 +17,7 @@ from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Ser
 from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
 from service.api.received import Received
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.api.source import Delivery
 from service.api.telemetry import ACCOUNT
@@ -26,7 +27,7 @@ from service.operations.ledger.idempotency import once
 from service.operations.steer import rollback
 from service.operations.store import downloads, faults, models, networks, provenance
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = router_of("/v1/models", tag="models")
 ModelId = Annotated[str, Path(max_length=64)]
 _PROMOTIONS: dict[str, Any] = {
     "a model of the federation": {"value": {}},

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from contract.networks import checks
@@ -14,11 +14,12 @@ from service.api.blobs import serve
 from service.api.deps import After, Holder, Limit, Operator, Services, Viewer
 from service.api.documents import Kept
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.domain.errors import invalid_field
 from service.operations.store import networks
 
-router = APIRouter(prefix="/v1/networks", tags=["networks"])
+router = router_of("/v1/networks", tag="networks")
 NetworkId = Annotated[str, Path(max_length=110, description="id, name or architecture")]
 _ONE = documented("unauthorized", "forbidden", "not-found")
 _FILE: dict[int | str, dict[str, Any]] = {

@@ -4,15 +4,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import HTMLResponse
 
 from contract import __version__
 from contract.wire.catalogue import Check, Health, Readiness
 from service.api.deps import Services
+from service.api.routing import router_of
 from service.operations.view import health
 
-router = APIRouter(tags=["health"])
+router = router_of(tag="health")
 
 _DASHBOARD_CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "

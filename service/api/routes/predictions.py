@@ -2,20 +2,21 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Request, Response
+from fastapi import Body, Path, Request, Response
 
 from contract.wire.common import Page
 from contract.wire.ensembles import Prediction, PredictionRequest
 from service.api.blobs import serve
 from service.api.deps import After, IdempotencyKey, Limit, Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.operations.ledger.idempotency import once
 from service.operations.progress import reading
 from service.operations.steer import predicting
 from service.operations.store import predictions as stored
 from service.operations.view import predictions
 
-router = APIRouter(prefix="/v1", tags=["predictions"])
+router = router_of("/v1", tag="predictions")
 FederationId = Annotated[str, Path(max_length=64, examples=["fed_01…"])]
 PredictionId = Annotated[str, Path(max_length=64, examples=["prd_01…"])]
 _ONE = documented("unauthorized", "forbidden", "not-found")

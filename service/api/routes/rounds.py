@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from contract.bundles import DOCUMENT, length, pieces
@@ -13,13 +13,14 @@ from contract.wire.provenance import Provenance
 from contract.wire.rounds import RoundDetail
 from service.api.deps import Operator, Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.operations.progress import reading
 from service.operations.steer import control
 from service.operations.store import provenance
 from service.operations.view import bundles, ensembles, explanations, rounds
 
-router = APIRouter(prefix="/v1/rounds", tags=["rounds"])
+router = router_of("/v1/rounds", tag="rounds")
 RoundId = Annotated[str, Path(max_length=64)]
 _TAR = "application/x-tar"
 

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from contract.wire.secure import Advertisement, Confirmation, Revelation, SecureReceipt, Shares
 from service.api.deps import Device, Services
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.operations.fleet import secure
 
-router = APIRouter(prefix="/v1/rounds/{round_id}/secure", tags=["devices"])
+router = router_of("/v1/rounds/{round_id}/secure", tag="devices")
 RoundId = Annotated[str, Path(max_length=64)]
 _REFUSALS = documented("unauthorized", "forbidden", "not-found", "not-selected", "round-closed", "already-delivered")
 _CHECKED = _REFUSALS | documented("invalid-field")

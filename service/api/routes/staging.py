@@ -2,16 +2,15 @@
 
 from datetime import timedelta
 
-from fastapi import APIRouter
-
 from contract.wire.staging import StagedFile, StagingRequest
 from service.api import guard
 from service.api.deps import Device, Services
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.domain.errors import DomainError
 from service.operations.ledger.clock import now
 
-router = APIRouter(prefix="/v1/staging", tags=["devices"])
+router = router_of("/v1/staging", tag="devices")
 
 
 @router.post(

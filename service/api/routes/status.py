@@ -1,14 +1,13 @@
 """The service at a glance, for the dashboard."""
 
-from fastapi import APIRouter
-
 from contract.wire.catalogue import Check
 from contract.wire.status import Status
 from service.api.deps import Services, Viewer
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.operations.view import figures, health
 
-router = APIRouter(prefix="/v1", tags=["health"])
+router = router_of("/v1", tag="health")
 
 
 @router.get("/status", responses=documented("unauthorized", "forbidden"))

@@ -2,18 +2,19 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from contract.wire.audit import AuditFilter, AuditPage
 from contract.wire.catalogue import OwnToken, TokenCreate, TokenCreated, TokenInfo, TokenRotated
 from contract.wire.common import Page
 from service.api.deps import After, Anyone, Holder, IdempotencyKey, Limit, Operator, Services
 from service.api.problems import documented
+from service.api.routing import router_of
 from service.operations.access import tokens
 from service.operations.ledger import audit
 from service.operations.ledger.idempotency import once
 
-router = APIRouter(prefix="/v1", tags=["tokens"])
+router = router_of("/v1", tag="tokens")
 _ONE = documented("unauthorized", "forbidden", "not-found")
 
 

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import Depends, Header, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.api import resumable
 from service.api.deps import IdempotencyKey, Services, Uploader
 from service.api.problems import TUS_VERSION, documented
+from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.api.source import count_for
 from service.api.under import address
@@ -19,7 +20,7 @@ from service.domain.errors import DomainError
 from service.operations.ledger.idempotency import once
 from service.operations.store import uploads
 
-router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
+router = router_of("/v1/uploads", tag="uploads")
 UploadId = Annotated[str, Path(max_length=64, examples=["upl_01…"])]
 _POLL_SECONDS = 0.1
 _ONE = documented("invalid-request", "unauthorized", "forbidden", "not-found", "tus-version")
