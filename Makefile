@@ -61,7 +61,7 @@ wheels: ## dist/: the whole distribution, and a device's without the server's pa
 	$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist . ./deploy/device
 
 chaos: $(TESTS) ## kill every part of running installations at random moments, 268 times (ARGS='--seed 1 --kills 40')
-	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e tests/contract tests/simulate
+	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e tests/contract tests/service tests/simulate
 	$(BIN)/python -m tools.chaos $(ARGS)
 
 fuzz: $(TESTS) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')

@@ -45,6 +45,23 @@ def test_a_kill_of_each_kind_changes_nothing(worlds: Worlds) -> None:
     assert report.updates == 3 * ROUNDS * report.federations
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_rounds_that_two_workers_share_are_what_one_makes(worlds: Worlds) -> None:
+    """Killed in shards, between them, and while the round's job waits for them."""
+    world, lines = worlds(), list[str]()
+    report = Report(seed=17)
+    storm = Storm(world, report, report.seed, longest=0.5, out=lines.append, moments=("any", "job"))
+    storm.calm("feddf")
+    world.reinforce()
+    while report.total < 12:
+        storm.federation("feddf", 6, only=["worker", "child"])
+    report.faults += world.close()
+    assert report.faults == [], "\n".join([*lines, *report.faults])
+    assert report.equal == report.federations > 0
+    assert report.shards > 0, "nothing was shared, so nothing was tried"
+
+
 class Reader:
     """Reads the current model all the time, as a device would: it must always be whole, and never go back."""
 

@@ -31,6 +31,7 @@ class Report:
     updates: int = 0
     attempts: int = 0
     resumed: int = 0
+    shards: int = 0
     secure: int = 0
     means: int = 0
     skipped: int = 0
@@ -50,6 +51,7 @@ class Report:
             f"{'updates, counted once':<24}{self.updates:>6}",
             f"{'attempts of jobs':<24}{self.attempts:>6}",
             f"{'attempts that went on':<24}{self.resumed:>6}",
+            f"{'shards of labels':<24}{self.shards:>6}",
             f"{'secure federations':<24}{self.secure:>6}",
             f"{'secure sums, as the mean':<24}{self.means:>6}",
             f"{'secure rounds, skipped':<24}{self.skipped:>6}",
@@ -130,6 +132,7 @@ class Storm:
         report.equal += equal
         report.updates += outcome.acknowledged
         report.attempts += outcome.attempts
+        report.shards += outcome.shards
         report.faults += [f"{self.world.mode} {label}: {fault}" for fault in outcome.faults]
         verdict = "equal" if equal and not outcome.faults else f"FAULTS {outcome.faults}"
         self.out(f"{self.world.mode} {label}: {outcome.attempts} attempts, {verdict}")
@@ -189,6 +192,7 @@ def run(folder: Path, kills: int, seed: int, modes: list[str], recipes: list[str
             storm = Storm(world, report, seed + number, out=out)
             for recipe in recipes:
                 storm.calm(recipe)
+            world.reinforce()
             goal, turn = kills * (number + 1) // len(modes), 0
             while report.total < goal:
                 storm.federation(recipes[turn % len(recipes)], min(20, goal - report.total))

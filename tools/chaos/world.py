@@ -46,7 +46,14 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
     },
 }
-CONSTANTS = {"worker.checkpoints.EVERY_SECONDS": 0.3, f"{JOBS}.MAX_ATTEMPTS": 100, f"{JOBS}.RETRY_SECONDS": 0.1}
+CONSTANTS = {
+    "worker.checkpoints.EVERY_SECONDS": 0.3,
+    f"{JOBS}.MAX_ATTEMPTS": 100,
+    f"{JOBS}.RETRY_SECONDS": 0.1,
+    "service.domain.sharing.MOST": 4,
+}
+SHARD_SECONDS = "0.001"
+"""Every round that has been measured is shared, as soon as there is somebody to share it with."""
 
 
 @dataclass
@@ -58,6 +65,7 @@ class Outcome:
     acknowledged: int
     attempts: int
     faults: list[str] = field(default_factory=list)
+    shards: int = 0
 
 
 class Crowd(Protocol):
@@ -136,7 +144,7 @@ class World:
     def __init__(self, folder: Path, mode: str, rounds: int = 4):
         self.mode, self.folder, self.closed, self.rounds = mode, folder, False, rounds
         self.redis = self.postgres = None
-        env = {"POTSTILL_LEASE_SECONDS": "2"}
+        env = {"POTSTILL_LEASE_SECONDS": "2", "POTSTILL_LABELS_SHARD_SECONDS": SHARD_SECONDS}
         if mode == "distributed":
             self.redis, self.postgres = Redis(), Postgres()
             self.redis.start()
@@ -145,6 +153,7 @@ class World:
             env |= {"POTSTILL_SECRET": "a secret of at least sixteen characters"}
         self.deployment = Deployment(folder / "home", 0, CONSTANTS, **env)
         self.url = self.deployment.url
+        self.workers = ["worker"]
         self.deployment.start_api()
         self.deployment.start_worker()
         add_server_data(self.deployment)
@@ -165,18 +174,25 @@ class World:
         self.deployment.start_api()
         return True
 
-    def _kill_worker(self, _: random.Random) -> bool:
-        self.deployment.kill("worker")
-        self.deployment.start_worker()
+    def reinforce(self) -> None:
+        """Start another worker: rounds that were one worker's are shared from now on."""
+        self.workers.append("other")
+        self.deployment.start_worker("other")
+
+    def _kill_worker(self, rng: random.Random) -> bool:
+        name = rng.choice(self.workers)
+        self.deployment.kill(name)
+        self.deployment.start_worker(name)
         return True
 
-    def _kill_child(self, _: random.Random) -> bool:
-        """Kill the process that computes, if there is one."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(self.deployment.pid("worker")).children(recursive=True):
-                if "worker.child" in " ".join(process.cmdline()):
-                    process.kill()
-                    return True
+    def _kill_child(self, rng: random.Random) -> bool:
+        """Kill a process that computes, if there is one."""
+        for name in rng.sample(self.workers, len(self.workers)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for process in psutil.Process(self.deployment.pid(name)).children(recursive=True):
+                    if "worker.child" in " ".join(process.cmdline()):
+                        process.kill()
+                        return True
         return False
 
     def _kill_broker(self, rng: random.Random) -> bool:
@@ -216,9 +232,11 @@ class World:
 
     def mend(self) -> None:
         """Start what ended by itself, as a supervisor would; a program that cannot reach its database may do so."""
-        for name, start in (("api", self.deployment.start_api), ("worker", self.deployment.start_worker)):
+        if self.deployment.ended("api"):
+            self.deployment.start_api()
+        for name in self.workers:
             if self.deployment.ended(name):
-                start()
+                self.deployment.start_worker(name)
 
     # -------------------------------------------------------------------------------------------------- federations
     def begin(self, recipe: str, label: str) -> tuple[Any, Crowd]:
@@ -262,7 +280,8 @@ class World:
         models = operator.models(federation=id_, limit=100).items
         faults += [fault for model in models if (fault := self.whole(model)) is not None]
         digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
-        return Outcome(recipe, digests, sum(devices.taken.values()), sum(job.attempt for job in jobs), faults)
+        attempts, shards = sum(job.attempt for job in jobs), sum(job.kind == "labels" for job in jobs)
+        return Outcome(recipe, digests, sum(devices.taken.values()), attempts, faults, shards)
 
     def _ends(self, id_: str) -> bool:
         self.mend()
@@ -303,7 +322,7 @@ class World:
     # ---------------------------------------------------------------------------------------------------- afterwards
     def resumed(self) -> int:
         """Return how many attempts went on from a state of an earlier one."""
-        log = self.deployment.log("worker")
+        log = "".join(self.deployment.log(name) for name in self.workers)
         return log.count("going on from distil") + log.count("going on from generator")
 
     def close(self) -> list[str]:

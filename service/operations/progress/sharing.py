@@ -86,7 +86,7 @@ def may_come_first(session: Session, round_id: str, workers: int, shard_seconds:
 def _add(session: Session, federation: FederationRow, round_: RoundRow, workers: int, shard_seconds: float) -> None:
     config, measured = reading.config_for(session, round_), _measured(session, round_)
     seconds = rules.seconds_of_a_teacher(measured)
-    if seconds is None or rules.was_in_vain(measured[0]):
+    if seconds is None or any(map(rules.was_in_vain, measured)):
         return
     teachers = _teachers(session, config, federation, round_)
     size = 4 * math.prod(config.task.output_shape) * _samples(session, config)
