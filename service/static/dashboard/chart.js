@@ -92,7 +92,7 @@ export function heat(rows, rounds, label, column = (round) => `round ${round}`, 
   const space = 14 + LETTER * Math.min(22, Math.max(4, ...names.map((row) => row.name.length)));
   const width = space + shown.length * CELL + 10, height = names.length * CELL + 30;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "heat", role: "img", "aria-label": label });
-  const tip = el("p", { class: "tip", "aria-live": "polite" }, `darkest: ${percent(top)}`,
+  const tip = el("p", { class: "tip", "aria-live": "polite" }, `in full colour: ${percent(top)}`,
     rows.length > names.length ? `; the first ${names.length} of ${rows.length} clients are shown` : "");
   names.forEach((row, line) => {
     const name = row.name.length > 22 ? `${row.name.slice(0, 21)}…` : row.name;
