@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -303,4 +304,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     add_routes(app, (module.router for module in modules))
     app.mount("/static", Assets(directory=str(files("service") / "static")), name="static")
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
+    if own:  # what is here by now stays to the end: a collector that looks it through stops all requests meanwhile
+        gc.collect()
+        gc.freeze()
     return app
