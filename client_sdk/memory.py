@@ -19,7 +19,7 @@ from torch import Tensor
 
 from contract.nn import codec
 from contract.private import private
-from contract.tensors import TensorError, TensorFile
+from contract.tensors import TensorError, TensorFile, sync
 
 logger = logging.getLogger("client_sdk")
 
@@ -29,7 +29,7 @@ def sync_names(folder: Path) -> None:
     with suppress(OSError):  # Windows cannot open a folder
         handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            sync(handle)
         finally:
             os.close(handle)
 
@@ -102,6 +102,6 @@ class Memory:
         with open(temporary, "w", encoding="utf-8", opener=private) as file:
             json.dump(proposal.model_dump(), file)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, self._note)
         sync_names(self._note.parent)

@@ -27,6 +27,7 @@ from client_sdk.errors import StateError
 from client_sdk.memory import Memory, sync_names
 from client_sdk.privacy import Spent
 from contract.private import OpenToOthers, private_folder
+from contract.tensors import sync
 
 logger = logging.getLogger("client_sdk")
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
@@ -264,13 +265,13 @@ class StateFolder:
             raise StateError(f"state_dir: {file} is damaged; remove it or use another state_dir") from error
 
     def write_note(self, name: str, content: BaseModel) -> None:
-        """Note something, readable by this user only; it is on the disk when this returns."""
+        """Note something, readable by this user only; it is on the disk when this returns (`contract.tensors.sync`)."""
         temporary = self.path / f"{name}.tmp"
         temporary.unlink(missing_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(content.model_dump(mode="json"), file)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, self.path / name)
         sync_names(self.path)  # an old token must not come back once its successor was used

@@ -22,5 +22,9 @@ def global_seed(seed: int, device: torch.device | str = "cpu") -> Iterator[None]
     if device.type == "cuda":
         devices = [torch.cuda.current_device() if device.index is None else device.index]
     with turn, torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # torch.manual_seed keeps a traceback for a CUDA that may never come.
+        if device.type == "cpu" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
         yield

@@ -18,6 +18,7 @@ from contract.tensors.files import (
     TensorFile,
     TensorWriter,
     dtype_name,
+    sync,
     synced_later,
     write_file,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "parse_digests",
     "parse_header",
     "pulse",
+    "sync",
     "synced_later",
     "watched",
     "write_file",

@@ -215,7 +215,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _tensor_info(name: str, entry: Any) -> TensorInfo:

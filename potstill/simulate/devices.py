@@ -20,7 +20,7 @@ from contract.federation import FederationConfig
 from contract.recipes.parts import GeneratorFederated
 from contract.recipes.recipe import discriminator_link
 from contract.seeds import derive_seed
-from contract.tensors import TensorFile
+from contract.tensors import TensorFile, synced_later
 from contract.updates import extras
 from contract.wire.devices import (
     AssignedRound,
@@ -234,7 +234,7 @@ class Device:
     ) -> None:
         over = DoneAssignment(**self._common("finished"))
         client = LocalClient(assignment, over, {digest_of(path): path for path in files}, target, falsify)
-        with self._folder.locked():
+        with self._folder.locked(), synced_later():  # a power cut may cost a simulation; each device's fsyncs cost more
             if self._folder.identity() is None:
                 self._folder.remember(
                     Identity(url="simulation", federation=FEDERATION, name=self.name, key="", client_id=self.name)

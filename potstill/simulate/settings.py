@@ -228,6 +228,7 @@ def _plan(experiment: Experiment, entry: RecipeEntry) -> RoundsPlan:
         "clients_per_round": asked,
         "min_updates": 1 if count is None else max(1, int(count)),
         "min_clients": experiment.clients,
+        "explain": "off",  # nobody asks; --round-option explain=votes has it among a round's figures
     }
     return RoundsPlan.model_validate(tree | told)
 

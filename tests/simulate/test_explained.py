@@ -15,7 +15,7 @@ CLIENTS = [f"client-{index}" for index in range(8)]
 def flags(folder: Path, *lie: str) -> list[set[tuple[str, str]]]:
     """Return (client, kind) round by round."""
     command = ["simulate", "--recipe", "fedavg", "--data", "digits", "--clients", "8", "--alpha", "0.1"]
-    command += ["--rounds", "3", "--seeds", "1", "--out", str(folder), *lie]
+    command += ["--rounds", "3", "--seeds", "1", "--round-option", "explain=votes", "--out", str(folder), *lie]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     documents = (json.loads(path.read_text()) for path in sorted(folder.rglob("result.json")))
