@@ -15,7 +15,7 @@ from torch import nn
 
 from contract.tensors import write_file
 from experiments.bench import __main__ as bench_main
-from experiments.bench import average, device, distillation, networks, page, training
+from experiments.bench import average, device, distillation, networks, page, simulations, training
 from experiments.bench.fleet import Bare, Fleet
 from experiments.bench.measuring import Bench, Figure, Pairs, Taken
 from experiments.bench.payloads import Payload, check_mean, model, write_model
@@ -206,3 +206,29 @@ def test_labels_that_differ_are_told(bench: Bench, monkeypatch: pytest.MonkeyPat
     write_file(paths[0], {name: 9 * value for name, value in load_file(paths[0]).items()})
     with pytest.raises(RuntimeError, match="different labels"):
         distillation.measure_labels(bench, "mlp", paths, inputs, "cpu", 1)
+
+
+# ---------------------------------------------------------------------------------------------------------- simulations
+WORK = simulations.Work(clients=20, asked=3, rounds=3, epochs=1)
+
+
+def test_the_other_simulation_is_given_what_ours_has(bench: Bench) -> None:
+    simulations.prepare(WORK, bench.folder)
+    with np.load(bench.folder / "data.npz") as data:
+        assert sum(len(data[f"y{number}"]) for number in range(20)) + len(data["test_y"]) == 1797
+        assert data["x0"].dtype == np.float32
+        assert data["x0"].shape[1:] == (1, 8, 8)
+    norm = [(16,), (16,), (16,), (16,), (16,), ()]
+    with np.load(bench.folder / "first.npz") as first:
+        shapes = [first[name].shape for name in first.files]
+    assert shapes[:7] == [(16, 1, 3, 3), *norm]
+    assert shapes[-2:] == [(10, 128), (10,)]
+
+
+@pytest.mark.chaos
+def test_what_our_simulation_leaves_is_read(bench: Bench) -> None:
+    """Flower itself is not here; its side is tried where it is measured."""
+    seen = simulations.ours(WORK, bench.folder)
+    assert 0 < seen.round < seen.whole
+    assert seen.processor > 0
+    assert 0 < seen.accuracy < 1
