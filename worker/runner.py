@@ -13,6 +13,7 @@ from worker.lease import OUT_OF_TIME, PULSE_SECONDS, SPOILT, STALL_SECONDS, Inte
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, Ledger, LostLease
 from worker.limits import LastWords, is_disk_full, is_out_of_memory, is_storage_fault, oom_kills, out_of_memory
 from worker.origin import code, environment, traced
+from worker.pace import Pace
 from worker.pipeline import run
 from worker.protocol import STOPPED, Failed, Terms, answers, order, start
 from worker.specs import CheckpointSpec, Handover, JobFailure, JobResult, JobSpec, Progress
@@ -282,10 +283,18 @@ class Runner:
             inspection.check()
             self.ledger.publish_groups(job, made)
 
+        pace = Pace()
+
+        def report(progress: Progress) -> None:
+            lease.report(progress)
+            seconds = pace.of(progress, time.monotonic())
+            if seconds is not None:
+                self.ledger.give_way(job, seconds, progress.of - progress.step)
+
         lease.check()  # a child that is not there yet could not be killed
         if spec.needs_networks:
             with self.ledger.checkpointing(job) as checkpoints:
-                return self._child.ask(spec, lease.report, checkpoints, hand_over)
+                return self._child.ask(spec, report, checkpoints, hand_over)
         with watched(lease.check), synced_later():  # `publish` puts on the disk what it takes
             return traced(spec, "cpu", lambda: run(spec, lease.report))
 

@@ -32,10 +32,11 @@ def seconds_of_a_teacher(rounds: Sequence[Mapping[str, Any]]) -> float | None:
     """
     found = []
     for figures in rounds:
-        teachers = figures.get("ensemble", {}).get("teachers", 0)
-        seconds = figures.get("seconds", {}).get("label")
+        labels = figures.get("labels", {})
+        teachers = labels.get("asked") or figures.get("ensemble", {}).get("teachers", 0)
+        seconds = labels["seconds"] if "asked" in labels else figures.get("seconds", {}).get("label")
         if teachers and seconds is not None:
-            found.append((seconds + figures.get("labels", {}).get("seconds", 0.0)) / teachers)
+            found.append(seconds / teachers)
     return max(found, default=None)
 
 

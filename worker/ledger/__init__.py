@@ -71,7 +71,22 @@ class Ledger:
             job = self._claim()
         return job
 
-    def _gives_way(self, job: Claimed) -> bool:
+    def give_way(self, job: Claimed, seconds: float, left: int) -> None:
+        """Put a round's job back that asks its teachers, where shards would be quicker at the rest of them.
+
+        Args:
+            job: the round's, or another, to which nothing happens.
+            seconds: of a teacher, as it is measured now.
+            left: teachers that are still to be asked.
+
+        Raises:
+            LostLease: it gives way.
+        """
+        worth = seconds * left >= 2 * self.settings.labels_shard_seconds
+        if job.kind == "round" and worth and self._gives_way(job, seconds):
+            raise LostLease(job.id)
+
+    def _gives_way(self, job: Claimed, measured: float | None = None) -> bool:
         """Put a round's job back where shards of its labels are to be made first."""
         settings, round_id = self.settings, str(job.round_id)
         seconds = settings.labels_shard_seconds
@@ -82,7 +97,8 @@ class Ledger:
                 return False
         try:
             with self._store.write() as session:
-                return sharing.comes_first(session, jobs.held(session, job.id, job.fence), there, seconds)
+                row = jobs.held(session, job.id, job.fence)
+                return sharing.comes_first(session, row, there, seconds, measured)
         except LostLease:
             return True
 

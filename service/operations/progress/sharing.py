@@ -48,23 +48,26 @@ def _left(session: Session, round_id: str) -> list[JobRow]:
 
 
 # ------------------------------------------------------------------------------------------------------------- sharing
-def comes_first(session: Session, job: JobRow, workers: int, shard_seconds: float) -> bool:
+def comes_first(
+    session: Session, job: JobRow, workers: int, shard_seconds: float, measured: float | None = None
+) -> bool:
     """Put a round's job back where shards of its labels are to be made first; return whether that is so.
 
-    They are added when the job is taken for the first time, where it is worth it; where groups run ahead, when it has
-    handed over what these wait for.
+    They are added when the job is taken for the first time, where earlier rounds say that it is worth it, or when it
+    finds out by itself; where groups run ahead, when it has handed over what these wait for.
 
     Args:
         session: of a transaction that holds job and federation.
         job: the round's.
         workers: that are alive and would make them.
         shard_seconds: about how long one is to take; 0: none are made.
+        measured: what a teacher costs in this round, once that is known; default: what it has cost before.
     """
     federation, round_ = session.get_one(FederationRow, job.federation_id), session.get_one(RoundRow, job.round_id)
     if _hands_over(session, round_):
         return False
     if not _rows(session, round_.id):
-        _add(session, federation, round_, workers, shard_seconds)
+        _add(session, federation, round_, workers, shard_seconds, measured)
     left = _left(session, round_.id)
     if left:
         jobs.put_off(session, job, WAIT_SECONDS, f"waits for {len(left)} shards of its labels")
@@ -83,10 +86,17 @@ def may_come_first(session: Session, round_id: str, workers: int, shard_seconds:
     return shared is not None or (workers > 1 and shard_seconds > 0)
 
 
-def _add(session: Session, federation: FederationRow, round_: RoundRow, workers: int, shard_seconds: float) -> None:
-    config, measured = reading.config_for(session, round_), _measured(session, round_)
-    seconds = rules.seconds_of_a_teacher(measured)
-    if seconds is None or any(map(rules.was_in_vain, measured)):
+def _add(
+    session: Session,
+    federation: FederationRow,
+    round_: RoundRow,
+    workers: int,
+    shard_seconds: float,
+    measured: float | None,
+) -> None:
+    config, before = reading.config_for(session, round_), _before(session, round_)
+    seconds = rules.seconds_of_a_teacher(before) if measured is None else measured
+    if seconds is None or any(map(rules.was_in_vain, before)):
         return
     teachers = _teachers(session, config, federation, round_)
     size = 4 * math.prod(config.task.output_shape) * _samples(session, config)
@@ -98,7 +108,7 @@ def _add(session: Session, federation: FederationRow, round_: RoundRow, workers:
     session.flush()
 
 
-def _measured(session: Session, round_: RoundRow) -> list[Mapping[str, Any]]:
+def _before(session: Session, round_: RoundRow) -> list[Mapping[str, Any]]:
     """Return the figures of the newest rounds before, the newest first."""
     before = select(RoundRow.metrics).where(RoundRow.federation_id == round_.federation_id)
     published = before.where(RoundRow.state == "published", RoundRow.index < round_.index)
@@ -151,13 +161,18 @@ def settle(session: Session, round_id: str) -> None:
 
 
 def figures(session: Session, round_id: str) -> dict[str, Any]:
-    """Return what a round's figures say of its shards: how many, their seconds, which worker made how many."""
+    """Return what a round's figures say of its shards: how many, of how many teachers, which worker made how many."""
     made = [(row, job) for row, job in _rows(session, round_id) if row.digest is not None]
     if not made:
         return {}
     by = Counter(job.worker_id or "" for _, job in made)
-    seconds = round(sum(row.seconds or 0.0 for row, _ in made), 3)
-    return {"shards": len(made), "seconds": seconds, "bytes": sum(row.size or 0 for row, _ in made), "workers": by}
+    return {
+        "shards": len(made),
+        "asked": round(sum(len(row.teachers) / row.parts for row, _ in made), 3),
+        "seconds": round(sum(row.seconds or 0.0 for row, _ in made), 3),
+        "bytes": sum(row.size or 0 for row, _ in made),
+        "workers": by,
+    }
 
 
 def stop(session: Session, round_id: str) -> None:

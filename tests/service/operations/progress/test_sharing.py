@@ -64,7 +64,8 @@ def made(world: World, job: Claimed, fence: int | None = None) -> None:
 
 def rows(world: World, fed: Fed) -> list[LabelShardRow]:
     with world.store.read() as session:
-        return list(session.scalars(select(LabelShardRow).where(LabelShardRow.federation_id == fed.id)))
+        mine = select(LabelShardRow).where(LabelShardRow.federation_id == fed.id)
+        return list(session.scalars(mine.order_by(LabelShardRow.job_id)))
 
 
 def states(world: World, fed: Fed, kind: str) -> list[str]:
@@ -98,7 +99,7 @@ def test_a_round_gives_way_to_its_shards_and_is_called_by_the_last(world: World,
     brought = {each.digest for each in rows(world, fed)}
     world.finish(row, {"main": world.forge.arrays(6)}, MEASURED | {"labels": {"teachers": 2, "here": 0}})
     labels = world.round(fed, 2)["metrics"]["labels"]
-    assert (labels["shards"], labels["seconds"], labels["here"]) == (4, 200.0, 0)
+    assert (labels["shards"], labels["asked"], labels["seconds"], labels["here"]) == (4, 2, 200.0, 0)
     assert labels["workers"] == {one.worker_id: 2, other.worker_id: 2}
     assert rows(world, fed) == []
     assert not brought & {path.rsplit("/", 1)[-1] for path in world.files()}
@@ -124,6 +125,27 @@ def test_one_job_does_it_all_where_sharing_is_worth_nothing(world: World, two: t
             row = session.get_one(JobRow, job.id)
             gives_way[why] = sharing.comes_first(session, row, count, seconds)
     assert gives_way == {why: why == "worth it" for why in cases}
+
+
+def test_a_first_round_is_shared_when_its_job_has_measured_it(world: World, two: tuple[Ledger, Ledger]) -> None:
+    """Of two teachers of 90 s, one is left: too little; of 130 s, more than two shards of 60 s: two thirds each."""
+    data = world.dataset()["id"]
+    fed, (one, _) = world.running(NAMES, recipe={"name": "feddf"}, datasets={"unlabeled": data}), two
+    for name in NAMES:
+        world.push(fed, name)
+    job = claim(one)
+    assert job.kind == "round"
+    one.give_way(job, 90.0, 1)
+    assert rows(world, fed) == []
+    with pytest.raises(LostLease):
+        one.give_way(job, 130.0, 1)
+    shards = len(rows(world, fed))
+    assert shards == 6
+    for _ in range(shards):
+        made(world, claim(one))
+    again = claim(one)
+    assert (again.kind, again.attempt) == ("round", 1)
+    one.give_way(again, 130.0, 1)  # it has given way before
 
 
 def test_a_lost_worker_costs_its_shard_only(world: World, two: tuple[Ledger, Ledger], move: Move) -> None:

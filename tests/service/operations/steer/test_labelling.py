@@ -14,7 +14,8 @@ from tests.service.conftest import SettingsMaker
 from tests.service.plant import Plant
 from tests.service.world import Fed, World
 from worker.ledger import Ledger
-from worker.specs import JobSpec, LabelsSpec
+from worker.pace import Pace
+from worker.specs import JobSpec, LabelsSpec, Progress
 
 pytestmark = pytest.mark.timeout(600)  # a loaded machine is no defect
 STEPS = {"schedule": {"steps": 3, "batch_size": 8}}
@@ -62,8 +63,14 @@ def asking(plant: Plant, monkeypatch: pytest.MonkeyPatch, killed: bool) -> list[
     return asked
 
 
+def one_second(pace: Pace, progress: Progress, moment: float) -> float | None:
+    """Say before the first teacher is asked that it takes a second."""
+    return 1.0 if (progress.phase, progress.step) == ("label", 0) else None
+
+
 CASES: dict[str, tuple[dict[str, Any], int]] = {
     "clients": ({"name": "feddf", "options": STEPS}, 2),
+    "a first round": ({"name": "feddf", "options": STEPS | {"drop_worst": None}}, 1),
     "groups": ({"name": "fedsdd", "options": FEDSDD | STEPS}, 4),
 }
 
@@ -74,6 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
     [
         ("clients", False),
         pytest.param("clients", True, marks=pytest.mark.chaos),
+        pytest.param("a first round", True, marks=pytest.mark.chaos),
         pytest.param("groups", True, marks=pytest.mark.chaos),
     ],
 )
@@ -81,6 +89,8 @@ def test_two_workers_make_the_model_that_one_makes(
     plant: Plant, case: str, killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, total = CASES[case]
+    if case == "a first round":
+        monkeypatch.setattr("worker.pace.Pace.of", one_second)
     made = []
     for workers in (1, 2):
         fed = plant.begin(recipe, seed=11, test=True, rounds={"total": total})
@@ -97,7 +107,7 @@ def test_two_workers_make_the_model_that_one_makes(
     assert shared == alone
     labels = plant.world.round(fed, total)["metrics"]["labels"]
     assert labels["shards"] == 4
-    assert (labels["here"], labels["teachers"]) == ((0, 4) if case == "clients" else (2, 6))
+    assert (labels["here"], labels["teachers"]) == ((2, 6) if case == "groups" else (0, 4))
     assert list(labels["workers"]) == [plant.ledger.worker_id]
     with plant.world.store.read() as session:
         mine = select(JobRow.attempt).where(JobRow.federation_id == fed.id, JobRow.kind == "labels")
@@ -106,6 +116,6 @@ def test_two_workers_make_the_model_that_one_makes(
     assert attempts == [1] * (len(attempts) - 1) + [2 if killed else 1]
     assert asked.count("labels") == sum(attempts)
     shared_rounds = [index for index in range(1, total + 1) if "labels" in plant.world.round(fed, index)["metrics"]]
-    assert shared_rounds == ([2] if case == "clients" else [2, 3, 4])
+    assert shared_rounds == {"clients": [2], "a first round": [1], "groups": [2, 3, 4]}[case]
     reports = plant.again(fed, since=-1)
     assert [report.verdict for report in reports] == ["equal"]
