@@ -15,7 +15,7 @@ def figures(count: int, label: float, **labels: Any) -> dict[str, Any]:
 
 
 def test_a_teacher_costs_the_most_that_was_measured_wherever_it_was_asked() -> None:
-    """10 in 20 s are 2 s each; 10 that shards asked in 25 s are 2.5 s each, whoever was left out of the 6 afterwards."""
+    """10 in 20 s are 2 s each; 10 that shards asked in 25 s are 2.5 s each, though 6 are left in the end."""
     assert seconds_of_a_teacher([figures(10, 20.0)]) == 2.0
     assert seconds_of_a_teacher([figures(6, 5.0, seconds=25.0, asked=10), figures(10, 20.0)]) == 2.5
     assert seconds_of_a_teacher([{}, {"seconds": {"label": 3.0}}]) is None
