@@ -47,6 +47,7 @@ class Plan:
         programs: what to run.
         open_browser: show the API's page when it answers.
         encoding: of the terminal.
+        log_format: what its own lines look like, and what comes of its programs' lines.
     """
 
     url: str
@@ -54,6 +55,7 @@ class Plan:
     programs: list[Program]
     open_browser: bool
     encoding: str
+    log_format: str = "text"
 
     def to_json(self) -> bytes:
         """Return it as it is handed on."""
@@ -157,7 +159,7 @@ def stand(plan: Plan) -> int:
         )
         for each in plan.programs
     ]
-    supervisor = Supervisor(specs)
+    supervisor = Supervisor(specs, objects=plan.log_format == "json")
     watcher = threading.Thread(target=_watch, args=(plan, supervisor), daemon=True)
     try:
         return supervisor.run(started=watcher.start)

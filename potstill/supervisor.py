@@ -4,6 +4,7 @@ Every child leads its own process group, so a terminal's Ctrl-C reaches the supe
 child's children too. Losing the supervisor ends the children (`potstill.launch`).
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -41,11 +43,21 @@ class ChildSpec:
     """Says of the program with this process id why it is of no use although it lives, or None."""
 
 
-class Printer:
-    """Lines of several children on one stream, each with its child's name in its colour."""
+def as_object(name: str, text: str) -> str:
+    """Return a child's line as a JSON object that names the program; what is none by itself is its message."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"}
+    with suppress(ValueError):
+        told = json.loads(text)
+        if isinstance(told, dict):
+            return json.dumps(told | {"program": name})
+    return json.dumps(line | {"level": "info", "logger": name, "message": text, "program": name})
 
-    def __init__(self, stream: IO[str], names: Sequence[str]):
-        self._stream, self._lock = stream, threading.Lock()
+
+class Printer:
+    """Lines of several children on one stream, each with its child's name in its colour, or each a JSON object."""
+
+    def __init__(self, stream: IO[str], names: Sequence[str], *, objects: bool = False):
+        self._stream, self._lock, self._objects = stream, threading.Lock(), objects
         self._width = max(map(len, names), default=0)
         coloured = stream.isatty() and "NO_COLOR" not in os.environ
         self._colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)} if coloured else {}
@@ -55,9 +67,10 @@ class Printer:
         prefix = f"{name:<{self._width}} |"
         if colour := self._colour.get(name):
             prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+        line = as_object(name, text) if self._objects else f"{prefix} {text}"
         with self._lock:
             try:
-                print(prefix, text, file=self._stream, flush=True)
+                print(line, file=self._stream, flush=True)
             except (BrokenPipeError, ValueError):
                 self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the rest of the process
 
@@ -170,11 +183,19 @@ class Supervisor:
         specs: what to run.
         stream: where all output goes.
         deadline: seconds that a graceful stop may take. Killing is safe: work in progress is leased and taken up again.
+        objects: each line of output is a JSON object.
     """
 
-    def __init__(self, specs: Sequence[ChildSpec], stream: IO[str] | None = None, deadline: float = 20.0):
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        stream: IO[str] | None = None,
+        deadline: float = 20.0,
+        *,
+        objects: bool = False,
+    ):
         names = ["potstill", *(spec.name for spec in specs)]
-        self.printer = Printer(stream or sys.stdout, names)
+        self.printer = Printer(stream or sys.stdout, names, objects=objects)
         self.children = [Child(spec, self.printer) for spec in specs]
         self._deadline = deadline
         self._signals = 0

@@ -204,5 +204,7 @@ def _serve(options: UpOptions, home: Home) -> NoReturn:
         settings = load_settings()
         _first_token(settings, home)
         home.write(home.url_file, url)
-        plan = Plan(url, str(home.url_file), programs(listener, settings), options.open_browser, sys.stdout.encoding)
+        made = programs(listener, settings)
+        encoding, form = sys.stdout.encoding, settings.log_format
+        plan = Plan(url, str(home.url_file), made, options.open_browser, encoding, form)
         become(plan, [listener.fileno(), home.lock_handle])

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from types import FrameType
@@ -61,6 +60,7 @@ from service.infra.blob_store import open_blobs
 from service.infra.changes import POLL_SECONDS, Changes
 from service.infra.concurrency import ConcurrencyLimit
 from service.infra.feed import Feed
+from service.infra.logs import log_to_stderr
 from service.infra.metrics import Gauges, Metrics, State
 from service.infra.rates import Rates, Slots
 from service.infra.wakeup import Wakeup
@@ -223,31 +223,6 @@ def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-class OneLine(logging.Formatter):
-    """One record, one line: a path or a name with a line break cannot forge the next one, nor steer a terminal.
-
-    Times are UTC.
-    """
-
-    converter = staticmethod(time.gmtime)
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03dZ"
-    _SHOWN = {ord(each): repr(each)[1:-1] for each in map(chr, (*range(32), *range(127, 160), 0x2028, 0x2029))}
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line without control characters; a traceback follows it as it is."""
-        return super().formatMessage(record).translate(self._SHOWN)
-
-
-def _log_to_stderr(level: str) -> None:
-    """Let our own lines out; a program that has set up logging by itself is left alone."""
-    log.setLevel(level)
-    if not log.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-
-
 class Assets(StaticFiles):
     """Files of our own pages: kept by browsers, and asked for anew by their ETag, so that an update is seen at once."""
 
@@ -264,7 +239,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     if settings is None:  # a program of its own, not a part of one
         os.umask(UMASK)
         settings = config.load()
-    _log_to_stderr(settings.log_level.upper())
+    log_to_stderr(settings.log_level.upper(), settings.log_format)
     for sentence in config.unread(os.environ):
         log.warning(sentence)
     app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from contract.json_text import RepeatedKey, read_json
+from contract.log_lines import LogFormat
 from contract.private import close_file, private_folder
 from contract.wire.retention import Retention
 
@@ -164,6 +165,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what is logged, at least: debug, info, warning, error"
     )
+    log_format: LogFormat = Field("text", description="lines for people, text, or a JSON object a line, json")
 
     @classmethod
     def settings_customise_sources(

@@ -8,6 +8,7 @@ import signal
 import time
 from types import FrameType
 
+from contract.log_lines import JsonLine, LogFormat
 from worker.ledger.opening import Hints, load, opened
 from worker.runner import Runner
 
@@ -34,9 +35,10 @@ class Wish:
             signal.signal(each, signal.SIG_DFL)
 
 
-def _log_to_stderr(level: str) -> None:
+def _log_to_stderr(level: str, form: LogFormat) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(UtcFormatter("[%(asctime)s: %(levelname)s/%(processName)s] %(message)s"))
+    text = UtcFormatter("[%(asctime)s: %(levelname)s/%(processName)s] %(message)s")
+    handler.setFormatter(JsonLine() if form == "json" else text)
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -47,7 +49,7 @@ def main() -> int:
         SystemExit: this worker cannot begin; the log says why.
     """
     settings = load()
-    _log_to_stderr(settings.log_level.upper())
+    _log_to_stderr(settings.log_level.upper(), settings.log_format)
     runner, hints, wish = Runner(opened(settings)), Hints(settings), Wish()
     for number in _STOPS:
         signal.signal(number, wish.hear)

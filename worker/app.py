@@ -12,6 +12,7 @@ from typing import Any
 
 from celery import signals
 
+from contract.log_lines import JsonLine
 from service.config import load
 from service.infra.celery_app import make_celery
 from worker import tasks
@@ -37,12 +38,15 @@ class _LateRunner:
 tasks.register(app, _LateRunner())
 
 
+@signals.after_setup_task_logger.connect  # type: ignore[untyped-decorator]
 @signals.after_setup_logger.connect  # type: ignore[untyped-decorator]
 def _as_the_api_does(logger: logging.Logger, **kwargs: Any) -> None:
     """Let the log tell UTC, and no less than the setting says, whatever the command line of Celery does."""
     logger.setLevel(settings.log_level.upper())
     for handler in logger.handlers:
-        if handler.formatter is not None:
+        if settings.log_format == "json":
+            handler.setFormatter(JsonLine())
+        elif handler.formatter is not None:
             handler.formatter.converter = time.gmtime
             handler.formatter.default_msec_format = "%s.%03dZ"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from contract import log_lines
 from worker.checkpoints import Checkpoints, Stopped, key_of
 from worker.limits import die_first, is_disk_full, is_out_of_memory, is_storage_fault, limit_memory, out_of_memory
 from worker.origin import traced, traced_handover
@@ -154,6 +155,7 @@ def _checkpoints(order: Order, device: str) -> Checkpoints:
 
 def _run(line: str, report: Reporter) -> JobResult:
     order, terms = ordered(line), Terms.told()
+    log_lines.begin(**order.about)
     spec, device = order.job, "cpu"
     if spec.needs_networks:
         make_deterministic(terms.torch_threads or None)
@@ -175,6 +177,7 @@ def _run(line: str, report: Reporter) -> JobResult:
 def do(line: str, report: Reporter) -> None:
     """Do the job of one line and write its answer; whatever goes wrong becomes an error with a stable code."""
     wish.busy = True
+    log_lines.begin()
     try:
         report.write(_run(line, report))
     except JobFailure as failure:
@@ -213,7 +216,10 @@ def main() -> None:
         limit_memory(limit)
     signal.signal(signal.SIGTERM, wish.hear)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to act on
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(log_lines.JsonLine() if Terms.told().log_format == "json" else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     out, sys.stdout = sys.stdout, sys.stderr  # a stray print must not break the protocol
     report = Reporter(out)
     for line in sys.stdin:

@@ -1,5 +1,6 @@
 """A job's lease while it is done: kept from a thread of its own, which finds out when the job should stop."""
 
+import contextvars
 import logging
 import threading
 import time
@@ -31,7 +32,8 @@ class Lease:
         self._resumed: Resumed | None = None
         self._taken = self._began = self._moved = time.monotonic()
         self.verdict: str | None = None
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        knows = contextvars.copy_context()  # whose work it is, for the log: a thread does not inherit that
+        self._thread = threading.Thread(target=knows.run, args=(self._run,), name="lease", daemon=True)
 
     def report(self, progress: Progress) -> None:
         """Note how far the job is; called by the job often.

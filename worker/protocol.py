@@ -1,9 +1,9 @@
 """What is said to a computing process and what it answers: one JSON object a line, spelt and read here by both ends.
 
-stdin: an order, ``{"job": <JobSpec>, "checkpoints": <CheckpointSpec>}``. stdout: ``{"progress": <Progress>}`` any
-number of times and ``{"handover": <Handover>}`` at most once, then ``{"result": <JobResult>}`` or
-``{"error": <Failed>}``. End of stdin ends the process, and so does SIGTERM, after the job at hand has put its state on
-the disk. Logging goes to stderr.
+stdin: an order, ``{"job": <JobSpec>, "checkpoints": <CheckpointSpec>, "about": <ids for the log>}``. stdout:
+``{"progress": <Progress>}`` any number of times and ``{"handover": <Handover>}`` at most once, then
+``{"result": <JobResult>}`` or ``{"error": <Failed>}``. End of stdin ends the process, and so does SIGTERM, after the
+job at hand has put its state on the disk. Logging goes to stderr.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel
 
+from contract import log_lines
 from contract.bodies import stored
 from contract.programs import LEAN, environment, python
 from worker.specs import CheckpointSpec, Handover, JobResult, JobSpec, Progress
@@ -28,6 +29,8 @@ class Order(BaseModel):
 
     job: JobSpec
     checkpoints: CheckpointSpec | None = None
+    about: dict[str, str] = {}
+    """Ids by which the process's log says whose work it does."""
 
 
 class Failed(BaseModel):
@@ -45,7 +48,7 @@ _NAMES = {made: name for name, made in _ANSWERS.items()}
 def order(job: Mapping[str, Any], checkpoints: CheckpointSpec | None = None) -> str:
     """Return the line that orders a job; one that cannot be read is answered as a failure."""
     kept = None if checkpoints is None else checkpoints.model_dump(mode="json")
-    return json.dumps({"job": dict(job), "checkpoints": kept}) + "\n"
+    return json.dumps({"job": dict(job), "checkpoints": kept, "about": log_lines.known()}) + "\n"
 
 
 def ordered(line: str) -> Order:
@@ -79,11 +82,13 @@ class Terms:
         device: a torch device, or `auto`.
         torch_threads: 0 for torch's own choice.
         memory_bytes: address space, 0 for any.
+        log_format: what its log looks like.
     """
 
     device: str = "cpu"
     torch_threads: int = 0
     memory_bytes: int = 0
+    log_format: str = "text"
 
     def environment(self) -> dict[str, str]:
         """Return the environment that says so, and in which threads sleep rather than spin.
@@ -95,6 +100,7 @@ class Terms:
             "POTSTILL_DEVICE": self.device,
             "POTSTILL_TORCH_THREADS": str(self.torch_threads),
             "POTSTILL_JOB_MEMORY_BYTES": str(self.memory_bytes),
+            "POTSTILL_LOG_FORMAT": self.log_format,
         }
         given = {name: value for name, value in os.environ.items() if LEAN.get(name) != value}
         return unless_set | given | terms
@@ -106,6 +112,7 @@ class Terms:
             os.environ.get("POTSTILL_DEVICE", cls.device),
             int(os.environ.get("POTSTILL_TORCH_THREADS", cls.torch_threads)),
             int(os.environ.get("POTSTILL_JOB_MEMORY_BYTES", cls.memory_bytes)),
+            os.environ.get("POTSTILL_LOG_FORMAT", cls.log_format),
         )
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from contract import log_lines
+from contract.log_lines import LogFormat
 from contract.tensors import synced_later, watched
 from worker.lease import OUT_OF_TIME, PULSE_SECONDS, SPOILT, STALL_SECONDS, Interrupted, Lease
 from worker.ledger import BlobFaults, Claimed, DomainError, Inspection, Ledger, LostLease
@@ -41,8 +43,8 @@ class ChildLost(Exception):
 class Child:
     """A warm process of `worker.child`; started when it is first needed."""
 
-    def __init__(self, device: str, torch_threads: int, memory_bytes: int = 0):
-        self._terms = Terms(device, torch_threads, memory_bytes)
+    def __init__(self, device: str, torch_threads: int, memory_bytes: int = 0, log_format: LogFormat = "text"):
+        self._terms = Terms(device, torch_threads, memory_bytes, log_format)
         self._process: subprocess.Popen[str] | None = None
         self._words: LastWords | None = None
         self.used_at = time.monotonic()
@@ -159,7 +161,8 @@ class Runner:
         self.ledger = ledger
         settings = ledger.settings
         code(), environment("cpu")  # as this process was started, whatever is installed over it later
-        self._child = Child(settings.device, settings.torch_threads, settings.job_memory_bytes)
+        limits = (settings.torch_threads, settings.job_memory_bytes)
+        self._child = Child(settings.device, *limits, settings.log_format)
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -208,6 +211,10 @@ class Runner:
 
     def do(self, job: Claimed) -> None:
         """Do one job and record what became of it."""
+        with log_lines.about(job_id=job.id, federation_id=job.federation_id, round_id=job.round_id):
+            self._held(job)
+
+    def _held(self, job: Claimed) -> None:
         log.info("job %s: %s, attempt %d, fence %d", job.id, job.kind, job.attempt, job.fence)
         began = time.monotonic()
         try:

@@ -14,6 +14,7 @@ from pydantic import Field
 from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 
+from contract import log_lines
 from contract.bodies import QUERY_COUNT
 from service.api import guard, services
 from service.domain.errors import DomainError
@@ -53,6 +54,8 @@ async def get_principal(request: Request, parts: Services, credentials: Credenti
     if principal.unsettled and token is not None:
         await run_in_threadpool(_settle, parts, token)
     audit.acting().principal = principal
+    client_id = principal.id if principal.role == "device" else None
+    log_lines.note(federation_id=principal.federation_id, client_id=client_id)
     return principal
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from contract import log_lines
+from contract.ids import PREFIXES
 from service.api import guard
 from service.api.json_bodies import is_too_deep, repeated_key
 from service.api.peers import Peer, resolve
@@ -23,6 +25,8 @@ UPLOADS = re.compile(
     r"/v1/(rounds/[^/]+/update|federations/[^/]+/(discriminator|gan)|datasets|models|uploads(/[^/]+)?)"
 )
 _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
+_TOLD = {PREFIXES[kind]: f"{kind}_id" for kind in ("federation", "round", "job", "client")}
+_ID = re.compile(rf"({'|'.join(_TOLD)})_[0-9a-z]{{1,32}}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_JSON_BYTES = 2**20
 JSON_SECONDS = 60.0  # for all of a small body: it is read before anybody knows who sends it
@@ -59,6 +63,12 @@ def _coded(headers: Headers) -> tuple[str, str] | None:
     return None
 
 
+def _named(path: str) -> dict[str, str]:
+    """Return the ids that a path names, as a log tells them."""
+    parts = (part for part in path.split("/") if _ID.fullmatch(part))
+    return {_TOLD[part[:3]]: part for part in parts}
+
+
 class Frame:
     """The outermost layer of the application.
 
@@ -86,6 +96,7 @@ class Frame:
             scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
         peer = resolve(scope, headers, self.settings.proxies)
         ACTING.set(Acting(address=peer.address, request_id=request_id))
+        log_lines.begin(request_id=request_id, **_named(scope["path"]))
         began, status, received = time.perf_counter(), 0, 0
 
         async def counted() -> Message:
@@ -123,7 +134,9 @@ class Frame:
                 await self._spend(scope, received)
             level = logging.DEBUG if scope["path"] in _QUIET else logging.INFO
             took = (time.perf_counter() - began) * 1000
-            log.log(level, "%s %s %s %.0f ms %s", scope["method"], scope["path"], status, took, request_id)
+            fields = {"method": scope["method"], "path": scope["path"], "status": status, "milliseconds": round(took)}
+            said = (scope["method"], scope["path"], status, took, request_id)
+            log.log(level, "%s %s %s %.0f ms %s", *said, extra={"fields": fields})
 
     async def _spend(self, scope: Scope, received: int, *, more: bool = False) -> None:
         """Count bytes that came: here, where counts are in memory, in a thread, where Redis is asked."""

@@ -1,6 +1,7 @@
 """The supervisor with small children: restart, stop, nothing left behind."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -165,6 +166,17 @@ def test_printer_prefixes_lines() -> None:
     printer.line("api", "hello")
     printer.line("worker", "there")
     assert stream.getvalue() == "api    | hello\nworker | there\n"
+
+
+def test_printer_passes_objects_on_and_makes_objects_of_lines() -> None:
+    stream = io.StringIO()
+    printer = Printer(stream, ["api"], objects=True)
+    for text in ('{"message": "here", "job_id": "job_1"}', "Traceback \x1b[0m", "[1]"):
+        printer.line("api", text)
+    own, made, list_ = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert own == {"message": "here", "job_id": "job_1", "program": "api"}
+    assert made.items() >= {"message": "Traceback \x1b[0m", "program": "api", "logger": "api", "level": "info"}.items()
+    assert made["time"].endswith("Z") and list_["message"] == "[1]"
 
 
 def test_taken_port_is_told_with_a_free_one() -> None:

@@ -1,11 +1,16 @@
 """What the log shows of what strangers send."""
 
 import io
+import json
 import logging
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from service.app import OneLine
+from contract.log_lines import JsonLine
+from service.infra.logs import OneLine, log_to_stderr
+from tests.service.world import World
 
 
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\x9b", "\u2028", "\x7f"])
@@ -31,3 +36,41 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError as error:
         record = logging.makeLogRecord({"msg": "failed", "exc_info": (ValueError, error, error.__traceback__)})
     assert OneLine("%(message)s").format(record).splitlines()[-1] == "ValueError: why"
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """What the service logs, as JSON."""
+    stream, logger = io.StringIO(), logging.getLogger("service")
+    handler, level = logging.StreamHandler(stream), logger.level
+    handler.setFormatter(JsonLine())
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield stream
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_an_access_line_says_whose_request_it_was(world: World, lines: io.StringIO) -> None:
+    fed = world.running(["a"])
+    lines.truncate(lines.seek(0))
+    world.op("GET", f"/v1/federations/{fed.id}/rounds?limit=1", headers={"X-Request-Id": "mine"})
+    world.assignment(fed.devices["a"])
+    one, other = ({**json.loads(line)} for line in lines.getvalue().splitlines() if '"service.access"' in line)
+    path = f"/v1/federations/{fed.id}/rounds"
+    assert one.items() >= {"request_id": "mine", "federation_id": fed.id, "method": "GET", "path": path}.items()
+    assert one["level"] == "info" and one["status"] == 200 and "client_id" not in one
+    assert other.items() >= {"federation_id": fed.id, "client_id": fed.devices["a"].id, "level": "debug"}.items()
+    assert other["request_id"] not in ("", "mine")
+
+
+@pytest.mark.parametrize(("form", "kind"), [("json", JsonLine), ("text", OneLine)])
+def test_the_setting_says_what_lines_look_like(form: Any, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, servers = logging.Logger("service"), logging.Logger("uvicorn")
+    servers.addHandler(logging.StreamHandler())
+    found = {"uvicorn": servers}
+    monkeypatch.setattr("service.infra.logs.log", ours)
+    monkeypatch.setattr("service.infra.logs.logging.getLogger", lambda name="": found.get(name, logging.Logger(name)))
+    log_to_stderr("INFO", form)
+    assert type(ours.handlers[0].formatter) is kind
+    assert isinstance(servers.handlers[0].formatter, JsonLine) == (form == "json")

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contract import log_lines
+from contract.log_lines import JsonLine
 from contract.tensors import write_file
 from worker import child
+from worker.protocol import order
 from worker.specs import InitializeSpec, JobFailure, JobResult, Progress
 
 TASK = {"num_classes": 3, "input": {"shape": [6]}}
@@ -32,12 +35,14 @@ def last(lines: list[str]) -> dict[str, Any]:
 
 def test_several_jobs_then_the_end(tmp_path: Path) -> None:
     jobs = [initialize(tmp_path), {"kind": "paint"}, initialize(tmp_path)]
-    text = "".join(json.dumps({"job": job}) + "\n" for job in jobs)
+    text = "".join(json.dumps({"job": job, "about": {"job_id": "job_1"}}) + "\n" for job in jobs)
     done = subprocess.run(
         [sys.executable, "-m", "worker.child"],
         input=text, capture_output=True, text=True, timeout=120, check=True,
-        env=os.environ | {"POTSTILL_TORCH_THREADS": "1", "POTSTILL_DEVICE": "cpu"},
+        env=os.environ | {"POTSTILL_TORCH_THREADS": "1", "POTSTILL_DEVICE": "cpu", "POTSTILL_LOG_FORMAT": "json"},
     )  # fmt: skip
+    (logged,) = (json.loads(line) for line in done.stderr.splitlines())
+    assert logged["message"] == "job could not be read or done" and "paint" in logged["exception"]
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     finals = [answer for answer in answers if "progress" not in answer]
     assert [next(iter(answer)) for answer in finals] == ["result", "error", "result"]
@@ -74,6 +79,23 @@ def test_every_failure_has_a_code(
     out = io.StringIO()
     child.do(json.dumps({"job": initialize(tmp_path)}), child.Reporter(out))
     assert last(out.getvalue().splitlines())["error"]["code"] == code
+
+
+def test_what_goes_wrong_in_a_job_is_logged_with_its_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> JobResult:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(child, "run", fail)
+    monkeypatch.setattr(InitializeSpec, "needs_networks", False, raising=False)
+    caplog.handler.setFormatter(JsonLine())
+    with log_lines.about(job_id="job_1", federation_id="fed_1"):
+        line = order(initialize(tmp_path))
+    child.do(line, child.Reporter(io.StringIO()))
+    logged = json.loads(caplog.text)
+    assert (logged["job_id"], logged["federation_id"], logged["message"]) == ("job_1", "fed_1", "job failed")
+    log_lines.begin()
 
 
 def test_progress_is_thinned_but_first_and_last_steps_are_told() -> None:

@@ -50,7 +50,7 @@ def test_what_is_no_order_is_refused(line: str) -> None:
 
 def test_terms_are_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    terms = Terms("cuda:1", 3, 2**33)
+    terms = Terms("cuda:1", 3, 2**33, "json")
     for name, value in terms.environment().items():
         monkeypatch.setenv(name, value)
     assert Terms.told() == terms

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contract.log_lines import JsonLine
 from contract.recipes.presets import build
 from contract.recipes.recipe import Recipe
 from contract.tensors import TensorFile, pulse, write_file
@@ -35,7 +37,8 @@ class FakeLedger:
     """Writes down what it is told."""
 
     def __init__(self, folder: Path):
-        self.settings = SimpleNamespace(lease_seconds=0.15, device="cpu", torch_threads=1, job_memory_bytes=0)
+        self.settings = SimpleNamespace(lease_seconds=0.15, device="cpu", torch_threads=1)
+        self.settings.job_memory_bytes, self.settings.log_format = 0, "text"
         self.folder = folder
         self.said: list[Any] = []
         self.details: list[str] = []
@@ -145,6 +148,18 @@ def until_stopped(report: Callable[[Progress], None]) -> JobResult:
 def test_a_job_that_is_done_is_published_and_its_folder_removed(ledger: FakeLedger, monkeypatch: Any) -> None:
     do(ledger, monkeypatch, lambda report: JobResult(models={}))
     assert ledger.said == ["published", "dropped"]
+
+
+def test_lines_of_a_job_say_which_it_is(ledger: FakeLedger, monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> JobResult:
+        raise JobFailure("non_finite", "update of 'a'")
+
+    caplog.handler.setFormatter(JsonLine())
+    caplog.set_level("INFO")
+    do(ledger, monkeypatch, fail)
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    ids = {"job_id": "job_1", "federation_id": "fed_1", "round_id": "rnd_1"}
+    assert lines and all(line.items() >= ids.items() for line in lines)
 
 
 def test_what_publications_owe_is_done_when_no_job_is_due(ledger: FakeLedger, monkeypatch: Any) -> None:
