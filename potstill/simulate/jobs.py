@@ -25,14 +25,14 @@ OnProgress = Callable[[str, int, int], None]
 def deterministic() -> Iterator[None]:
     """Make torch repeat itself bit for bit, as the worker's child process does; settings are restored."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     benchmark = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, which imports torch's compiler
     torch.backends.cudnn.benchmark = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
         torch.backends.cudnn.benchmark = benchmark
 
 

@@ -294,6 +294,10 @@ def axis(metric: Metric) -> str:
     return f"test {unit(metric)}"
 
 
+_NUMBERED = 500
+"""Most squares of a plot that have their number written into them: each takes milliseconds."""
+
+
 def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
     """Draw how many samples of each class, or other stratum, each client has; at most 100 clients are shown."""
     plt = pyplot()
@@ -302,11 +306,11 @@ def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
     size = (max(5.0, 0.42 * min(classes, 40) + 2.2), max(3.0, 0.26 * clients + 1.4))
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     picture = axes.imshow(np.sqrt(counts), cmap="Blues", aspect="auto")
-    if clients * classes <= 1000:
+    if clients * classes <= _NUMBERED:
         for client, label in zip(*np.nonzero(counts), strict=True):
             dark = counts[client, label] > 0.45 * counts.max()
             axes.text(label, client, str(counts[client, label]), ha="center", va="center", fontsize=7,
-                      color="white" if dark else "#333333")  # fmt: skip
+                      color="white" if dark else "#333333", in_layout=False)  # fmt: skip
     axes.set(xlabel=dealt.dealt_by, ylabel="client", yticks=range(clients))
     axes.set_yticklabels([f"{name}  ({total})" for name, total in zip(dealt.clients, counts.sum(1), strict=False)])
     axes.tick_params(length=0, labelsize=8)
