@@ -11,9 +11,10 @@ from pathlib import Path
 PACKAGES = ("contract", "client_sdk", "service", "worker", "potstill", "migrations")
 ROOT = Path(__file__).resolve().parents[1]
 """The folder of our packages."""
-LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}
+LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "524288"}
 """What has glibc give memory back that a service no longer needs: it would keep some for every thread, and for blocks
-as large as the largest that was ever freed. A process with torch goes without: every tensor would be mapped anew."""
+as large as the largest that was ever freed. What is read of a socket, 250 KB at most, is not mapped anew each time. A
+process with torch goes without: every tensor would be."""
 _SITE = ("site-packages", "dist-packages")
 
 
