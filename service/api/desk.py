@@ -77,6 +77,8 @@ class Desk:
         gone: dict[int, Exception] = {}
         if news:
             with self._store.write() as session:
+                told = [(what.untold, each.caller.id) for each, what in news if what.untold is not None]
+                assignments.noting(session, told, {each.caller.id for each, what in news if what.unseen})
                 for each, what in sorted(news, key=_by_client):  # in one order: no two transactions wait crosswise
                     try:
                         _note(session, each, what)

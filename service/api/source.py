@@ -6,9 +6,9 @@ What is named is spent by the first delivery that counts or is refused for good;
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -22,12 +22,12 @@ from service.api.services import Services as Parts
 from service.api.telemetry import ACCOUNT
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.infra.traffic import Account
 from service.operations.store import reservations, traffic, uploads
 
 _FINAL = (409, 413, 415, 422)
 _PROBLEM, _RESERVED = "problem", "potstill.reserved"
 _UNDECIDED = ("upload-incomplete", "upload-locked", "upload-offset")
+Found = TypeVar("Found")
 
 
 class Answered(Exception):
@@ -44,9 +44,12 @@ def answer_again(request: Request, error: Exception) -> Response:
     return JSONResponse(error.answer, status_code=200 if request.method == "PUT" else 201)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Source:
-    """A request that delivers a file, and who sends it; `reserved` bytes of the disk are other uploads'."""
+    """A request that delivers a file, and who sends it; `reserved` bytes of the disk are other uploads'.
+
+    Of a device that, and whose bytes come, is read with what it is let in by (`admit`).
+    """
 
     request: Request
     services: Parts
@@ -67,6 +70,23 @@ class Source:
         text = f"{self.request.method} {self.request.url.path}?{query}"
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
+    async def admit(self, caller: Principal, act: Callable[[Session], Found]) -> Found:
+        """Return what `act` reads to let a device's file in before a byte of it is read.
+
+        Raises:
+            DomainError: what `act` refuses it for; it is noted whose bytes come all the same.
+        """
+
+        def read(session: Session) -> Found:
+            self.reserved = _counted(session, self.request, caller, _item(self.request))
+            return act(session)
+
+        return await self.services.together.read(read)
+
+
+def _item(request: Request) -> str:
+    return request.url.path.rpartition("/")[2]
+
 
 def answered(source: Source) -> dict[str, Any] | None:
     """Return what this very delivery was answered before, if what it names has counted.
@@ -84,14 +104,14 @@ def answered(source: Source) -> dict[str, Any] | None:
 
 async def count_for(request: Request, services: Parts, caller: Principal, item: str) -> int:
     """Note whose bytes a request brings; return how many bytes open uploads hold room for."""
+    return await services.together.read(lambda session: _counted(session, request, caller, item))
 
-    def read(session: Session) -> tuple[Account | None, int]:
-        if _RESERVED not in session.info:  # once for all who share the session
-            session.info[_RESERVED] = reservations.missing(session)
-        return traffic.of_upload(session, caller, item), session.info[_RESERVED]
 
-    request.scope[ACCOUNT], reserved = await services.together.read(read)
-    return reserved
+def _counted(session: Session, request: Request, caller: Principal, item: str) -> int:
+    if _RESERVED not in session.info:  # once for all who share the session
+        session.info[_RESERVED] = reservations.missing(session)
+    request.scope[ACCOUNT] = traffic.of_upload(session, caller, item)
+    return int(session.info[_RESERVED])
 
 
 def _is_final(error: DomainError) -> bool:
@@ -131,7 +151,7 @@ async def get_source(
     ] = None,
 ) -> AsyncIterator[Source]:
     """Give the route its source; when what came is refused for good, what was named goes with it."""
-    reserved = await count_for(request, services, principal, request.url.path.rpartition("/")[2])
+    reserved = 0 if principal.role == "device" else await count_for(request, services, principal, _item(request))
     source = Source(request, services, principal.id, upload, staged, reserved)
     if source.named is not None:
         answer = await run_in_threadpool(answered, source)

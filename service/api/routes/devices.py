@@ -131,7 +131,7 @@ async def put_update(
     201: stored, and it counts. 200: the same bytes again. Everything else leaves nothing behind.
     """
     async with told(services, caller, round_id):
-        ticket = await services.together.read(lambda session: updates.admit(session, round_id, caller))
+        ticket = await source.admit(caller, lambda session: updates.admit(session, round_id, caller))
         found: list[UpdateMetadata] = []
 
         def read_header(header: Header) -> None:
@@ -199,7 +199,7 @@ async def put_gan(
     like the model that was sent, with `num_samples` and `base_model`, the id of that model, in its `__metadata__`; with
     differential privacy also `metrics` with the `epsilon` spent so far.
     """
-    ticket = await services.together.read(lambda session: generators.admit(session, federation_id, caller))
+    ticket = await source.admit(caller, lambda session: generators.admit(session, federation_id, caller))
     found: list[generators.Sent] = []
 
     def read_header(header: Header) -> None:
@@ -238,7 +238,7 @@ async def put_discriminator(
     """Upload this device's discriminator (FedGO), trained once on local data against the generator's images. Where the
     assignment asks for differential privacy, `metrics` in its `__metadata__` has the `epsilon` spent so far.
     """
-    template = await services.together.read(lambda session: discriminators.admit(session, federation_id, caller))
+    template = await source.admit(caller, lambda session: discriminators.admit(session, federation_id, caller))
 
     def read_header(header: Header) -> None:
         with services.store.read() as session:

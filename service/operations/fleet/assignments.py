@@ -17,7 +17,7 @@ from service.domain.buffered import Work
 from service.operations.fleet import clients, generators, secure_assignments, updates
 from service.operations.fleet.discriminators import discriminator_of
 from service.operations.fleet.updates import update_of
-from service.operations.progress import buffered, reading
+from service.operations.progress import buffered, participants, reading
 from service.operations.store import models
 from service.persistence.tables import ClientRow, FederationRow, ModelRow, ParticipantRow, RoundRow
 
@@ -40,6 +40,15 @@ def together(session: Session, client_ids: Collection[str]) -> None:
             mine = ParticipantRow.round_id == round_.id, ParticipantRow.client_id.in_(client_ids)
             session.scalars(select(ParticipantRow).where(*mine)).all()
             updates.remember(session, round_.id, client_ids)
+
+
+def noting(session: Session, told: Collection[tuple[str, str]], seen: Collection[str]) -> None:
+    """Begin a transaction that notes who was told to train in which round, and who was seen: read them at once."""
+    reading.keep_rows(session)
+    if told:
+        participants.hold(session, [(Work.read(round_id).round_id, client_id) for round_id, client_id in told])
+    if seen:
+        session.scalars(select(ClientRow).where(ClientRow.id.in_(seen))).all()
 
 
 def read(session: Session, client_id: str) -> tuple[wire.Assignment, int]:

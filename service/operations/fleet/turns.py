@@ -19,10 +19,7 @@ def begin(session: Session, federation_id: str, sent: Collection[tuple[str, str]
     """
     locks.hold_blobs(session)
     reading.in_turn(session, federation_id)
-    clients_of: dict[str, set[str]] = {}
-    for round_id, client_id in sent:
-        clients_of.setdefault(round_id, set()).add(client_id)
     session.scalars(select(ClientRow).where(ClientRow.id.in_({client_id for _, client_id in sent}))).all()
-    for round_id, client_ids in sorted(clients_of.items()):
-        participants.hold(session, round_id, client_ids)
-        updates.remember(session, round_id, client_ids)
+    participants.hold(session, sent)
+    for round_id in {round_id for round_id, _ in sent}:
+        updates.remember(session, round_id, {client_id for of, client_id in sent if of == round_id})

@@ -17,6 +17,8 @@ from service.operations.ledger.clock import is_due, now, patient
 from service.operations.progress import buffered, reading
 from service.persistence.tables import ClientRow, FederationRow, ParticipantRow, RoundRow, SecureMemberRow, UpdateRow
 
+_HELD = "potstill.held"
+
 
 def is_unfetched(session: Session, round_id: str, client_id: str, beats: bool) -> bool:
     """Whether a participant was not yet told to train, or is awaited anew: it was lost, or will beat from now on.
@@ -46,7 +48,7 @@ def note_fetched(session: Session, round_id: str, client_id: str, beats: bool) -
     federation = session.get_one(FederationRow, round_.federation_id)
     if round_.buffered:
         buffered.note_fetched(session, work, client_id)
-    row = session.get_one(ParticipantRow, (round_.id, client_id), populate_existing=True, with_for_update=True)
+    row = _locked(session, round_.id, client_id)
     row.fetched_at = row.fetched_at or moment
     if beats and _awaited_anew(row):
         row.silent_at, row.lost_at = moment + rules.silent_after(reading.config_of(federation).rounds), None
@@ -81,14 +83,31 @@ def _moves(before: dict[str, Any] | None, told: dict[str, Any]) -> bool:
 
 def answered(session: Session, round_id: str, client_id: str) -> None:
     """Stop listening for a client whose update is here."""
-    row = reading.fresh(session, ParticipantRow, (round_id, client_id))
+    row = _locked(session, round_id, client_id)
     row.silent_at = row.lost_at = None
 
 
-def hold(session: Session, round_id: str, client_ids: Collection[str]) -> None:
-    """Lock those of several clients that take part in a round, in one order: no two transactions wait crosswise."""
-    mine = ParticipantRow.round_id == round_id, ParticipantRow.client_id.in_(client_ids)
-    session.scalars(select(ParticipantRow).where(*mine).order_by(ParticipantRow.client_id).with_for_update()).all()
+def hold(session: Session, those: Collection[tuple[str, str]]) -> None:
+    """Lock several participants, (round, client), for this transaction, whose rows are kept (`reading.keep_rows`).
+
+    In one order: no two transactions wait crosswise.
+    """
+    clients_of: dict[str, set[str]] = {}
+    for round_id, client_id in those:
+        clients_of.setdefault(round_id, set()).add(client_id)
+    held: set[tuple[str, str]] = session.info.setdefault(_HELD, set())
+    for round_id, client_ids in sorted(clients_of.items()):
+        mine = ParticipantRow.round_id == round_id, ParticipantRow.client_id.in_(client_ids)
+        query = select(ParticipantRow).where(*mine).order_by(ParticipantRow.client_id).with_for_update()
+        held |= {(round_id, row.client_id) for row in session.scalars(query)}
+
+
+def _locked(session: Session, round_id: str, client_id: str) -> ParticipantRow:
+    """Return a participant as it is now, locked for this transaction."""
+    key = (round_id, client_id)
+    if key in session.info.get(_HELD, ()):
+        return session.get_one(ParticipantRow, key)
+    return session.get_one(ParticipantRow, key, populate_existing=True, with_for_update=True)
 
 
 def mark_lost(session: Session, round_: RoundRow) -> None:

@@ -43,11 +43,11 @@ Row = TypeVar("Row", bound=Base)
 
 def at_once(session: Session) -> None:
     """Keep what is read from now on, so that it is read once; for a session that only reads, and ends at once."""
-    _keep_rows(session)
+    keep_rows(session)
     session.info[_KNOWN], session.info[_ONCE] = {}, True
 
 
-def _keep_rows(session: Session) -> None:
+def keep_rows(session: Session) -> None:
     """Keep rows as long as the session: else one is let go with the last who uses it, and read anew."""
     kept: list[object] = []
     event.listen(session, "loaded_as_persistent", lambda session, row: kept.append(row))
@@ -55,7 +55,7 @@ def _keep_rows(session: Session) -> None:
 
 def in_turn(session: Session, federation_id: str) -> None:
     """Lock a federation for several deliveries of one transaction: what they read of it from now on stays as it is."""
-    _keep_rows(session)
+    keep_rows(session)
     session.info[_KNOWN] = {}
     locked(session, federation_id)
     session.info[_LOCKED] = federation_id
