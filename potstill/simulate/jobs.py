@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from contract.tensors import synced_later
 from potstill.simulate.history import digest_of
 from worker.pipeline import run
 from worker.specs import JobFailure, JobResult, JobSpec, Progress
@@ -99,7 +100,7 @@ class Jobs:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         started = time.monotonic()
-        with deterministic():
+        with deterministic(), synced_later():  # a kill leaves files as they are; a power cut may cost the run
             result = run(spec(folder), partial(self._tell, started), device=self._device)
         noted = {**(note or {}), "job_seconds": self._check_time(started)}
         return self.keep(name, result, noted)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +205,25 @@ def test_lists_that_cannot_be_are_one_line_and_leave_nothing(
     assert refused.exit_code == 1
     assert message in refused.stderr.replace("\n", " "), refused.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.chaos
+def test_kills_at_any_moment_change_no_cell(mine: Path, tmp_path: Path) -> None:
+    """The command is killed a little later each time, its processes with it, and given again; then once to its end."""
+    told = ["--data", mine, "--clients", 4, "--rounds", 4, "--seeds", 2, "--alpha", "0.5,5", "--recipe", "scaffold"]
+    command = [sys.executable, "-m", "potstill", "simulate", *told, "--processes", 2, "--out", tmp_path / "out"]
+    for tenths in range(30, 160, 7):
+        begun = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            if begun.wait(tenths / 10) == 0:
+                break
+            pytest.fail(f"it ended with {begun.returncode}")
+        except subprocess.TimeoutExpired:
+            begun.kill()
+            begun.wait()
+    assert simulate(*told, "--out", tmp_path / "out").exit_code == 0
+    assert simulate(*told, "--out", tmp_path / "whole").exit_code == 0
+    cells = [sorted((tmp_path / way / "cells").glob("*.json")) for way in ("out", "whole")]
+    assert len(cells[0]) == 4
+    for killed, whole in zip(*cells, strict=True):
+        assert json.loads(killed.read_text())["models"] == json.loads(whole.read_text())["models"], killed.name
