@@ -3,15 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contract.tasks import TASKS, measured_of
+from contract.tasks import TASKS, Metric, measured_of
 from contract.wire.federations import Federation, FederationSummary, Task
 from potstill.console import out, percent, print_table
 
 
+def metric_of(name: str) -> Metric:
+    """Return a metric by its name, whatever the kind of task; one that is not known is taken as a plain figure."""
+    known = (each for kind in TASKS.values() for each in kind.metrics if each.name == name)
+    return next(known, Metric(name, name, is_share=False))
+
+
 def measured(value: float | None, metric: str) -> str:
     """Return the value of a metric as people read it: shares as '90.1 %', others with four digits."""
-    shares = {each.name: each.is_share for kind in TASKS.values() for each in kind.metrics}
-    if value is None or shares.get(metric, False):
+    if value is None or metric_of(metric).is_share:
         return percent(value)
     return f"{value:.4g}"
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "migrate": "Bring the database to the newest schema, and make a bucket that is not there.",
     "worker-health": "Say whether the worker of this host takes jobs; exit 1 if not. For health checks of containers.",
     "demo": "Ten devices on real images, FedAvg, FedDF and FedGO side by side.",
+    "compare": "Federations and simulations side by side: figures, costs, curves, and the parts in which they differ.",
     "simulate": "Compare recipes on the same partitions in this process, with the pipeline of the service.",
 }
 """Single commands, and what they are for."""

@@ -1,6 +1,6 @@
 """What a federation has cost: bytes and seconds, by round, in all, and to an accuracy."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -113,6 +113,10 @@ class RoundCost(Cost):
     state: RoundState
     accuracy: float | None = Field(None, description="of what it published, on the test set")
     measured: float | None = Field(None, description="the task's main metric, where that is no accuracy")
+    clock: float | None = Field(
+        None, description="seconds from the first round's opening to this one's publication or other end; of a "
+        "simulation those of its virtual clock, null where it has none"
+    )  # fmt: skip
     devices: int = Field(description="that fetched their assignment")
     answered: int = Field(description="updates that were accepted")
 
@@ -142,6 +146,14 @@ class FederationReport(Response):
     name: str
     state: FederationState
     recipe: str
+    metric: str = Field("accuracy", description="what the task is measured by, on the test set")
+    first: float | None = Field(None, description="the same of the first models; null where nobody measured them")
+    parts: dict[str, Any] = Field(
+        default_factory=dict,
+        description="what it is made of, by which others differ from it: the task, its networks, the recipe resolved "
+        "to its parts, the plans of devices and rounds, the seed",
+        examples=[{"recipe": {"name": "fedavg"}, "local": {"epochs": 5}, "seed": 7}],
+    )
     networks: list[NetworkFigures]
     before: Cost = Field(description="before the first round: first models, generator, discriminators")
     rounds: list[RoundCost]

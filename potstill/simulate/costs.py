@@ -17,8 +17,6 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.history import History, Participation, RoundRecord
 from service.domain import costs, learning
 
-TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
-
 
 def targets_of(metric: Metric, given: Sequence[float] | None) -> Sequence[float]:
     """Return the values whose cost is told; where none are given, those of shares, and of other metrics none.
@@ -27,7 +25,7 @@ def targets_of(metric: Metric, given: Sequence[float] | None) -> Sequence[float]
         SimulationError: a share that is none.
     """
     if given is None:
-        return TARGETS if metric.is_share else ()
+        return costs.TARGETS if metric.is_share else ()
     wrong = next((each for each in given if metric.is_share and not 0 <= each <= 1), None)
     if wrong is not None:
         raise SimulationError(f"target: {metric.name} is a share, in [0, 1]; {wrong:g} is none")
@@ -107,6 +105,9 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         name=name,
         state="running" if history.ending is None else history.ending.state,
         recipe=config.recipe.name,
+        metric=metric.name,
+        first=first,
+        parts=costs.parts_of(config, history.seed),
         networks=networks,
         before=before,
         rounds=known,
@@ -132,12 +133,20 @@ def _round(
         state=record.outcome,
         accuracy=record.accuracy if record.outcome == "published" else None,
         measured=record.metrics.get("measured") if record.outcome == "published" else None,
+        clock=record.clock,
         devices=len(record.participants),
         answered=len(record.participants),
     )
 
 
-def write(found: FederationReport | None, path: Path) -> None:
-    """Write a report as JSON, as `GET /v1/federations/{id}/report` answers it."""
+def write(found: FederationReport | None, path: Path, settings: Mapping[str, Any]) -> None:
+    """Write a report as JSON, as `GET /v1/federations/{id}/report` answers it.
+
+    Args:
+        found: None where nobody counted, and nothing is written.
+        path: where.
+        settings: of the experiment, by which it differs from others; they are among its parts.
+    """
     if found is not None:
+        found = found.model_copy(update={"parts": found.parts | {"simulation": settings}})
         path.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")

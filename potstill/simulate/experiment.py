@@ -26,6 +26,7 @@ from potstill.simulate.jobs import OnProgress
 from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment, PlannedChange, RecipeEntry, federation, preset_of, task_of
 from service.domain import federation as rules
+from service.domain.costs import TARGETS
 
 _OWN_TEST = 0.2  # of a data set without a test set
 
@@ -70,7 +71,7 @@ class Run:
         """What the task is measured by."""
         return self.config.task.main_metric
 
-    def costs(self, targets: Sequence[float] = costs.TARGETS) -> FederationReport | None:
+    def costs(self, targets: Sequence[float] = TARGETS) -> FederationReport | None:
         """Return what it has cost; None where nobody counted, and of central training, which sends no models."""
         return None if self.entry.pooled else costs.report(self.entry.title, self.config, self.history, targets)
 

@@ -13,6 +13,7 @@ from contract.tasks import ACCURACY, TASKS, Metric, TaskKind
 from contract.wire.report import Cost, FederationReport, TargetCost
 from potstill.console import size
 from potstill.demo.report import COLOURS
+from potstill.drawing import as_markdown, axis, limits, pyplot, scale, unit
 from potstill.simulate.bands import half_width
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
@@ -79,21 +80,9 @@ def by_recipe(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def unit(metric: Metric) -> str:
-    """Return a metric as headings have it, with what its values are."""
-    if metric.is_share:
-        return f"{metric.name}, percent"
-    return metric.name if metric.higher_is_better else f"{metric.name}, lower is better"
-
-
 def picture(metric: Metric) -> str:
     """Return the name of the plot."""
     return f"{metric.name}.png"
-
-
-def scale(metric: Metric) -> int:
-    """Return what values are shown times: percent of shares."""
-    return 100 if metric.is_share else 1
 
 
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
@@ -144,12 +133,6 @@ def spread(values: Sequence[float], metric: Metric) -> str:
 def markdown(runs: Sequence[Run]) -> str:
     """Return the table in Markdown."""
     return as_markdown(*table(runs))
-
-
-def as_markdown(heading: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """Return a table in Markdown; all but its first columns are numbers."""
-    lines = [heading, [*["---"] * texts, *["---:"] * (len(heading) - texts)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def cost_table(runs: Sequence[Run], targets: Sequence[float]) -> tuple[list[str], list[list[str]]]:
@@ -236,16 +219,6 @@ def _both(cost: Cost) -> int:
     return cost.files.down + cost.files.up
 
 
-def pyplot() -> Any:
-    """Return matplotlib's pyplot, which draws into files alone."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as found
-
-    return found
-
-
 def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
     """Draw what the task is measured by per round: the mean over seeds, shaded where it is with confidence 95 %."""
     plt = pyplot()
@@ -273,25 +246,6 @@ def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
     axes.legend(frameon=False, loc="best")
     figure.savefig(path, dpi=130)
     plt.close(figure)
-
-
-_APART = 20
-"""Errors of which the largest is so many times the smallest are drawn on a logarithmic axis."""
-
-
-def limits(axes: Any, values: Sequence[float], metric: Metric) -> None:
-    """Let an axis of shares begin at 0, and one of errors that are far apart be logarithmic."""
-    if metric.is_share:
-        axes.set_ylim(0, min(100, 1.08 * max(values) + 2))
-    elif not metric.higher_is_better and max(values) > _APART * min(values) > 0:
-        axes.set_yscale("log")
-
-
-def axis(metric: Metric) -> str:
-    """Return what is written beside the axis of values."""
-    if metric.is_share:
-        return f"test {metric.name} (%)"
-    return f"test {unit(metric)}"
 
 
 _NUMBERED = 500

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from client_sdk.errors import PotstillError
+from potstill import drawing
 from potstill.console import CliError, out, print_table
 from potstill.figures import measured
 from potstill.simulate import costs, report
@@ -16,6 +17,12 @@ from potstill.simulate.sweeps import records, tables
 from potstill.simulate.sweeps.grid import RECIPE, SEED
 from potstill.simulate.sweeps.records import Record
 from worker.specs import JobFailure
+
+_DATA = {
+    "data", "clients", "partition", "alpha", "balanced", "smallest", "major", "minor", "samples", "server_samples",
+    "server_data", "server_transform", "validation_samples", "test_samples", "speeds", "liars", "lie",
+}  # fmt: skip
+"""What of an experiment no plan tells: whose data are where, how fast devices are, who lies."""
 
 
 def title_of(experiment: Experiment) -> str:
@@ -63,6 +70,7 @@ def run(
     crew.runs = len(experiment.recipes) * len(experiment.all_seeds)
     bars = Bars("runs", crew.runs, experiment.rounds)
     title, runs = title_of(experiment), list[Run]()
+    settings = experiment.model_dump(mode="json", include=_DATA)
 
     def begin(entry: RecipeEntry, seed: int) -> None:
         crew.runs -= 1
@@ -88,7 +96,7 @@ def run(
                 report.write(runs, folder, title)
                 tables.write_data([_record(each) for each in runs], folder)
                 home = folder / f"seed-{done.seed}" / experiments.folder_name(done.entry.title)
-                costs.write(done.costs(targets), home / "report.json")
+                costs.write(done.costs(targets), home / "report.json", settings)
                 for line in _lines(done, first=done.seed == experiment.all_seeds[0]):
                     bars.progress.console.print(line, highlight=False)
     except (JobFailure, PotstillError) as error:
@@ -122,13 +130,13 @@ def _line(done: Run) -> str:
 def _finish(runs: list[Run], folder: Path, title: str, targets: Sequence[float]) -> None:
     if report.by_recipe(runs):
         heading, rows = report.table(runs)
-        print_table(heading, rows, title=f"{title}: test {report.unit(runs[0].metric)}")
+        print_table(heading, rows, title=f"{title}: test {drawing.unit(runs[0].metric)}")
     if report.has_clock(runs) and report.by_recipe(runs):
         heading, rows = report.time_table(runs, targets)
         print_table(heading, rows, title="seconds of the virtual clock; means of all seeds")
-        (folder / "times.md").write_text(report.as_markdown(heading, rows), encoding="utf-8")
+        (folder / "times.md").write_text(drawing.as_markdown(heading, rows), encoding="utf-8")
     heading, rows = report.cost_table(runs, targets)
     if rows:
         print_table(heading, rows, title="bytes of devices' files, down and up, and operations; means of all seeds")
-        (folder / "costs.md").write_text(report.as_markdown(heading, rows), encoding="utf-8")
+        (folder / "costs.md").write_text(drawing.as_markdown(heading, rows), encoding="utf-8")
     out().print(f"{report.picture(runs[0].metric)}, table.md, metrics.csv and the models are in {folder}")

@@ -11,6 +11,15 @@ from contract.tasks import ACCURACY, Metric
 from contract.updates import BASE
 from contract.wire.report import Cost, Flops, NetworkFigures, Role, RoundCost, TargetCost
 
+TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""Shares whose cost is told where nobody says which."""
+
+
+def parts_of(config: FederationConfig, seed: int) -> dict[str, Any]:
+    """Return what a federation is made of, by which two of them are told apart."""
+    told = {"task", "prototypes", "server_model", "recipe", "local", "rounds", "datasets"}
+    return config.model_dump(mode="json", include=told) | {"seed": seed}
+
 
 @dataclass(frozen=True)
 class Trained:

@@ -39,7 +39,7 @@ COMMANDS = """
     round: close ensemble explain export list show
     token: create list revoke rotate
     worker: list
-    : backup config demo gc migrate predict replay restore simulate status up verify worker-health
+    : backup compare config demo gc migrate predict replay restore simulate status up verify worker-health
 """
 NAMED = [f"{group.strip()} {name}".strip() for line in COMMANDS.strip().splitlines()
          for group, names in [line.split(":")] for name in names.split()]  # fmt: skip

@@ -10,12 +10,13 @@ from typer.testing import CliRunner, Result
 
 from contract.tasks import ACCURACY, TASKS, TaskKind
 from contract.wire.report import Bytes, Cost, RoundCost
+from potstill import drawing
 from potstill.cli import app
-from potstill.simulate import costs, datasets, kinds, liars, made, report
+from potstill.simulate import costs, datasets, kinds, liars, made
 from potstill.simulate import experiment as experiments
 from potstill.simulate.config import SimulationError
 from potstill.simulate.settings import Experiment
-from service.domain.costs import to_target
+from service.domain.costs import TARGETS, to_target
 
 from .test_tasks import samples
 
@@ -145,7 +146,7 @@ def test_a_file_of_every_kind_is_simulated_and_shown_by_its_own_figures(kind: Ta
     assert first[main.name] and all(last[name] for name in (main.name, f"average_{main.name}", f"ensemble_{main.name}"))
     assert all(last[each.name] for each in others)
     table = (out / "table.md").read_text()
-    assert f"Test {report.unit(main)}".replace(", percent", " in percent") in table
+    assert f"Test {drawing.unit(main)}".replace(", percent", " in percent") in table
     assert f"{others[0].name}, last" in table
     assert (out / f"{main.name}.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads((out / "seed-0" / "feddf" / "report.json").read_text())
@@ -209,4 +210,4 @@ def test_targets_of_errors_are_reached_from_above() -> None:
     found = [to_target(target, 1.2, Cost(), rounds, rmse).round for target in (1.5, 0.7, 0.6, 0.1)]
     assert found == [0, 2, 3, None]
     assert to_target(0.5, None, Cost(), rounds, ACCURACY).round is None
-    assert costs.targets_of(rmse, None) == () and costs.targets_of(ACCURACY, None) == costs.TARGETS
+    assert costs.targets_of(rmse, None) == () and costs.targets_of(ACCURACY, None) == TARGETS

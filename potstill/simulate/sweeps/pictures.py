@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from potstill import drawing
 from potstill.demo.report import COLOURS
 from potstill.simulate import report
 from potstill.simulate.bands import SAID, half_width
@@ -58,7 +59,7 @@ def _panels(rows: Sequence[Row], lines: str) -> Panels:
 
 
 def _picture(panels: Panels, path: Path, title: str) -> None:
-    plt = report.pyplot()
+    plt = drawing.pyplot()
     across = min(_ACROSS, len(panels))
     down = ceil(len(panels) / across)
     size = (max(8.0, 4.6 * across), 4.8 if down == 1 else 3.4 * down)
@@ -73,8 +74,8 @@ def _picture(panels: Panels, path: Path, title: str) -> None:
         axes.set_title(name, loc="left", fontsize=10)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    report.limits(places.flat[0], values, metric)
-    _frame(figure, places, len(panels), report.axis(metric))
+    drawing.limits(places.flat[0], values, metric)
+    _frame(figure, places, len(panels), drawing.axis(metric))
     figure.suptitle(f"{title}\n{SAID}", x=0.01, ha="left", fontsize=11)
     partial = path.with_name(f"{path.name}.part")
     figure.savefig(partial, dpi=130, format="png")
@@ -84,7 +85,7 @@ def _picture(panels: Panels, path: Path, title: str) -> None:
 
 def _line(axes: Any, row: Row, label: str, colour: str) -> list[float]:
     """Draw a line and its band; return what the mean has."""
-    curves = report.scale(row.metric) * np.array(row.curves)
+    curves = drawing.scale(row.metric) * np.array(row.curves)
     rounds, middle, half = range(1, curves.shape[1] + 1), curves.mean(0), half_width(curves)
     axes.plot(rounds, middle, marker="o", markersize=3, linewidth=1.8, color=colour, label=label)
     if len(curves) > 1:

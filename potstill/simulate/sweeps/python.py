@@ -41,7 +41,7 @@ class Results:
     cells: list[Record]
 
     def __str__(self) -> str:
-        from potstill.simulate.report import as_markdown
+        from potstill.drawing import as_markdown
 
         found = tables.rows_of(self.cells)
         return as_markdown(*tables.table(found), texts=len(tables.axes_of(found)))

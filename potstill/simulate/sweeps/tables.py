@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from contract.tasks import Metric
+from potstill import drawing
 from potstill.console import size
 from potstill.simulate import report
 from potstill.simulate.bands import half_width
@@ -119,7 +120,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     found = []
     for row in rows:
         names = [shown_of(row.varied[axis]) if axis in row.varied else "–" for axis in axes]
-        of = [report.unit(row.metric)] if mixed else []
+        of = [drawing.unit(row.metric)] if mixed else []
         found.append([*names, *of, str(len(row.records)), *(_cell(row, what) for what in told)])
     return heading, found
 
@@ -170,8 +171,8 @@ def write(records: Sequence[Record], out: Path, title: str) -> None:
     """Write table.md, table.csv, table.json and metrics.csv, each whole or not at all."""
     rows = rows_of(records)
     write_data(records, out)
-    unit = ", ".join(dict.fromkeys(f"test {report.unit(row.metric)}" for row in rows))
-    text = report.as_markdown(*table(rows), texts=len(axes_of(rows)))
+    unit = ", ".join(dict.fromkeys(f"test {drawing.unit(row.metric)}" for row in rows))
+    text = drawing.as_markdown(*table(rows), texts=len(axes_of(rows)))
     _put(
         out / "table.md", f"# {title}\n\n{unit[:1].upper()}{unit[1:]}; mean ± standard deviation over seeds.\n\n{text}"
     )

@@ -58,6 +58,9 @@ def report(session: Session, federation: FederationRow, targets: Sequence[float]
         name=federation.name,
         state=federation.state,
         recipe=federation.config["recipe"]["name"],
+        metric=metric.name,
+        first=first,
+        parts=costs.parts_of(config, federation.seed),
         networks=seen.networks,
         before=before,
         rounds=rounds,
@@ -145,9 +148,10 @@ def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[Rou
     beside, done = _first_sent(session, federation), {job.round_id: job for job in seen.jobs}
     public, begun = _public(session, federation), newcomers(session, federation)
     query = select(RoundRow).where(RoundRow.federation_id == federation.id).order_by(RoundRow.index)
-    found = []
+    found, begun_at = list[RoundCost](), None
     for row in session.scalars(query):
-        mine = parts.get(row.id, [])
+        begun_at = begun_at or row.opened_at
+        mine, job = parts.get(row.id, []), done.get(row.id)
         down = sum(_sent_to(each, row, sizes, beside, begun) for each in mine)
         files = Bytes(down=down, up=sum(each.up for each in mine))
         found.append(
@@ -156,11 +160,12 @@ def _rounds(session: Session, federation: FederationRow, seen: Seen) -> list[Rou
                 state=row.state,
                 accuracy=row.metrics.get("accuracy") if row.state == "published" else None,
                 measured=row.metrics.get("measured") if row.state == "published" else None,
+                clock=_clock(begun_at, row, job),
                 devices=sum(each.devices for each in mine),
                 answered=sum(each.answered for each in mine),
                 files=files,
                 wire=_counted(seen.wire, row.index, files),
-                seconds=_seconds(row, mine, done.get(row.id)),
+                seconds=_seconds(row, mine, job),
                 flops=_flops(session, federation, row, seen.networks, public),
             )
         )
@@ -223,6 +228,12 @@ def _seconds(row: RoundRow, parts: Sequence[Part], job: JobRow | None) -> Second
         jobs=0.0 if job is None else _took(job),
         phases=dict(row.metrics.get("seconds", {})),
     )
+
+
+def _clock(begun: datetime, row: RoundRow, job: JobRow | None) -> float | None:
+    """Return the seconds from the first round's opening to a round's end; None where it goes on."""
+    ended = row.published_at or (None if job is None else job.finished_at) or row.closed_at
+    return None if ended is None or row.state in ("collecting", "aggregating") else _between(begun, ended)
 
 
 def _took(job: JobRow) -> float:

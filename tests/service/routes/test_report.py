@@ -48,6 +48,8 @@ def test_two_rounds(world: World) -> None:
     assert (second["state"], second["accuracy"], second["devices"], second["answered"]) == ("collecting", None, 1, 1)
     assert found["before"]["files"] == {"down": 0, "up": 0}
     assert found["total"]["files"] == found["total"]["wire"] == {"down": 3 * size, "up": 2 * len(update) + len(later)}
+    assert first["clock"] > 0 and second["clock"] is None
+    assert (found["metric"], found["parts"]["recipe"]["name"]) == ("accuracy", "fedavg")
     reached, exactly, never = found["targets"]
     assert (reached["round"], reached["cost"]["files"]) == (1, whole)
     assert (exactly["round"], exactly["cost"]["wire"]) == (1, whole)
