@@ -212,7 +212,7 @@ def test_kills_at_any_moment_change_no_cell(mine: Path, tmp_path: Path) -> None:
     """The command is killed a little later each time, its processes with it, and given again; then once to its end."""
     told = ["--data", mine, "--clients", 4, "--rounds", 4, "--seeds", 2, "--alpha", "0.5,5", "--recipe", "scaffold"]
     command = [sys.executable, "-m", "potstill", "simulate", *told, "--processes", 2, "--out", tmp_path / "out"]
-    for tenths in range(30, 160, 7):
+    for tenths in range(40, 140, 20):
         begun = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             if begun.wait(tenths / 10) == 0:
