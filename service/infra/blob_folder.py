@@ -48,6 +48,7 @@ class FolderStore:
         self.root, self.quarantine = root, root / "quarantine"
         private_folder(root)
         self._checked, self._headers = Checked(), Headers()
+        self._settled: set[Path] = set()  # folders whose own names this process has put on the disk
 
     def path(self, digest: str) -> Path:
         """Return where the blob of a digest is."""
@@ -65,18 +66,23 @@ class FolderStore:
     def name(self, temp: Path, digest: str) -> None:
         """Rename a file."""
         final = self.path(digest)
-        final.parent.mkdir(mode=FOLDER, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            final.parent.mkdir(mode=FOLDER)
+            self._settled.discard(final.parent)
         os.chmod(temp, FILE)
         os.replace(temp, final)
 
     def settle(self, digests: Collection[str]) -> None:
         """Put new names on the disk: each folder once, and those after the first are often on it by then."""
-        for folder in [*sorted({self.path(digest).parent for digest in digests}), self.root]:
+        folders = {self.path(digest).parent for digest in digests}
+        fresh = folders - self._settled
+        for folder in [*sorted(folders), *([self.root] if fresh else [])]:
             handle = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+        self._settled |= fresh
 
     def delete(self, digest: str) -> None:
         """Remove a blob, also one that was set aside; one that is not there does no harm."""

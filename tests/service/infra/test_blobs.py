@@ -102,6 +102,13 @@ def test_names_of_many_files_are_on_the_disk_together(blobs: Blobs, monkeypatch:
     if isinstance(blobs.store, FolderStore):
         folders = {str(blobs.store.path(digest).parent) for digest in digests}
         assert synced == [*sorted(folders), str(blobs.store.root)]
+        synced.clear()
+        blobs.store.settle(digests[:1])  # the folder's own name is there by now
+        assert synced == [str(blobs.store.path(digests[0]).parent)]
+        other = "sha256-" + "0" * 64
+        blobs.store.path(other).parent.mkdir(exist_ok=True)  # another process has made it
+        blobs.store.settle([other])
+        assert synced[1:] == [str(blobs.store.path(other).parent), str(blobs.store.root)]
     assert [bytes_of(blobs, digest) for digest in digests] == contents
 
 
