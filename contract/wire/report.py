@@ -147,6 +147,7 @@ class FederationReport(Response):
     state: FederationState
     recipe: str
     metric: str = Field("accuracy", description="what the task is measured by, on the test set")
+    higher_is_better: bool = Field(True, description="which way that is better")
     first: float | None = Field(None, description="the same of the first models; null where nobody measured them")
     parts: dict[str, Any] = Field(
         default_factory=dict,

@@ -15,7 +15,7 @@ from potstill.console import CliError
 from potstill.figures import metric_of
 
 REPORT = "report.json"
-Time = Literal["clock", "virtual clock", "computing"]
+Time = Literal["wall clock", "virtual clock", "computing"]
 """Whose seconds: of the wall clock, of a simulation's virtual clock, or what a simulation took to compute."""
 
 
@@ -52,7 +52,7 @@ class Side:
     def time(self) -> Time:
         """Whose seconds its seconds are."""
         if self.report.federation_id:
-            return "clock"
+            return "wall clock"
         rounds = self.report.rounds
         return "virtual clock" if rounds and all(each.clock is not None for each in rounds) else "computing"
 

@@ -106,6 +106,7 @@ def report(name: str, config: FederationConfig, history: History, targets: Seque
         state="running" if history.ending is None else history.ending.state,
         recipe=config.recipe.name,
         metric=metric.name,
+        higher_is_better=metric.higher_is_better,
         first=first,
         parts=costs.parts_of(config, history.seed),
         networks=networks,

@@ -72,7 +72,7 @@ def test_whose_seconds_they_are_is_said() -> None:
     told = [
         Side("a", FederationReport.model_validate(clocked | {"federation_id": name})) for name in ("", "fed_1")
     ]  # fmt: skip
-    assert [each.time for each in [*told, side(0.4)]] == ["virtual clock", "clock", "computing"]
+    assert [each.time for each in [*told, side(0.4)]] == ["virtual clock", "wall clock", "computing"]
     assert [tables.row(each, [0.45])["to 0.45 seconds"] for each in told] == [60.0, 60.0]
 
 

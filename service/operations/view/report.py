@@ -59,6 +59,7 @@ def report(session: Session, federation: FederationRow, targets: Sequence[float]
         state=federation.state,
         recipe=federation.config["recipe"]["name"],
         metric=metric.name,
+        higher_is_better=metric.higher_is_better,
         first=first,
         parts=costs.parts_of(config, federation.seed),
         networks=seen.networks,

@@ -78,7 +78,12 @@ export async function all(path, most = 2000) {
 
 export async function download(path, name) {
   const response = await answered(await send("GET", path, { headers: headers({}) }));
-  const url = URL.createObjectURL(await response.blob());
+  save(await response.blob(), name);
+}
+
+// Hands something to the browser as a file.
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

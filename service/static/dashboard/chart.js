@@ -3,7 +3,7 @@
 import { el, svg } from "./dom.js";
 import { measured, percent } from "./format.js";
 
-const WIDTH = 720, HEIGHT = 260, LEFT = 52, RIGHT = 14, TOP = 14, BOTTOM = 40;
+const HEIGHT = 260, LEFT = 52, RIGHT = 14, TOP = 14, BOTTOM = 40;
 
 function steps(low, high, most) {
   const raw = (high - low) / most || 1;
@@ -27,26 +27,33 @@ function range(series, shares) {
   return high - low > 0.5 ? [0, 1] : [low, high];
 }
 
+// What the points are told over: its name below the axis, a value of it in words, whether only whole ones are there.
+const ROUND = { name: "round", shown: (value) => `round ${value}`, whole: true };
+
 // series: [{name, points: [[round, share or null]], dashed}]. A point that is no number leaves a gap and a cross below.
-export function lines(series, { label, rounds, metric = "accuracy", shares = true }) {
+// `rounds` is how far the axis goes at least, `most` how many marks it has at most.
+export function lines(series, { label, rounds = 0, metric = "accuracy", shares = true, over = ROUND, width = 720, most = 10 }) {
   const [low, high] = range(series, shares);
-  const first = Math.min(1, ...series.flatMap((line) => line.points.map(([x]) => x)));
-  const last = Math.max(first + 1, rounds, ...series.flatMap((line) => line.points.map(([x]) => x)));
-  const x = (round) => LEFT + ((round - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
+  const all = series.flatMap((line) => line.points.map(([x]) => x));
+  const first = over.whole ? Math.min(1, ...all) : 0;
+  const last = over.whole ? Math.max(first + 1, rounds, ...all) : Math.max(...all) || 1;
+  const right = width - RIGHT;
+  const x = (round) => LEFT + ((round - first) / (last - first)) * (right - LEFT);
   const y = (value) => HEIGHT - BOTTOM - ((value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
-  const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label });
   for (const value of steps(low, high, 5)) {
-    root.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
+    root.append(svg("line", { class: "grid", x1: LEFT, x2: right, y1: y(value), y2: y(value) }));
     const digits = high - low < 0.1 ? 1 : 0;
     root.append(svg("text", { class: "tick", x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, shares ? percent(value, digits) : measured(value, metric)));
   }
-  for (const round of steps(first, last, Math.min(10, last - first)).filter(Number.isInteger)) {
-    root.append(svg("text", { class: "tick", x: x(round), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, round));
+  const marks = over.whole ? steps(first, last, Math.min(most, last - first)).filter(Number.isInteger) : steps(first, last, most);
+  for (const round of marks) {
+    root.append(svg("text", { class: "tick", x: x(round), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, Number(round.toPrecision(6))));
   }
-  root.append(svg("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
-  root.append(svg("text", { class: "tick", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "round"));
+  root.append(svg("line", { class: "axis", x1: LEFT, x2: right, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
+  root.append(svg("text", { class: "tick", x: (LEFT + right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, over.name));
   const tip = el("p", { class: "tip", "aria-live": "polite" }, "\u00a0");
-  const say = (line, round, value) => () => (tip.textContent = `${line.name}, round ${round}: ${measured(value, metric)}`);
+  const say = (line, round, value) => () => (tip.textContent = `${line.name}, ${over.shown(round)}: ${measured(value, metric)}`);
   series.forEach((line, index) => {
     const pen = `s${index % 8}${line.dashed ? " dashed" : ""}`;
     for (const run of runs(line.points)) {

@@ -1,6 +1,7 @@
 // The frame of the page: who looks, at what, and whether the line is alive.
 
 import { get, Lost, Problem, Stream, token, whenSignedOut } from "./api.js";
+import { ComparePage } from "./compare.js";
 import { tell } from "./dialogs.js";
 import { button, el } from "./dom.js";
 import { FederationPage } from "./federation.js";
@@ -77,10 +78,12 @@ function leave() {
 function route() {
   if (!token.get() || !state.role) return;
   leave();
-  const [, kind, id] = location.hash.replace(/^#/, "").split("/").map(decodeURIComponent);
+  const [place, asked] = location.hash.replace(/^#/, "").split("?");
+  const [, kind, id] = place.split("/").map(decodeURIComponent);
   const may = state.role === "operator";
-  state.view = kind === "federations" && id ? new FederationPage(main, may, id, crumbs) : new Overview(main, may);
-  crumbs(kind ? id : "");
+  if (kind === "compare") state.view = new ComparePage(main, [...new Set(new URLSearchParams(asked).getAll("of"))]);
+  else state.view = kind === "federations" && id ? new FederationPage(main, may, id, crumbs) : new Overview(main, may);
+  crumbs(kind === "compare" ? "compare" : kind ? id : "");
   const { view } = state;
   state.stream = new Stream(view.stream.path, view.stream.newest, {
     event: (event) => view === state.view && view.event(event) && refresh(),

@@ -1,7 +1,8 @@
 // The first page: is the service well, which federations are there, what is being done.
 
 import { address, all, get } from "./api.js";
-import { badge, bar, command, el, panel, show, table } from "./dom.js";
+import { chosen, hash } from "./compare.js";
+import { badge, bar, button, command, el, panel, show, table } from "./dom.js";
 import { Feed, progress } from "./events.js";
 import { ago, bytes, clock, measured, NONE, past, seconds, words } from "./format.js";
 
@@ -46,9 +47,20 @@ function first() {
   ];
 }
 
-function list(federations) {
+// Ticked federations are compared; their ticks stay until the page is loaded again.
+function tick({ id, name }, changed) {
+  return el("input", { type: "checkbox", checked: chosen.has(id), "aria-label": `compare ${name}`, "data-key": `compare ${id}`, onchange: ({ target }) => {
+    if (target.checked) chosen.add(id);
+    else chosen.delete(id);
+    changed();
+  } });
+}
+
+function list(federations, changed) {
   if (!federations.length) return first();
-  return table([
+  const compare = button("Compare", () => (location.hash = hash(federations.map((f) => f.id).filter((id) => chosen.has(id)))), { kind: "primary", key: "compare", disabled: !chosen.size });
+  return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side")), table([
+    ["compare", (f) => tick(f, changed), "tick"],
     ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}`, "data-key": f.id }, f.name), "name"],
     ["state", (f) => badge(f.state)],
     ["recipe", (f) => f.recipe],
@@ -57,7 +69,7 @@ function list(federations) {
     ["measured", (f) => (f.metric && f.metric !== "accuracy" ? `${words(f.metric)} ` : "") + measured(f.measured ?? f.accuracy, f.metric), "number"],
     ["created", (f) => clock(f.created_at)],
     ["", (f) => f.detail || f.waiting_for || "", "why"],
-  ], federations, { caption: "federations" });
+  ], federations, { caption: "federations" })];
 }
 
 export function workers(items, jobs) {
@@ -109,7 +121,7 @@ export class Overview {
 
   render() {
     show(this.places.health, this.health, () => panel("Service", health(this.health)));
-    show(this.places.federations, this.federations, () => panel("Federations", list(this.federations)));
+    show(this.places.federations, [this.federations, [...chosen]], () => panel("Federations", list(this.federations, () => this.render())));
     show(this.places.workers, [this.workers, this.jobs], () => panel("Workers", workers(this.workers ?? [], this.jobs)));
   }
 }

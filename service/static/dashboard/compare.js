@@ -1,0 +1,167 @@
+// Federations and simulations side by side: curves, figures and costs, and the parts in which they differ.
+
+import { get, save } from "./api.js";
+import { lines } from "./chart.js";
+import { TARGETS } from "./costs.js";
+import { attempt, tell } from "./dialogs.js";
+import { badge, button, el, panel, show, table } from "./dom.js";
+import { bytes, isShare, measured, NONE, operations, percent, seconds, words } from "./format.js";
+import { csv, differences, parse, reachedBy, sidesOf, told } from "./sides.js";
+
+const files = [];  // reports of chosen files; they stay in this tab, and go with it
+export const chosen = new Set();  // ids of the federations that are ticked
+
+export const hash = (ids) => `#/compare?${new URLSearchParams([...ids].map((id) => ["of", id]))}`;
+
+// The largest unit of which the largest value has one.
+const unit = (units, most) => units.findLast(([size]) => most >= size) ?? units[0];
+const SIZES = [[1, "B"], [1e3, "kB"], [1e6, "MB"], [1e9, "GB"]];
+const TIMES = [[1, "seconds"], [300, "minutes", 60], [18000, "hours", 3600]];
+
+function axes(sides) {
+  const most = (key) => Math.max(0, ...sides.flatMap((each) => each.points.map((point) => point[key])));
+  const [size, name] = unit(SIZES, most("bytes"));
+  const [, time, long = 1] = unit(TIMES, most("seconds"));
+  const whose = [...new Set(sides.map((each) => each.time))].join(", ");
+  return [
+    ["rounds", (point) => point.round, { name: "round", shown: (value) => `round ${value}`, whole: true }],
+    ["bytes", (point) => point.bytes / size, { name: `${name} of devices' files`, shown: (value) => bytes(value * size) }],
+    ["seconds", (point) => point.seconds / long, { name: `${time} (${whose})`, shown: (value) => seconds(value * long) }],
+  ];
+}
+
+function curves(sides) {
+  const metrics = [...new Set(sides.filter((each) => each.points.length).map((each) => each.metric))];
+  if (!metrics.length) return [];
+  const points = sides.flatMap((each) => each.points.map((point) => ({ ...point, name: each.name, metric: each.metric })));
+  return panel("Curves", metrics.map((metric) => row(metric, sides.filter((each) => each.metric === metric))),
+    el("details", { class: "notes" }, el("summary", {}, "The same as a table"), table([
+      ["name", (p) => p.name, "name"],
+      ["round", (p) => p.round, "number"],
+      ["measured", (p) => measured(p.value, p.metric), "number"],
+      ["bytes so far", (p) => bytes(p.bytes), "number"],
+      ["time so far", (p) => seconds(p.seconds), "number"],
+    ], points.sort((a, b) => b.round - a.round), { caption: "curves as a table", high: true })));
+}
+
+function row(metric, sides) {
+  const charts = axes(sides).map(([name, along, over]) => {
+    const series = sides.map((each, at) => ({ name: each.name, dashed: at >= 8, points: each.points.map((point) => [along(point), point.value]) }));
+    const label = `test ${words(metric)} of ${sides.map((each) => each.name).join(", ")} over ${name}`;
+    return [name, lines(series, { label, metric, shares: isShare(metric), over, width: 360, most: 5 })];
+  });
+  return [
+    el("h3", {}, `Test ${words(metric)}`), charts[0][1][0],
+    el("div", { class: "curves" }, charts.map(([name, [, chart, tip]]) => el("div", {}, el("h4", {}, `over ${name}`), chart, tip))),
+  ];
+}
+
+// What differs from the first is bold.
+function unlike(sides, found) {
+  if (sides.length < 2) return [];
+  const silent = sides.filter((each) => !Object.keys(each.report.parts ?? {}).length).map((each) => each.name);
+  const columns = sides.map((each, at) => [each.name, ({ values }) => {
+    const text = told(values[at]) || NONE;
+    return at && text !== (told(values[0]) || NONE) ? el("b", {}, text) : text;
+  }, "part"]);
+  return panel("What differs",
+    table([["part", ({ part }) => part, "name"], ...columns], found, { caption: "parts that differ", empty: "Nothing: task, recipe and plans are the same." }),
+    silent.length > 0 && el("p", { class: "quiet" }, `Of its parts says nothing: ${silent.join(", ")}.`));
+}
+
+export class ComparePage {
+  constructor(place, ids) {
+    Object.assign(this, { ids, reports: [], every: 30000, stream: { path: "/v1/events", newest: 0 } });
+    chosen.clear();
+    ids.forEach((id) => chosen.add(id));
+    this.places = Object.fromEntries(["head", "compared", "unlike", "figures", "adding"].map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
+    place.replaceChildren(...Object.values(this.places));
+    document.title = "Compare: Potstill";
+    this.places.head.append(
+      el("div", { class: "title" }, el("h1", {}, "Compare")),
+      el("p", { class: "quiet" }, "Federations are ticked ", el("a", { href: "#/" }, "on the first page"), "; the address of this page keeps them."));
+    this.places.adding.append(...this.adding());
+    this.places.head.hidden = this.places.adding.hidden = false;
+  }
+
+  adding() {
+    const input = el("input", { id: "files", type: "file", accept: ".json,application/json", multiple: true, onchange: () => this.add(input) });
+    return panel("Simulations",
+      el("label", { for: "files" }, "Add files report.json that potstill simulate wrote"), input,
+      el("p", { class: "quiet" }, "They are read here and sent nowhere; they go when this tab is closed or loaded again."));
+  }
+
+  async add(input) {
+    for (const file of [...input.files]) {
+      try {
+        files.push(parse(await file.text(), file.name));
+      } catch (error) {
+        tell(error.message);
+      }
+    }
+    input.value = "";
+    this.render();
+  }
+
+  event(event) {
+    return this.ids.includes(event.federation_id) && /^(round|federation)\./.test(event.kind);
+  }
+
+  progress() {}
+
+  async load() {
+    this.reports = await Promise.all(this.ids.map((id) => get(`/v1/federations/${encodeURIComponent(id)}/report`)));
+    this.render();
+  }
+
+  remove(report) {
+    if (!files.includes(report)) {
+      location.hash = hash(this.ids.filter((id) => id !== report.federation_id));
+      return;
+    }
+    files.splice(files.indexOf(report), 1);
+    this.render();
+  }
+
+  render() {
+    const reports = [...this.reports, ...files], sides = sidesOf(reports);
+    const found = differences(sides), targets = reachedBy(sides, TARGETS);
+    this.panel("compared", reports, () => curves(sides));
+    this.panel("unlike", reports, () => unlike(sides, found));
+    this.panel("figures", reports, () => this.figures(sides, targets, () => csv(sides, targets, found)));
+  }
+
+  panel(name, data, build) {
+    show(this.places[name], data, build);
+    this.places[name].hidden = !this.places[name].children.length;
+  }
+
+  figures(sides, targets, text) {
+    const mixed = new Set(sides.map((each) => each.metric)).size > 1;
+    const until = (target) => [`to ${percent(target, 0)}`, (s) => {
+      const at = s.reached(target);
+      return at ? `round ${at.round}, ${bytes(at.bytes)}, ${seconds(at.seconds)}` : NONE;
+    }];
+    const link = (s) => (this.reports.includes(s.report) ? el("a", { href: `#/federations/${encodeURIComponent(s.report.federation_id)}` }, s.name) : s.name);
+    return panel("Figures and costs", table([
+      ["name", link, "name"],
+      ["remove", (s) => button("Remove", () => this.remove(s.report), { kind: "small", key: `remove ${s.name}`, title: `leave out ${s.name}` })],
+      ["recipe", (s) => s.report.recipe],
+      ["state", (s) => badge(s.report.state)],
+      ["rounds", (s) => s.report.rounds.length, "number"],
+      ["last", (s) => (mixed ? `${words(s.metric)} ` : "") + measured(s.points.at(-1)?.value, s.metric), "number"],
+      ["best", (s) => (s.best ? `${measured(s.best.value, s.metric)} in round ${s.best.round}` : NONE), "number"],
+      ["to devices", (s) => bytes(s.report.total.files.down), "number"],
+      ["from devices", (s) => bytes(s.report.total.files.up), "number"],
+      ["time", (s) => `${seconds(s.seconds)} (${s.time})`],
+      ["FLOPs, devices", ({ report: { total: { flops } } }) => operations(flops && flops.training + flops.discriminators), "number"],
+      ["FLOPs, server", ({ report: { total: { flops } } }) => operations(flops && flops.labelling + flops.distillation), "number"],
+    ], sides, { caption: "figures and costs", empty: "Nothing is compared yet: tick federations on the first page, or add files." }),
+    targets.length > 0 && [
+      el("h3", { class: "below" }, "Until first reached"),
+      table([["name", (s) => s.name, "name"], ...targets.map(until)], sides, { caption: "round, bytes and time until each target was first reached" }),
+    ],
+    sides.length > 0 && el("div", { class: "actions below" },
+      button("Download as CSV", () => attempt(() => save(new Blob([text()], { type: "text/csv" }), "compared.csv")), { kind: "primary" })));
+  }
+}
