@@ -39,7 +39,7 @@ def make_deterministic(threads: int | None) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, which imports torch's compiler
     torch.backends.cudnn.benchmark = False
     if threads:
         torch.set_num_threads(threads)

@@ -44,7 +44,7 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
 
 
 def ignore(_: Progress) -> None:

@@ -96,7 +96,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     return World(tmp_path_factory.mktemp("world"))
 
 
