@@ -23,6 +23,7 @@ GROUPS = {
     "client": "Be a device on this machine; for operators: the devices of a federation.",
     "token": "Tokens for operators and viewers.",
     "audit": "The audit log: who did what, when and from where.",
+    "export": "Rounds, parameters and figures for TensorBoard and MLflow.",
 }
 """Groups of commands, each in the module of its name unless `_PLACES` says another, and what they are for."""
 COMMANDS = {

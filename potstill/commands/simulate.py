@@ -10,6 +10,8 @@ from potstill.commands.plugin import take
 from potstill.console import CliError, read_object
 from potstill.own_networks import gather
 from potstill.simulate import told
+from potstill.tracking.places import sinks
+from potstill.tracking.runs import Sink
 
 Recipes = Annotated[
     list[str] | None, typer.Option(help="Recipe by name; several, or with commas, are compared. [default: fedavg]")
@@ -99,6 +101,14 @@ ServerSamples = Annotated[str | None, typer.Option(metavar="N", help="Unlabelled
 ValidationSamples = Annotated[str | None, typer.Option(metavar="N", help="For early stopping. [default: 0]")]
 Liars = Annotated[str | None, typer.Option(metavar="N", help="Clients that lie, drawn by the seed. [default: 0]")]
 
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds, also with more of it.")]
+TensorBoard = Annotated[
+    Path | None, typer.Option(help="Folder in which each run's figures are written for TensorBoard, too.")
+]
+Mlflow = Annotated[
+    str | None, typer.Option(metavar="URI", help="Where runs are written for MLflow: http://host:5000, sqlite:///file.")
+]
+
 
 def simulate(
     recipe: Recipes = None,
@@ -137,10 +147,10 @@ def simulate(
     config: Annotated[Path | None, typer.Option(help="JSON file; other options are laid over it.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for models, figures and plots.")] = Path("simulation"),
     target: Targets = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what --out holds, also with more of it.")
-    ] = False,
+    resume: Resume = False,
     plugin: Plugins = None,
+    tensorboard: TensorBoard = None,
+    mlflow: Mlflow = None,
 ) -> None:
     """Compare recipes on the same partitions, with the service's own pipeline; what has several values is a grid."""
     for file in plugin or []:
@@ -157,20 +167,24 @@ def simulate(
     told.networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
     _plans(tree, local or [], plan_at or [], round_option or [], speeds or [])
     told.recipes(tree, recipe or [], option or [], central)
-    raise typer.Exit(_run(tree, out, resume, target or [], processes))
+    raise typer.Exit(_run(tree, out, resume, target or [], processes, sinks(tensorboard, mlflow)))
 
 
-def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float], processes: int | None) -> int:
+def _run(
+    tree: dict[str, Any], out: Path, resume: bool, targets: list[float], processes: int | None, places: list[Sink]
+) -> int:
     """Run the experiment, or each of a grid; networks that are documents are kept beside it."""
     gather(tree, out / "networks")  # `potstill.simulate.experiment.NETWORKS`, which needs torch
     try:
         if told.VARY in tree:
             from potstill.simulate.sweeps.grid import sweep_of
             from potstill.simulate.sweeps.show import run as run_sweep
+            from potstill.simulate.sweeps.tracked import Tracks
 
-            return run_sweep(sweep_of(tree), out, resume, processes)
+            return run_sweep(sweep_of(tree), out, resume, processes, Tracks(places, out))
         experiment = told.experiment(tree)
         from potstill.simulate.show import run
+        from potstill.simulate.sweeps.tracked import Tracks
     except ModuleNotFoundError as error:
         raise CliError(f"{error.name} is not installed; {install('worker', 'client', 'demo')}") from error
     names = "; ".join(each.title for each in experiment.recipes)
@@ -178,7 +192,7 @@ def _run(tree: dict[str, Any], out: Path, resume: bool, targets: list[float], pr
         f"{names} on {experiment.data}: {len(experiment.all_seeds)} seed(s), {experiment.rounds} rounds, into {out}",
         flush=True,
     )
-    return run(experiment, out, resume, targets or None, processes)
+    return run(experiment, out, resume, targets or None, processes, Tracks(places, out))
 
 
 def _read(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from potstill.simulate.settings import Experiment, RecipeEntry, task_of
 from potstill.simulate.sweeps import records, tables
 from potstill.simulate.sweeps.grid import RECIPE, SEED
 from potstill.simulate.sweeps.records import Record
+from potstill.simulate.sweeps.tracked import NOWHERE, Tracks
 from worker.specs import JobFailure
 
 _DATA = {
@@ -52,6 +53,7 @@ def run(
     resume: bool,
     targets: Sequence[float] | None = None,
     processes: int | None = None,
+    tracks: Tracks = NOWHERE,
 ) -> int:
     """Run an experiment and write its report, with the costs to reach each target; return the exit code.
 
@@ -93,8 +95,7 @@ def run(
             ):
                 runs.append(done)
                 bars.end()
-                report.write(runs, folder, title)
-                tables.write_data([_record(each) for each in runs], folder)
+                _write(runs, folder, title, experiment, tracks)
                 home = folder / f"seed-{done.seed}" / experiments.folder_name(done.entry.title)
                 costs.write(done.costs(targets), home / "report.json", settings)
                 for line in _lines(done, first=done.seed == experiment.all_seeds[0]):
@@ -105,6 +106,14 @@ def run(
         raise CliError(f"stopped; go on with: potstill simulate --out {folder} --resume") from None
     _finish(runs, folder, title, targets)
     return 0
+
+
+def _write(runs: Sequence[Run], folder: Path, title: str, experiment: Experiment, tracks: Tracks) -> None:
+    """Write the report of what is done, and the last run to where else runs go."""
+    found, last = [_record(each) for each in runs], runs[-1]
+    report.write(runs, folder, title)
+    tables.write_data(found, folder)
+    tracks.add(f"{last.entry.title},seed={last.seed}", found[-1], records.settings_of(experiment, last.entry))
 
 
 def _record(done: Run) -> Record:

@@ -31,6 +31,7 @@ COMMANDS = """
     audit: list verify
     client: assign forget list reissue revoke run
     dataset: add list remove
+    export: mlflow tensorboard
     federation: cancel create delete join-token list pause plan report resume retention rollback show spec start watch
     job: cancel list retry show
     model: download import list promote

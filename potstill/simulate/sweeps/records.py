@@ -17,7 +17,7 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.experiment import Run
 from potstill.simulate.history import digest_of
 from potstill.simulate.loaded import Loaded
-from potstill.simulate.settings import common_head
+from potstill.simulate.settings import Experiment, RecipeEntry, common_head
 from potstill.simulate.sweeps.grid import Cell
 
 CELLS = "cells"
@@ -82,16 +82,18 @@ def digest_of_data(loaded: Loaded) -> str:
     return f"sha256-{digest.hexdigest()}"
 
 
-def settings_of(cell: Cell) -> dict[str, Any]:
+def settings_of(experiment: Experiment, entry: RecipeEntry) -> dict[str, Any]:
     """Return all that a cell's bytes depend on beside its seed, its data and the code."""
-    told = cell.point.experiment.model_dump(mode="json", exclude=_ELSEWHERE)
-    head = common_head(cell.point.experiment)
-    return {**told, "recipe": cell.entry.model_dump(mode="json"), "common_head": head}
+    told = experiment.model_dump(mode="json", exclude=_ELSEWHERE)
+    head = common_head(experiment)
+    return {**told, "recipe": entry.model_dump(mode="json"), "common_head": head}
 
 
 def record_of(cell: Cell, run: Run, data: str) -> Record:
     """Return what is kept of a run."""
-    return told_of(run, cell.varied).model_copy(update={"settings": settings_of(cell), "data": data})
+    return told_of(run, cell.varied).model_copy(
+        update={"settings": settings_of(cell.point.experiment, cell.entry), "data": data}
+    )
 
 
 def told_of(run: Run, varied: dict[str, Any]) -> Record:
@@ -152,7 +154,7 @@ def read(cells: Sequence[Cell], data: Sequence[str], out: Path) -> dict[str, Rec
 
 def _check(record: Record, cell: Cell, data: str, path: Path) -> None:
     remedy = "choose another folder with --out, or take back what was changed"
-    asked = json.loads(json.dumps(settings_of(cell)))
+    asked = json.loads(json.dumps(settings_of(cell.point.experiment, cell.entry)))
     for name in sorted(asked.keys() | record.settings.keys()):
         if record.settings.get(name) != asked.get(name):
             was, now = (json.dumps(each.get(name)) for each in (record.settings, asked))

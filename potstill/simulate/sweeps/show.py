@@ -11,10 +11,11 @@ from potstill.simulate.sweeps import pictures, tables
 from potstill.simulate.sweeps.course import Course
 from potstill.simulate.sweeps.grid import SEED, Cell, Sweep, called
 from potstill.simulate.sweeps.records import CELLS, Record
+from potstill.simulate.sweeps.tracked import NOWHERE, Tracks
 from worker.specs import JobFailure
 
 
-def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None) -> int:
+def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None, tracks: Tracks = NOWHERE) -> int:
     """Run what is not done yet of a sweep and write its report after every cell; return the exit code.
 
     `processes` as `Crew` takes them.
@@ -26,7 +27,7 @@ def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None) 
         course = Course(sweep, folder, resume)
         done = len(course.records)
         print(f"{title_of(sweep)}: {len(course.cells)} cells, {done} done, into {folder}", flush=True)
-        go(course, folder, processes)
+        go(course, folder, processes, tracks=tracks)
     except (JobFailure, PotstillError) as error:
         raise CliError(f"{error}; what is done is in {folder}, and the same command goes on") from error
     except KeyboardInterrupt:
@@ -36,7 +37,7 @@ def run(sweep: Sweep, folder: Path, resume: bool, processes: int | None = None) 
     return 0
 
 
-def go(course: Course, folder: Path, processes: int | None, quiet: bool = False) -> None:
+def go(course: Course, folder: Path, processes: int | None, quiet: bool = False, tracks: Tracks = NOWHERE) -> None:
     """Run a course to its end, with bars and a line a cell on stderr unless `quiet`, and write its report.
 
     Raises:
@@ -45,6 +46,8 @@ def go(course: Course, folder: Path, processes: int | None, quiet: bool = False)
     told = title_of(course.sweep)
     bars = Bars("cells", len(course.cells), 1, quiet)
     bars.end(len(course.records))
+    for name, record in course.records.items():
+        tracks.add(name, record, record.settings)
     with bars.progress, Crew(processes, course.sweep.base.device) as crew:
         for cell, record in course.run(
             crew,
@@ -54,6 +57,7 @@ def go(course: Course, folder: Path, processes: int | None, quiet: bool = False)
         ):
             bars.end()
             tables.write(course.done, folder, told)
+            tracks.add(cell.name, record, record.settings)
             bars.progress.console.print(_line(cell, record), highlight=False)
     tables.write(course.done, folder, told)
     pictures.draw(tables.rows_of(course.done), folder, told)
