@@ -33,8 +33,15 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], targets: Sequence[float] | None = None) -> Comparison:
-    """Return a comparison; where no targets are said, those of shares that any of them reached."""
+    """Return a comparison; where no targets are said, those of shares that any of them reached.
+
+    Raises:
+        CliError: a target is out of reach, as it is no share and all are measured by shares.
+    """
     shares = all(each.metric.is_share for each in sides)
+    wrong = next((each for each in targets or () if shares and not 0 <= each <= 1), None)
+    if wrong is not None:
+        raise CliError(f"--target {wrong:g}: {sides[0].report.metric} is a share, in [0, 1], such as 0.8")
     asked = (costs.TARGETS if shares else ()) if targets is None else targets
     kept = [each for each in asked if targets is not None or any(_reached(side, each).cost for side in sides)]
     return Comparison(sides, kept, differences([each.report.parts for each in sides]))

@@ -142,4 +142,5 @@ def test_what_cannot_be_compared_is_told(service: Service, tmp_path: Path) -> No
         assert said.exit_code != 0 and remedy in said.stderr
     service.on("GET", "/v1/federations/fed_1/report", report("digits", [0.6], federation_id="fed_1", parts={}))
     assert "says nothing of its parts" in compare("fed_1").output
+    assert "is a share" in compare("fed_1", "--target", "80").stderr
     assert "has to end in .csv" in compare("fed_1", "--output", tmp_path / "a.txt").stderr

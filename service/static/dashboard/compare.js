@@ -1,6 +1,6 @@
 // Federations and simulations side by side: curves, figures and costs, and the parts in which they differ.
 
-import { get, save } from "./api.js";
+import { get, Problem, save } from "./api.js";
 import { lines } from "./chart.js";
 import { TARGETS } from "./costs.js";
 import { attempt, tell } from "./dialogs.js";
@@ -12,6 +12,16 @@ const files = [];  // reports of chosen files; they stay in this tab, and go wit
 export const chosen = new Set();  // ids of the federations that are ticked
 
 export const hash = (ids) => `#/compare?${new URLSearchParams([...ids].map((id) => ["of", id]))}`;
+
+// A federation's report; null of one that is not there: links outlive federations.
+async function report(id) {
+  try {
+    return await get(`/v1/federations/${encodeURIComponent(id)}/report`);
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) return null;
+    throw error;
+  }
+}
 
 // The largest unit of which the largest value has one.
 const unit = (units, most) => units.findLast(([size]) => most >= size) ?? units[0];
@@ -56,6 +66,9 @@ function row(metric, sides) {
   ];
 }
 
+// A part's place, which may be broken after its dots.
+const place = (part) => el("span", {}, part.split(".").map((name, at) => (at ? [".", el("wbr"), name] : name)));
+
 // What differs from the first is bold.
 function unlike(sides, found) {
   if (sides.length < 2) return [];
@@ -65,7 +78,7 @@ function unlike(sides, found) {
     return at && text !== (told(values[0]) || NONE) ? el("b", {}, text) : text;
   }, "part"]);
   return panel("What differs",
-    table([["part", ({ part }) => part, "name"], ...columns], found, { caption: "parts that differ", empty: "Nothing: task, recipe and plans are the same." }),
+    table([["part", ({ part }) => place(part), "place"], ...columns], found, { caption: "parts that differ", high: true, empty: "Nothing: task, recipe and plans are the same." }),
     silent.length > 0 && el("p", { class: "quiet" }, `Of its parts says nothing: ${silent.join(", ")}.`));
 }
 
@@ -74,12 +87,13 @@ export class ComparePage {
     Object.assign(this, { ids, reports: [], every: 30000, stream: { path: "/v1/events", newest: 0 } });
     chosen.clear();
     ids.forEach((id) => chosen.add(id));
-    this.places = Object.fromEntries(["head", "compared", "unlike", "figures", "adding"].map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
+    this.places = Object.fromEntries(["head", "compared", "figures", "unlike", "adding"].map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
     place.replaceChildren(...Object.values(this.places));
     document.title = "Compare: Potstill";
+    this.gone = el("p", { class: "remedy", role: "status", hidden: true });
     this.places.head.append(
       el("div", { class: "title" }, el("h1", {}, "Compare")),
-      el("p", { class: "quiet" }, "Federations are ticked ", el("a", { href: "#/" }, "on the first page"), "; the address of this page keeps them."));
+      el("p", { class: "quiet" }, "Federations are ticked ", el("a", { href: "#/" }, "on the first page"), "; the address of this page keeps them."), this.gone);
     this.places.adding.append(...this.adding());
     this.places.head.hidden = this.places.adding.hidden = false;
   }
@@ -110,16 +124,20 @@ export class ComparePage {
   progress() {}
 
   async load() {
-    this.reports = await Promise.all(this.ids.map((id) => get(`/v1/federations/${encodeURIComponent(id)}/report`)));
+    const found = await Promise.all(this.ids.map(report));
+    this.reports = found.filter((each) => each);
+    const gone = this.ids.filter((id, at) => !found[at]);
+    this.gone.hidden = !gone.length;
+    this.gone.textContent = `Not there, or not any more: ${gone.join(", ")}.`;
     this.render();
   }
 
-  remove(report) {
-    if (!files.includes(report)) {
-      location.hash = hash(this.ids.filter((id) => id !== report.federation_id));
+  remove(one) {
+    if (!files.includes(one)) {
+      location.hash = hash(this.ids.filter((id) => id !== one.federation_id));
       return;
     }
-    files.splice(files.indexOf(report), 1);
+    files.splice(files.indexOf(one), 1);
     this.render();
   }
 
