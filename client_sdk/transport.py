@@ -20,6 +20,7 @@ import httpx
 from client_sdk.connection import RETRIES, Connection
 from client_sdk.errors import BrokenUpload, TransportError, UntrustedCertificate, UsageError, from_response
 from client_sdk.network import PROXY
+from client_sdk.tracing import trace_headers
 
 CHUNK = 1 << 20  # 1 MiB: the fastest of the sizes measured for httpx uploads
 RETRIED_STATUS = frozenset({423, 429, 502, 503, 504})
@@ -231,7 +232,7 @@ class Transport:
         return build
 
     def _headers(self, method: str, options: RequestOptions) -> dict[str, str]:
-        headers = dict(options.get("headers") or {})
+        headers = trace_headers() | dict(options.get("headers") or {})
         bearer, key = options.get("token") or self.token, options.get("key")
         if bearer:
             headers["Authorization"] = f"Bearer {bearer}"

@@ -74,3 +74,22 @@ def test_the_setting_says_what_lines_look_like(form: Any, kind: type, monkeypatc
     log_to_stderr("INFO", form)
     assert type(ours.handlers[0].formatter) is kind
     assert isinstance(servers.handlers[0].formatter, JsonLine) == (form == "json")
+
+
+@pytest.mark.parametrize(
+    ("parent", "known"),
+    [
+        (f"00-{10:032x}-{11:016x}-01", True),
+        (f"01-{10:032x}-{11:016x}-01-more", True),
+        (f"ff-{10:032x}-{11:016x}-01", False),
+        (f"00-{0:032x}-{11:016x}-01", False),
+        (f"00-{10:032x}-{0:016x}-01", False),
+        (f"00-{10:031x}-{11:016x}-01", False),
+        ("x" * 4000, False),
+    ],
+)
+def test_a_line_names_the_callers_trace(shared: World, lines: io.StringIO, parent: str, known: bool) -> None:
+    shared.op("GET", "/v1/jobs", headers={"traceparent": parent})
+    (told,) = (json.loads(line) for line in lines.getvalue().splitlines() if '"service.access"' in line)
+    expected = {"trace_id": f"{10:032x}", "parent_span_id": f"{11:016x}"}
+    assert {name: told[name] for name in expected if name in told} == (expected if known else {})
