@@ -171,9 +171,12 @@ def substitute(
     return found
 
 
-def _view(*, sharing: bool) -> Select[Any]:
-    """Return the query of `round_view`; it is put together once, which takes longer than to run it."""
-    round_id: Any = bindparam("round")
+def _counting() -> Select[Any]:
+    """Return the query of who was asked, has answered, is lost, trains, of all participants of rounds that wait.
+
+    There an update begins from its own round's model. To say so lets databases look each one up by the key of
+    (`begun_in`, `client_id`); by `round_id` SQLite reads all of the round's updates for each participant.
+    """
     delivery = aliased(UpdateRow)
     here, gone = delivery.id.is_not(None), ParticipantRow.lost_at.is_not(None)
     heard = ParticipantRow.heard_at.is_not(None)
@@ -183,16 +186,24 @@ def _view(*, sharing: bool) -> Select[Any]:
         func.count(case((~here & gone, 1))),
         func.count(case((~here & ~gone & heard, 1))),
     ]
-    query = (
+    return (
         select(*counts)
         .select_from(ParticipantRow)
         .join(ClientRow, ClientRow.id == ParticipantRow.client_id)
         .outerjoin(
             delivery,
-            (delivery.round_id == ParticipantRow.round_id) & (delivery.client_id == ParticipantRow.client_id),
+            (delivery.begun_in == ParticipantRow.round_id)
+            & (delivery.client_id == ParticipantRow.client_id)
+            & (delivery.round_id == ParticipantRow.round_id),
         )
-        .where(ParticipantRow.round_id == round_id, ClientRow.revoked_at.is_(None) | here)
+        .where(ClientRow.revoked_at.is_(None) | here)
     )
+
+
+def _view(*, sharing: bool) -> Select[Any]:
+    """Return the query of `round_view`; it is put together once, which takes longer than to run it."""
+    round_id: Any = bindparam("round")
+    query = _counting().where(ParticipantRow.round_id == round_id)
     if not sharing:
         return query
     shared = select(SecureMemberRow.client_id).where(
@@ -202,6 +213,16 @@ def _view(*, sharing: bool) -> Select[Any]:
 
 
 _VIEW, _VIEW_SHARING = _view(sharing=False), _view(sharing=True)
+
+
+def counted(session: Session, round_ids: Collection[str]) -> dict[str, tuple[int, int, int]]:
+    """Return round id -> how many were asked, have answered, are lost, of rounds that wait; see `round_view`.
+
+    A round that has no participants is not in it.
+    """
+    of_rounds = _counting().add_columns(ParticipantRow.round_id).group_by(ParticipantRow.round_id)
+    rows = session.execute(of_rounds.where(ParticipantRow.round_id.in_(round_ids)))
+    return {id_: (asked, answered, lost) for asked, answered, lost, _, id_ in rows}
 
 
 def round_view(session: Session, round_: RoundRow, *, sharing: bool = False) -> rules.RoundView:

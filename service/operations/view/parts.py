@@ -82,6 +82,8 @@ def newcomers(session: Session, federation: FederationRow) -> Counter[tuple[int,
 def trained(session: Session, row: RoundRow, config: FederationConfig) -> Iterator[Trained]:
     """Yield the updates of a round, those alike as one; each by itself where devices draw how much they train."""
     mine = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
+    if not row.buffered:  # by this key each is looked up; by the round SQLite reads all of them for each participant
+        mine &= UpdateRow.begun_in == ParticipantRow.round_id
     figures = (ParticipantRow.prototype, UpdateRow.num_samples)
     here = ParticipantRow.round_id == row.id
     if any(config.plan_of(each).partial_work is not None for each in row.base_models):
