@@ -61,6 +61,7 @@ def unhurried() -> Iterator[None]:
     """Let nobody sweep by itself or be too fast, unless a test asks for it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("service.app.SWEEP_SECONDS", 3600.0)
+        patch.setattr("service.app.TRAFFIC_SECONDS", 3600.0)
         patch.setattr("service.app.POLL_SECONDS", 0.05)
         patch.setattr("service.api.problems._LINGER_SECONDS", 0.5)
         patch.setattr("service.infra.rates.RATE_BURST", 100_000)
