@@ -7,7 +7,6 @@ not answer stops nobody: this process then counts alone.
 import ipaddress
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ class Memory(MemoryStorage):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counting, self._looked = threading.Lock(), time.monotonic()
+        self._counting, self._looked = threading.Lock(), clock.steady()
 
     def incr(self, key: str, expiry: float, amount: int = 1) -> int:
         """Add to a count, which begins anew when it has expired; return it."""
@@ -61,7 +60,7 @@ class Memory(MemoryStorage):
             self.get(key)
             self.storage[key] += amount
             if self.storage[key] == amount:
-                self.expirations[key] = time.time() + expiry
+                self.expirations[key] = clock.wall() + expiry
             return self.storage[key]
 
     def decr(self, key: str, amount: int = 1) -> int:
@@ -72,9 +71,9 @@ class Memory(MemoryStorage):
             return self.storage[key]
 
     def _look(self) -> None:
-        if time.monotonic() - self._looked < _LOOK_SECONDS:
+        if clock.steady() - self._looked < _LOOK_SECONDS:
             return
-        self._looked = time.monotonic()
+        self._looked = clock.steady()
         for key in list(self.expirations):
             self.get(key)
 
@@ -107,11 +106,11 @@ class Rates:
         return self._shared is not None
 
     def _counted(self, act: Callable[[Storage], Result]) -> Result:
-        if self._shared is not None and time.monotonic() >= self._alone_until:
+        if self._shared is not None and clock.steady() >= self._alone_until:
             try:
                 return act(self._shared)
             except StorageError as error:
-                self._alone_until = time.monotonic() + _ALONE_SECONDS
+                self._alone_until = clock.steady() + _ALONE_SECONDS
                 log.warning("Redis does not answer; this process counts rates alone for a while: %s", error)
                 self._on_alone()
         if clock.STEPS.backward() != self._backward:  # windows would be open for as long as the clock went back
@@ -162,7 +161,7 @@ class RecentTokens:
     def add(self, address: str, token_hash: str) -> None:
         """Note a good token."""
         with self._lock:
-            self._seen[(address, token_hash)] = time.monotonic()
+            self._seen[(address, token_hash)] = clock.steady()
             self._seen.move_to_end((address, token_hash))
             if len(self._seen) > _KNOWN:
                 self._seen.popitem(last=False)
@@ -171,7 +170,7 @@ class RecentTokens:
         """Whether a token was good here a short while ago."""
         with self._lock:
             seen = self._seen.get((address, token_hash))
-        return seen is not None and time.monotonic() - seen < self._seconds
+        return seen is not None and clock.steady() - seen < self._seconds
 
 
 class Slots:

@@ -1,18 +1,13 @@
 """The package of docs/extending.md, installed as a real one is: its files and metadata in a folder on the path."""
 
-import importlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from client_sdk.methods.base import implements as of_devices
-from client_sdk.metrics import implements as of_figures
-from contract import choices, plugins
-from worker.registry import implements as of_workers
+from tests.foreign import forget_foreign
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "extending.md"
@@ -63,15 +58,7 @@ class Packages:
 
     def look(self) -> None:
         """Be like a process that has just begun."""
-        importlib.invalidate_caches()
-        foreign = {choice for choice in choices.every() if not choice.is_own()}
-        choices.forget(foreign)
-        for table in (of_workers._table, of_devices._table, of_figures._table):
-            for choice in [each for each in table if not each.is_own()]:
-                del table[choice]
-        plugins._found = plugins._Found()
-        for module in [name for name in sys.modules if name.startswith(("acme", "_potstill_plugin_"))]:
-            del sys.modules[module]
+        forget_foreign()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.e2e.conftest import deployment
+from tests.foreign import forget_foreign
 
 __all__ = ["deployment"]
 
@@ -15,3 +16,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def own_choices() -> Iterator[None]:
+    """What the test takes from a file is forgotten after it."""
+    yield
+    forget_foreign()

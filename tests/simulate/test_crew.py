@@ -84,6 +84,7 @@ def same(name: str, folder: Path, crew: Crew) -> None:
     assert not (shared.folder / "clients.bin").exists()
 
 
+@pytest.mark.usefixtures("own_choices")
 def test_processes_leave_the_same_bytes(tmp_path: Path) -> None:
     """One test, since processes take seconds to start; the other cases are nightly."""
     steps: list[tuple[str, int, int]] = []

@@ -283,7 +283,7 @@ def test_a_token_is_known_for_a_while_and_where_it_was_seen(monkeypatch: pytest.
     assert recent.has("a", "hash")
     assert not recent.has("b", "hash")
     later = time.monotonic() + 601
-    monkeypatch.setattr("service.infra.rates.time.monotonic", lambda: later)
+    monkeypatch.setattr("service.infra.clock.steady", lambda: later)
     assert not recent.has("a", "hash")
 
 
