@@ -145,6 +145,7 @@ def test_every_blob_that_a_snapshot_names_is_in_it_while_models_come_and_go(hous
         "import sys, pathlib; sys.path.insert(0, sys.argv[2])\n"
         "from tests.house.test_storage import House\n"
         "house, seed = House(pathlib.Path(sys.argv[1])), 1000\n"
+        "house.model(-seed, 5)\n"
         "print('begun', flush=True)\n"
         "while True:\n"
         "    seed += 1; house.drop(house.model(seed)); house.model(-seed, 5)\n"
