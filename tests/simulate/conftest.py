@@ -1,10 +1,14 @@
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.e2e.conftest import deployment
 from tests.foreign import forget_foreign
+
+from .small import samples
 
 __all__ = ["deployment"]
 
@@ -23,3 +27,11 @@ def own_choices() -> Iterator[None]:
     """What the test takes from a file is forgotten after it."""
     yield
     forget_foreign()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Own data, in a file."""
+    inputs, labels = samples(0, 240)
+    np.savez(tmp_path / "mine.npz", x=inputs, y=labels)
+    return tmp_path / "mine.npz"

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typer.testing import CliRunner, Result
 
 from contract.wire.federations import FederationCreate
+from potstill.cli import app
 from potstill.simulate.config import SimulatedClient, SimulationConfig
 
 CLASSES = 3
@@ -45,3 +47,8 @@ def config(
     server = {"unlabeled": samples(90, 30)[0], "test": samples(91, 40)}
     given: dict[str, Any] = {"clients": clients, "server": server, "folder": folder, "threads": 1}
     return SimulationConfig(**{"federation": body_ or body(recipe), **given, **more})
+
+
+def simulate(*arguments: object) -> Result:
+    """Run `potstill simulate`."""
+    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])

@@ -17,10 +17,9 @@ from potstill.simulate import experiment as experiments
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, resolve
 from potstill.simulate.engine import Simulation
 
-from .small import body, config, samples
-from .test_command import loaded, make, mine, rows, simulate, small
+from .small import body, config, samples, simulate
+from .test_command import loaded, make, rows, small
 
-__all__ = ["mine"]
 POOLED = {"name": "central", "recipe": {"name": "central"}, "pooled": True}
 
 

@@ -13,11 +13,9 @@ from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History
 from potstill.simulate.settings import Experiment
 
-from .small import body, config
-from .test_command import mine, rows, simulate, small
+from .small import body, config, simulate
+from .test_command import rows, small
 from .test_engine import Stopped, files, stop_at
-
-__all__ = ["mine"]
 
 
 def given(folder: Path, changes: dict[int, dict[str, Any]], **more: Any) -> SimulationConfig:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from contract.wire.federations import InputSpec, Task
-from potstill.cli import app
 from potstill.samples import Samples
 from potstill.simulate import experiment as experiments
 from potstill.simulate import settings
@@ -16,18 +15,7 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment
 
-from .small import samples
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> Path:
-    inputs, labels = samples(0, 240)
-    np.savez(tmp_path / "mine.npz", x=inputs, y=labels)
-    return tmp_path / "mine.npz"
-
-
-def simulate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+from .small import samples, simulate
 
 
 def small(mine: Path, out: Path, *more: object) -> Result:

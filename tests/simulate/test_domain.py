@@ -13,9 +13,8 @@ from potstill.simulate.config import SimulationError
 from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment
 
-from .test_command import loaded, make, mine, simulate, small
-
-__all__ = ["mine"]
+from .small import simulate
+from .test_command import loaded, make, small
 
 IMAGES = (1, 2, 2)
 

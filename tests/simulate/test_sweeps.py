@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from potstill.cli import app
 from potstill.console import CliError
 from potstill.simulate.bands import half_width
 from potstill.simulate.engine import Simulation
@@ -19,20 +17,9 @@ from potstill.simulate.sweeps import tables
 from potstill.simulate.sweeps.grid import sweep_of
 from potstill.simulate.sweeps.records import Record
 
-from .small import samples
+from .small import simulate
 
 TREE: dict[str, Any] = {"recipes": [{"name": "fedavg"}, {"name": "feddf"}], "seeds": 2}
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> Path:
-    inputs, labels = samples(0, 240)
-    np.savez(tmp_path / "mine.npz", x=inputs, y=labels)
-    return tmp_path / "mine.npz"
-
-
-def simulate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
 
 
 def grid(mine: Path, out: Path, *more: object) -> Result:
