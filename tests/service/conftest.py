@@ -184,3 +184,12 @@ def both(
     blobs = open_folder(settings.resolved_blob_dir)
     yield Both(settings=settings, database=database, store=Store(database, blobs.store), blobs=blobs)
     database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def anywhere(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
+    """A service of this test's own, once on each database."""
+    database_url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
+    made = world_of(make_settings(database_url=database_url))
+    yield made
+    made.close()

@@ -1,8 +1,11 @@
 """Deliveries that are whole at one moment count with one transaction, each by itself, and are told after it."""
 
 import asyncio
+import multiprocessing
+import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +17,15 @@ from sqlalchemy.orm import Session
 from contract.wire.devices import UpdateMetadata
 from service.api import deliveries
 from service.api.deliveries import Deliveries
+from service.config import Settings
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
+from service.infra.blob_folder import FolderStore
 from service.infra.sums import sums_of
 from service.operations.access import tokens
 from service.operations.fleet import updates
 from service.operations.ledger import naming
+from service.operations.ledger.garbage import collect
 from service.persistence.tables import ChecksumRow, EventRow, UpdateRow
 from tests.service.conftest import SettingsMaker
 from tests.service.counting import CountingStore
@@ -27,14 +33,6 @@ from tests.service.world import Fed, World
 
 NAMES = ["a", "b", "c", "d"]
 Act = Callable[[Session], Any]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def anywhere(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
-    database_url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
-    made = world_of(make_settings(database_url=database_url))
-    yield made
-    made.close()
 
 
 @dataclass
@@ -258,3 +256,51 @@ def test_more_than_a_turn_takes_come_in_turns(world: World, monkeypatch: pytest.
     assert [fresh for _, fresh in deliver(Deliveries(store), senders)] == [True] * 4
     assert store.sessions == {"write": 2}
     assert world.round(fed)["state"] == "aggregating"
+
+
+def end_in_settling(settings: Settings, operator: str, fed: Fed, late: bool) -> None:
+    """Be an API that is killed when its files have their names, before or after they are on the disk."""
+    world, real = World(settings), FolderStore.settle
+    world.operator = operator
+
+    def settle(self: FolderStore, digests: Collection[str]) -> None:
+        if late:
+            real(self, digests)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FolderStore, "settle", settle)
+        deliver(Deliveries(world.store), [Sender(world, fed, name, seed) for seed, name in enumerate(NAMES)])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_kill_between_the_names_and_the_commit_leaves_none_of_a_turn(
+    late: bool, make_settings: SettingsMaker, world_of: type[World]
+) -> None:
+    """Nobody was answered; who comes again counts, and a file that does not is collected."""
+    settings = make_settings(database_url=None)
+    begun = world_of(settings)
+    fed, operator = begun.running(NAMES), begun.operator
+    begun.close()
+    killed = multiprocessing.get_context("spawn").Process(target=end_in_settling, args=(settings, operator, fed, late))
+    killed.start()
+    killed.join(120)
+    assert killed.exitcode == -signal.SIGKILL
+
+    world = world_of(settings)
+    world.operator = operator
+    try:
+        assert stored(world) == (0, 0, 0)
+        assert (world.round(fed)["state"], world.round(fed)["answered"]) == ("collecting", 0)
+        *again, lost = [Sender(world, fed, name, seed) for seed, name in enumerate(NAMES)]
+        store = FolderStore(settings.resolved_blob_dir)
+        left = [store.path(each.sums.digest) for each in (*again, lost)]
+        assert all(path.exists() for path in left), "it was killed too early"
+        assert [fresh for _, fresh in deliver(Deliveries(world.store), again)] == [True] * 3
+        assert stored(world) == (3, 3, 3)
+        collect(world.store.database, world.blobs.store, 0)
+        assert [path.exists() for path in left] == [True, True, True, False]
+        for each in again:
+            world.blobs.store.verify(each.sums.digest)
+    finally:
+        world.close()

@@ -1,6 +1,5 @@
 """Rounds that cannot hang: deadline policies, heartbeats, lost devices and their substitutes, grace, skipped rounds."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from service.operations.progress import deadlines, jobs, lifecycle, participants
 from service.operations.steer import fusion
 from service.operations.upkeep import sweep
 from service.persistence.tables import EventRow, JobRow, RoundRow
-from tests.service.conftest import Move, SettingsMaker
+from tests.service.conftest import Move
 from tests.service.world import Fed, World
 
 from ...world import refused
@@ -343,14 +342,6 @@ def test_the_grace_ends(world: World, move: Move) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- many sweepers
-@pytest.fixture(params=["sqlite", "postgresql"])
-def anywhere(request: pytest.FixtureRequest, make_settings: SettingsMaker, world_of: type[World]) -> Iterator[World]:
-    database_url = None if request.param == "sqlite" else request.getfixturevalue("postgres")
-    made = world_of(make_settings(database_url=database_url))
-    yield made
-    made.close()
-
-
 def test_replicas_that_sweep_at_once_do_nothing_twice(anywhere: World, move: Move) -> None:
     world = anywhere
     plan = {"clients_per_round": 2, "min_clients": 4, "replace_lost": True, "heartbeat_seconds": 10}
