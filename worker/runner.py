@@ -222,7 +222,7 @@ class Runner:
                 self._do(job, lease)
             log.info("job %s: done in %.1f s", job.id, time.monotonic() - began)
         except LostLease:
-            log.warning("job %s: the lease was lost; the result is thrown away", job.id)
+            log.warning("job %s: the lease was lost, or given back for shards of its labels; no result counts", job.id)
 
     def _do(self, job: Claimed, lease: Lease) -> None:
         try:
