@@ -81,9 +81,6 @@ def newcomers(session: Session, federation: FederationRow) -> Counter[tuple[int,
 
 def trained(session: Session, row: RoundRow, config: FederationConfig) -> Iterator[Trained]:
     """Yield the updates of a round, those alike as one; each by itself where devices draw how much they train."""
-    mine = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
-    if not row.buffered:  # by this key each is looked up; by the round SQLite reads all of them for each participant
-        mine &= UpdateRow.begun_in == ParticipantRow.round_id
     figures = (ParticipantRow.prototype, UpdateRow.num_samples)
     here = ParticipantRow.round_id == row.id
     if any(config.plan_of(each).partial_work is not None for each in row.base_models):
@@ -91,14 +88,18 @@ def trained(session: Session, row: RoundRow, config: FederationConfig) -> Iterat
         query: Select[str, str, int, int] = named.join(ParticipantRow, ParticipantRow.client_id == ClientRow.id)
     else:
         query = select(literal(""), *figures, func.count()).select_from(ParticipantRow).group_by(*figures)
-    for found in session.execute(query.join(UpdateRow, mine).where(here).execution_options(yield_per=_BATCH)):
+    for found in session.execute(query.join(UpdateRow, _theirs()).where(here).execution_options(yield_per=_BATCH)):
         yield Trained(*found)
 
 
 def _told_to_train(*figures: ColumnElement[Any] | InstrumentedAttribute[Any]) -> Select[Any]:
-    theirs = (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
     asked = ParticipantRow.fetched_at.is_not(None) | UpdateRow.id.is_not(None)
-    return select(*figures).select_from(ParticipantRow).outerjoin(UpdateRow, theirs).where(asked)
+    return select(*figures).select_from(ParticipantRow).outerjoin(UpdateRow, _theirs()).where(asked)
+
+
+def _theirs() -> ColumnElement[bool]:
+    """Whose update it is, by the columns of an index: without one each participant's is looked for among all."""
+    return (UpdateRow.round_id == ParticipantRow.round_id) & (UpdateRow.client_id == ParticipantRow.client_id)
 
 
 def _microseconds(session: Session, moment: InstrumentedAttribute[Any]) -> ColumnElement[int]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, Text, UniqueConstraint, false
+from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.persistence.tables.base import Base
@@ -80,13 +80,17 @@ class UpdateRow(Base):
     """An accepted update. `excluded` says why it was not fused, if so.
 
     `begun_in` is the round whose model it began from: its own, or an earlier one where rounds do not wait. `turn` is
-    which of the client's works from that model it is; each is delivered once.
+    which of the client's works from that model it is; each is delivered once. `traceparent` is of the request that
+    brought it, where one traced.
     """
 
     __tablename__ = "updates"
-    __table_args__ = (UniqueConstraint("begun_in", "client_id", "turn"),)
+    __table_args__ = (
+        UniqueConstraint("begun_in", "client_id", "turn"),
+        Index("ix_updates_round_id_client_id", "round_id", "client_id"),
+    )
     id: Mapped[str] = mapped_column(primary_key=True)
-    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"), index=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("rounds.id"))
     begun_in: Mapped[str] = mapped_column(ForeignKey("rounds.id"), nullable=True, default=_own_round)
     turn: Mapped[int] = mapped_column(default=0, server_default="0")
     client_id: Mapped[str] = mapped_column(ForeignKey("clients.id"), index=True)
@@ -99,6 +103,7 @@ class UpdateRow(Base):
     received_at: Mapped[datetime]
     excluded: Mapped[str | None] = mapped_column(Text)
     removed_at: Mapped[datetime | None]
+    traceparent: Mapped[str | None] = mapped_column(String(55))
 
 
 class SecureMemberRow(Base):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, Text
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.persistence.tables.base import Base
@@ -13,7 +13,7 @@ class JobRow(Base):
     """A piece of work. Celery only wakes a worker; this row says what is to be done and who holds it.
 
     `queued_at` is since when it waits for a worker; it may lie ahead. `resumed_from` is the state that its attempt went
-    on from.
+    on from. `traceparent` is of the request, or the job, that asked for it, where one traced.
     """
 
     __tablename__ = "jobs"
@@ -42,6 +42,7 @@ class JobRow(Base):
     queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    traceparent: Mapped[str | None] = mapped_column(String(55))
 
 
 class LabelShardRow(Base):
