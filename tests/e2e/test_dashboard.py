@@ -55,6 +55,25 @@ class Hand:
         return assignment if assignment.action == "train" else None
 
 
+def hold(page: Any) -> Any:
+    """Focus a button, open what can be opened, scroll, select a text; return how it stands, as `held()` says again."""
+    return page.evaluate("""() => {
+        const button = document.querySelector(".clients tbody button"), list = document.querySelector(".stream");
+        const details = [...document.querySelectorAll("details")], text = document.querySelector("h1").firstChild;
+        details.forEach((each) => (each.open = true));
+        button.focus({ preventScroll: true });
+        scrollTo(0, 150);
+        list.style.maxHeight = "4rem";
+        list.scrollTop = 20;
+        getSelection().setBaseAndExtent(text, 1, text, 4);
+        window.held = () => [
+            document.activeElement === button, details.length, details.every((each) => each.isConnected && each.open),
+            scrollY, list.scrollTop > 0, getSelection().toString(),
+        ];
+        return held();
+    }""")
+
+
 def request(name: str, **rounds: Any) -> FederationCreate:
     return FederationCreate.model_validate(
         {
@@ -142,9 +161,12 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     hands = [Hand(service, made.id, join_token, name) for name in ("a", "b", "left behind")]
     page.get_by_role("button", name="Start").click()
     page.get_by_text("Round 1: 0 of 3 have answered").wait_for(timeout=60_000)
+    held = hold(page)
     hands[0].train()
     page.get_by_text("Round 1: 1 of 3 have answered").wait_for()
-    page.locator("[data-until]", has_text="left").wait_for()
+    page.locator(".clients").get_by_role("cell", name="1", exact=True).wait_for()  # the updates of `a`
+    assert page.evaluate("held()") == held, "what the operator holds survives what the devices do"
+    page.locator(".now", has_text="left").wait_for()
     with pytest.raises(ApiError):
         hands[1].train(bad=HOSTILE)
     page.locator(".stream", has_text=HOSTILE).wait_for()
@@ -172,8 +194,9 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     wait_for(lambda: "round 2" in page.locator(".costs").inner_text(), why="the costs of round 2 are not told")
     costs = page.locator(".costs tbody tr").all_text_contents()
     assert costs[0].startswith("in all") and "kB" in costs[0]
+    page.get_by_text("the device's model after local training").wait_for()  # opened in the first round
     page.get_by_text("Who learns what of whose data").click()
-    page.get_by_text("the device's model after local training").wait_for()
+    page.get_by_text("the device's model after local training").wait_for(state="hidden")
     page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
     screen.close()

@@ -1,11 +1,12 @@
 // Federations and simulations side by side: curves, figures and costs, and the parts in which they differ.
 
 import { get, Problem, save } from "./api.js";
-import { lines } from "./chart.js";
+import { Legend, Lines } from "./chart.js";
 import { TARGETS } from "./costs.js";
 import { attempt, tell } from "./dialogs.js";
-import { badge, button, el, panel, show, table } from "./dom.js";
+import { badge, button, createRef, el, Kept, panel, section, table } from "./dom.js";
 import { bytes, isShare, measured, NONE, operations, percent, seconds, words } from "./format.js";
+import { Page } from "./page.js";
 import { csv, differences, parse, reachedBy, sidesOf, told } from "./sides.js";
 
 const files = [];  // reports of chosen files; they stay in this tab, and go with it
@@ -51,19 +52,16 @@ function curves(sides) {
       ["measured", (p) => measured(p.value, p.metric), "number"],
       ["bytes so far", (p) => bytes(p.bytes), "number"],
       ["time so far", (p) => seconds(p.seconds), "number"],
-    ], points.sort((a, b) => b.round - a.round), { caption: "curves as a table", high: true })));
+    ], points.sort((a, b) => b.round - a.round), { caption: "curves as a table", high: true, by: (p) => `${p.name} ${p.round}` })));
 }
 
 function row(metric, sides) {
-  const charts = axes(sides).map(([name, along, over]) => {
-    const series = sides.map((each, at) => ({ name: each.name, dashed: at >= 8, points: each.points.map((point) => [along(point), point.value]) }));
-    const label = `test ${words(metric)} of ${sides.map((each) => each.name).join(", ")} over ${name}`;
-    return [name, lines(series, { label, metric, shares: isShare(metric), over, width: 360, most: 5 })];
-  });
-  return [
-    el("h3", {}, `Test ${words(metric)}`), charts[0][1][0],
-    el("div", { class: "curves" }, charts.map(([name, [, chart, tip]]) => el("div", {}, el("h4", {}, `over ${name}`), chart, tip))),
-  ];
+  const of = (along) => sides.map((each, at) => ({ name: each.name, dashed: at >= 8, points: each.points.map((point) => [along(point), point.value]) }));
+  const charts = axes(sides).map(([name, along, over]) => el("div", {}, el("h4", {}, `over ${name}`), el(Lines, {
+    series: of(along), metric, shares: isShare(metric), over, width: 360, most: 5, keyed: false,
+    label: `test ${words(metric)} of ${sides.map((each) => each.name).join(", ")} over ${name}`,
+  })));
+  return [el("h3", {}, `Test ${words(metric)}`), el(Legend, { series: of((point) => point.round), metric }), el("div", { class: "curves" }, charts)];
 }
 
 // A part's place, which may be broken after its dots.
@@ -78,34 +76,36 @@ function unlike(sides, found) {
     return at && text !== (told(values[0]) || NONE) ? el("b", {}, text) : text;
   }, "part"]);
   return panel("What differs",
-    table([["part", ({ part }) => place(part), "place"], ...columns], found, { caption: "parts that differ", high: true, empty: "Nothing: task, recipe and plans are the same." }),
+    table([["part", ({ part }) => place(part), "place"], ...columns], found, { caption: "parts that differ", high: true, by: ({ part }) => part, empty: "Nothing: task, recipe and plans are the same." }),
     silent.length > 0 && el("p", { class: "quiet" }, `Of its parts says nothing: ${silent.join(", ")}.`));
 }
 
-export class ComparePage {
-  constructor(place, ids) {
-    Object.assign(this, { ids, reports: [], every: 30000, stream: { path: "/v1/events", newest: 0 } });
+export class ComparePage extends Page {
+  reports = [];
+  gone = [];
+  stream = { path: "/v1/events", newest: 0 };
+  input = createRef();
+
+  get every() {
+    return 30000;
+  }
+
+  componentDidMount() {
     chosen.clear();
-    ids.forEach((id) => chosen.add(id));
-    this.places = Object.fromEntries(["head", "compared", "figures", "unlike", "adding"].map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
-    place.replaceChildren(...Object.values(this.places));
+    this.props.ids.forEach((id) => chosen.add(id));
     document.title = "Compare: Potstill";
-    this.gone = el("p", { class: "remedy", role: "status", hidden: true });
-    this.places.head.append(
-      el("div", { class: "title" }, el("h1", {}, "Compare")),
-      el("p", { class: "quiet" }, "Federations are ticked ", el("a", { href: "#/" }, "on the first page"), "; the address of this page keeps them."), this.gone);
-    this.places.adding.append(...this.adding());
-    this.places.head.hidden = this.places.adding.hidden = false;
+    super.componentDidMount();
   }
 
   adding() {
-    const input = el("input", { id: "files", type: "file", accept: ".json,application/json", multiple: true, onchange: () => this.add(input) });
     return panel("Simulations",
-      el("label", { for: "files" }, "Add files report.json that potstill simulate wrote"), input,
+      el("label", { for: "files" }, "Add files report.json that potstill simulate wrote"),
+      el("input", { id: "files", ref: this.input, type: "file", accept: ".json,application/json", multiple: true, onchange: () => this.add() }),
       el("p", { class: "quiet" }, "They are read here and sent nowhere; they go when this tab is closed or loaded again."));
   }
 
-  async add(input) {
+  async add() {
+    const input = this.input.current;
     for (const file of [...input.files]) {
       try {
         files.push(parse(await file.text(), file.name));
@@ -114,44 +114,43 @@ export class ComparePage {
       }
     }
     input.value = "";
-    this.render();
+    this.changed();
   }
 
   event(event) {
-    return this.ids.includes(event.federation_id) && /^(round|federation)\./.test(event.kind);
+    return this.props.ids.includes(event.federation_id) && /^(round|federation)\./.test(event.kind);
   }
 
-  progress() {}
-
   async load() {
-    const found = await Promise.all(this.ids.map(report));
+    const { ids } = this.props;
+    const found = await Promise.all(ids.map(report));
     this.reports = found.filter((each) => each);
-    const gone = this.ids.filter((id, at) => !found[at]);
-    this.gone.hidden = !gone.length;
-    this.gone.textContent = `Not there, or not any more: ${gone.join(", ")}.`;
-    this.render();
+    this.gone = ids.filter((id, at) => !found[at]);
   }
 
   remove(one) {
     if (!files.includes(one)) {
-      location.hash = hash(this.ids.filter((id) => id !== one.federation_id));
+      location.hash = hash(this.props.ids.filter((id) => id !== one.federation_id));
       return;
     }
     files.splice(files.indexOf(one), 1);
-    this.render();
+    this.changed();
   }
 
   render() {
     const reports = [...this.reports, ...files], sides = sidesOf(reports);
     const found = differences(sides), targets = reachedBy(sides, TARGETS);
-    this.panel("compared", reports, () => curves(sides));
-    this.panel("unlike", reports, () => unlike(sides, found));
-    this.panel("figures", reports, () => this.figures(sides, targets, () => csv(sides, targets, found)));
-  }
-
-  panel(name, data, build) {
-    show(this.places[name], data, build);
-    this.places[name].hidden = !this.places[name].children.length;
+    return [
+      section("head", [
+        el("div", { class: "title" }, el("h1", {}, "Compare")),
+        el("p", { class: "quiet" }, "Federations are ticked ", el("a", { href: "#/" }, "on the first page"), "; the address of this page keeps them."),
+        this.gone.length > 0 && el("p", { class: "remedy", role: "status" }, `Not there, or not any more: ${this.gone.join(", ")}.`),
+      ]),
+      el(Kept, { key: "compared", of: [reports.length, ...reports], build: () => section("compared", curves(sides)) }),
+      section("figures", this.figures(sides, targets, () => csv(sides, targets, found))),
+      section("unlike", unlike(sides, found)),
+      section("adding", this.adding()),
+    ];
   }
 
   figures(sides, targets, text) {
@@ -163,7 +162,7 @@ export class ComparePage {
     const link = (s) => (this.reports.includes(s.report) ? el("a", { href: `#/federations/${encodeURIComponent(s.report.federation_id)}` }, s.name) : s.name);
     return panel("Figures and costs", table([
       ["name", link, "name"],
-      ["remove", (s) => button("Remove", () => this.remove(s.report), { kind: "small", key: `remove ${s.name}`, title: `leave out ${s.name}` })],
+      ["remove", (s) => button("Remove", () => this.remove(s.report), { kind: "small", title: `leave out ${s.name}` })],
       ["recipe", (s) => s.report.recipe],
       ["state", (s) => badge(s.report.state)],
       ["rounds", (s) => s.report.rounds.length, "number"],
@@ -174,10 +173,10 @@ export class ComparePage {
       ["time", (s) => `${seconds(s.seconds)} (${s.time})`],
       ["FLOPs, devices", ({ report: { total: { flops } } }) => operations(flops && flops.training + flops.discriminators), "number"],
       ["FLOPs, server", ({ report: { total: { flops } } }) => operations(flops && flops.labelling + flops.distillation), "number"],
-    ], sides, { caption: "figures and costs", empty: "Nothing is compared yet: tick federations on the first page, or add files." }),
+    ], sides, { caption: "figures and costs", by: (s) => s.name, empty: "Nothing is compared yet: tick federations on the first page, or add files." }),
     targets.length > 0 && [
       el("h3", { class: "below" }, "Until first reached"),
-      table([["name", (s) => s.name, "name"], ...targets.map(until)], sides, { caption: "round, bytes and time until each target was first reached" }),
+      table([["name", (s) => s.name, "name"], ...targets.map(until)], sides, { caption: "round, bytes and time until each target was first reached", by: (s) => s.name }),
     ],
     sides.length > 0 && el("div", { class: "actions below" },
       button("Download as CSV", () => attempt(() => save(new Blob([text()], { type: "text/csv" }), "compared.csv")), { kind: "primary" })));

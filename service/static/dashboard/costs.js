@@ -23,7 +23,7 @@ export function costs(found, called, metric = "accuracy") {
       ["jobs took", (c) => seconds(c.seconds.jobs), "number"],
       ["FLOPs, devices", (c) => operations(c.flops && c.flops.training + c.flops.discriminators), "number"],
       ["FLOPs, server", (c) => operations(c.flops && c.flops.labelling + c.flops.distillation), "number"],
-    ], rows, { caption: "what each round has cost", high: true }),
+    ], rows, { caption: "what each round has cost", high: true, by: (c) => c.title }),
     networks(found.networks, called), learnt(found.learnt));
 }
 

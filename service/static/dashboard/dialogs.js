@@ -1,53 +1,64 @@
 // Questions before something happens, secrets that are shown once, faults that are told.
 
-import { button, command, el } from "./dom.js";
+import { button, Component, command, createRef, el, render } from "./dom.js";
 
-function open(build) {
+class Dialog extends Component {
+  box = createRef();
+
+  componentDidMount() {
+    this.box.current.showModal();
+  }
+
+  render({ build, close }) {
+    const cancelled = (event) => {
+      event.preventDefault();
+      close(null);
+    };
+    return el("dialog", { ref: this.box, "aria-labelledby": "dialog-title", oncancel: cancelled }, build(close));
+  }
+}
+
+// Shows a dialog of what `build(close)` gives, and waits for the answer: what it is closed with, null if it is left.
+export function open(build) {
   return new Promise((done) => {
     const before = document.activeElement;
-    const box = el("dialog", { "aria-labelledby": "dialog-title" });
+    const place = document.createElement("div");
     const close = (answer) => {
-      box.close();
-      box.remove();
+      render(null, place);
+      place.remove();
       before?.focus?.();
       done(answer);
     };
-    box.addEventListener("cancel", (event) => {
-      event.preventDefault();
-      close(null);
-    });
-    box.append(...build(close).flat(Infinity).filter((node) => node));
-    document.body.append(box);
-    box.showModal();
+    document.body.append(place);
+    render(el(Dialog, { build, close }), place);
   });
 }
 
 export function confirm(title, text, act, { danger = false, field = null } = {}) {
-  const input = field && el("input", { type: field.type ?? "text", id: "dialog-field", value: field.value, min: field.min, max: field.max });
+  const input = createRef();
   return open((close) => [
     el("h2", { id: "dialog-title" }, title),
     [text].flat().map((line) => el("p", {}, line)),
     field && el("label", { for: "dialog-field" }, field.label),
-    input,
+    field && el("input", { ref: input, type: field.type ?? "text", id: "dialog-field", defaultValue: field.value, min: field.min, max: field.max }),
     el("div", { class: "actions" },
-      button("Cancel", () => close(null), { key: "dialog-cancel" }),
-      button(act, () => close(input ? input.value : true), { kind: danger ? "danger" : "primary", key: "dialog-act" })),
+      button("Cancel", () => close(null)),
+      button(act, () => close(field ? input.current.value : true), { kind: danger ? "danger" : "primary" })),
   ]);
 }
 
 // Asks which of some things; gives the values of those that are ticked, or null.
 export function choose(title, text, label, items, act) {
-  const boxes = items.map(({ value, name, note, ticked }) => {
-    const input = el("input", { type: "checkbox", value, checked: ticked });
-    return { input, line: el("label", { class: "choice" }, input, name, note && el("span", { class: "why" }, ` ${note}`)) };
-  });
+  const boxes = items.map((item) => ({ ...item, input: createRef() }));
+  const ticked = () => boxes.filter(({ input }) => input.current.checked).map(({ value }) => value);
   return open((close) => [
     el("h2", { id: "dialog-title" }, title),
     [text].flat().map((line) => el("p", {}, line)),
-    el("fieldset", { class: "choices" }, el("legend", {}, label), boxes.map(({ line }) => line)),
+    el("fieldset", { class: "choices" }, el("legend", {}, label), boxes.map(({ value, name, note, ticked: first, input }) =>
+      el("label", { class: "choice" }, el("input", { ref: input, type: "checkbox", value, defaultChecked: first }), name, note && el("span", { class: "why" }, ` ${note}`)))),
     el("div", { class: "actions" },
-      button("Cancel", () => close(null), { key: "dialog-cancel" }),
-      button(act, () => close(boxes.filter(({ input }) => input.checked).map(({ input }) => input.value)), { kind: "primary", key: "dialog-act" })),
+      button("Cancel", () => close(null)),
+      button(act, () => close(ticked()), { kind: "primary" })),
   ]);
 }
 
@@ -56,16 +67,29 @@ export function secret(title, text, value) {
     el("h2", { id: "dialog-title" }, title),
     el("p", {}, text),
     command(value),
-    el("div", { class: "actions" }, button("I have kept it", () => close(true), { kind: "primary", key: "dialog-act" })),
+    el("div", { class: "actions" }, button("I have kept it", () => close(true), { kind: "primary" })),
   ]);
 }
 
+const lines = new Map();
+let told = 0;
+
+function drop(key) {
+  lines.delete(key);
+  draw();
+}
+
+function draw() {
+  const toasts = [...lines].map(([key, { text, kind }]) =>
+    el("div", { key, class: `toast ${kind}`, role: kind === "bad" ? "alert" : "status" }, el("span", {}, text), button("close", () => drop(key), { kind: "small" })));
+  render(toasts, document.getElementById("told"));
+}
+
 export function tell(text, kind = "bad") {
-  const place = document.getElementById("told");
-  const line = el("div", { class: `toast ${kind}`, role: kind === "bad" ? "alert" : "status" }, el("span", {}, text));
-  line.append(button("close", () => line.remove(), { kind: "small", key: "toast" }));
-  place.append(line);
-  setTimeout(() => line.remove(), kind === "bad" ? 15000 : 5000);
+  const key = (told += 1);
+  lines.set(key, { text, kind });
+  draw();
+  setTimeout(() => drop(key), kind === "bad" ? 15000 : 5000);
 }
 
 // Does something and says how it ended.

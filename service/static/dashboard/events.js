@@ -30,36 +30,26 @@ function sentence({ kind, data }) {
 }
 
 export class Feed {
-  constructor(place, names) {
-    this.place = place;
-    this.names = names;
-    this.list = el("ol", { class: "stream scroll high", tabindex: "0", "aria-label": "events, the newest first" });
-    this.place.replaceChildren(el("p", { class: "quiet" }, "nothing has happened yet"));
-    this.empty = true;
-  }
-
-  // Says of which federation an event is, as soon as its name is known.
-  name() {
-    for (const node of this.list.querySelectorAll("b:empty")) {
-      const known = this.names?.(node.dataset.federation);
-      if (known) node.textContent = `${known} `;
-    }
-  }
+  events = [];
 
   add(event) {
-    if (this.empty) {
-      this.place.replaceChildren(this.list);
-      this.empty = false;
-    }
-    const { text, why } = sentence(event);
-    const kind = BAD.test(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "";
-    this.list.prepend(el("li", { class: kind },
-      el("time", { datetime: event.at }, clock(event.at)),
-      el("span", { class: "what" }, event.kind.replace(".", " ").replaceAll("_", " ")),
-      el("span", {}, this.names && event.federation_id && el("b", { "data-federation": event.federation_id }), text, why && el("span", { class: "why" }, text ? `: ${why}` : why))));
-    this.name();
-    while (this.list.children.length > MOST) this.list.lastChild.remove();
+    this.events = [event, ...this.events].slice(0, MOST);
   }
+}
+
+// What happened, the newest first; `names` says of which federation an event is, where that is not plain.
+export function happened(events, names) {
+  if (!events.length) return el("p", { class: "quiet" }, "nothing has happened yet");
+  return el("ol", { class: "stream scroll high", tabindex: "0", "aria-label": "events, the newest first" }, events.map((event) => line(event, names?.(event.federation_id))));
+}
+
+function line(event, name) {
+  const { text, why } = sentence(event);
+  const kind = BAD.test(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "";
+  return el("li", { class: kind, key: event.sequence },
+    el("time", { datetime: event.at }, clock(event.at)),
+    el("span", { class: "what" }, event.kind.replace(".", " ").replaceAll("_", " ")),
+    el("span", {}, name && el("b", {}, `${name} `), text, why && el("span", { class: "why" }, text ? `: ${why}` : why)));
 }
 
 export function progress(job) {

@@ -1,6 +1,6 @@
 // Why a round came out as it did: who is not like the others, what each client did to it, who is trusted on what.
 
-import { heat } from "./chart.js";
+import { Heat } from "./chart.js";
 import { el, panel, table } from "./dom.js";
 import { NONE, percent } from "./format.js";
 
@@ -43,7 +43,7 @@ function figures(explanation, round) {
     ["client", (c) => c.name, "name"],
     ...there.map(([title, value, say]) => [title, (c) => say(value(c)), "number"]),
     ["", (c) => c.flags.map((flag) => WORDS[flag.kind] ?? flag.kind).join(", "), "why"],
-  ], explanation.clients, { caption: `what each client did to round ${round.index}`, high: true });
+  ], explanation.clients, { caption: `what each client did to round ${round.index}`, high: true, by: (c) => c.name });
 }
 
 function classes(explanation, key, title) {
@@ -54,7 +54,7 @@ function classes(explanation, key, title) {
     shares: new Map(client[key].map((share, label) => [label, share ?? undefined]).filter(([, share]) => share !== undefined)),
   }));
   const columns = clients[0][key].map((_, label) => label);
-  return [el("h3", {}, title), ...heat(rows, columns, `${title}, clients by class`, (label) => `class ${label}`, "no samples")];
+  return [el("h3", {}, title), el(Heat, { rows, rounds: columns, label: `${title}, clients by class`, column: (label) => `class ${label}`, missing: "no samples" })];
 }
 
 export function explained(round, explanation) {

@@ -3,12 +3,13 @@
 import { address, all, get, patch, post } from "./api.js";
 import { costs, TARGETS } from "./costs.js";
 import { attempt, confirm, secret } from "./dialogs.js";
-import { badge, bar, button, command, el, panel, show } from "./dom.js";
-import { Feed, progress } from "./events.js";
+import { badge, bar, button, command, el, Kept, panel, section, ticks } from "./dom.js";
+import { Feed, happened, progress } from "./events.js";
 import { explained } from "./explain.js";
-import { measured, words } from "./format.js";
+import { left, measured, words } from "./format.js";
 import { clients, jobs, models } from "./lists.js";
 import { onDevices } from "./ondevices.js";
+import { Page } from "./page.js";
 import { parts } from "./parts.js";
 import { accuracy, participants, shares, timeline } from "./rounds.js";
 
@@ -29,7 +30,6 @@ const called = (federation, architecture) => federation.networks?.[architecture]
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const MOST_FIGURES = 12;
 const LISTS = ["clients", "jobs", "models", "report"];
-const NAMES = "now accuracy shares devices rounds round explained costs clients jobs models feed".split(" ");
 
 // The task's further figures of the newest models, beside the main one.
 function besides(f) {
@@ -40,43 +40,50 @@ function besides(f) {
     .map(([name, value]) => [title(model, name), measured(value, name)])).slice(0, MOST_FIGURES);
 }
 
-export class FederationPage {
-  constructor(place, may, id, crumbs) {
-    Object.assign(this, { may, id, crumbs, rounds: [], running: [], chosen: null, every: 4000 });
-    this.stale = new Set(LISTS);
-    this.looks = 0;
-    this.head = el("section", { class: "panel head" });
-    this.places = Object.fromEntries(NAMES.map((name) => [name, el("section", { class: `panel ${name}`, hidden: true })]));
-    place.replaceChildren(this.head, ...Object.values(this.places));
-    const inside = el("div");
-    this.places.feed.replaceChildren(...panel("What happens", inside));
-    this.places.feed.hidden = false;
-    this.feed = new Feed(inside);
-    this.path = `/v1/federations/${encodeURIComponent(id)}`;
-    this.stream = { path: `${this.path}/events`, newest: 100 };
+export class FederationPage extends Page {
+  rounds = [];
+  running = [];
+  chosen = null;
+  stale = new Set(LISTS);
+  looks = 0;
+  feed = new Feed();
+
+  get every() {
+    return 4000;
+  }
+
+  get may() {
+    return this.props.may;
+  }
+
+  get path() {
+    return `/v1/federations/${encodeURIComponent(this.props.id)}`;
+  }
+
+  get stream() {
+    return { path: `${this.path}/events`, newest: 100 };
   }
 
   event(event) {
     this.feed.add(event);
     for (const [kind, names] of Object.entries(CHANGES)) if (event.kind.startsWith(kind)) names.forEach((name) => this.stale.add(name));
+    this.changed();
     return true;
   }
 
-  // After a break anything may have changed.
   missed() {
     LISTS.forEach((name) => this.stale.add(name));
   }
 
   progress(jobs) {
     this.running = jobs;
-    this.renderNow();
-    this.renderJobs();
+    this.changed();
   }
 
   // Long lists are asked for anew when an event says that they changed; clients now and then, for when they were seen.
   async load() {
     if (this.looks++ % 6 === 0) this.stale.add("clients");
-    const id = encodeURIComponent(this.id);
+    const id = encodeURIComponent(this.props.id);
     const lists = { clients: `${this.path}/clients`, jobs: `/v1/jobs?federation=${id}`, models: `/v1/models?federation=${id}` };
     const ask = (name) => (name === "report" ? get(`${this.path}/report?${TARGETS.map((each) => `target=${each}`).join("&")}`) : all(lists[name], 20000));
     const wanted = [...this.stale];
@@ -92,7 +99,8 @@ export class FederationPage {
     const shown = this.chosen ?? this.rounds.at(-1)?.id;
     this.round = shown ? await get(`/v1/rounds/${encodeURIComponent(shown)}`) : null;
     await this.explain();
-    this.render();
+    document.title = `${this.federation.name}: Potstill`;
+    this.props.frame.crumbs(this.federation.name);
   }
 
   // Rounds that are over do not change: only those after them are asked for again.
@@ -110,8 +118,7 @@ export class FederationPage {
     get(`/v1/rounds/${encodeURIComponent(id)}`).then(async (round) => {
       this.round = round;
       await this.explain();
-      this.render();
-      this.places.round.scrollIntoView({ behavior: "smooth", block: "nearest" });
+      this.setState({}, () => document.querySelector("main > .round")?.scrollIntoView({ behavior: "smooth", block: "nearest" }));
     }, () => {});
   }
 
@@ -124,34 +131,29 @@ export class FederationPage {
   }
 
   render() {
-    const f = this.federation;
-    document.title = `${f.name}: Potstill`;
-    this.crumbs(f.name);
-    show(this.head, [f, this.may], () => this.renderHead());
-    this.renderNow();
-    this.panel("accuracy", [f.rounds_total, this.rounds.map((r) => [r.id, r.state])], () => accuracy(f, this.rounds));
-    this.panel("devices", this.rounds.map((r) => [r.id, r.state]), () => onDevices(f, this.rounds));
-    this.panel("shares", this.rounds.map((r) => [r.id, r.state]), () => shares(this.rounds));
-    this.panel("rounds", [this.rounds, this.chosen], () => timeline(this.rounds, this.round?.id, (id) => this.choose(id)));
-    this.panel("round", [this.round, f.state], () => participants(this.round, this.renderFuse(this.round), this.may && f.name));
-    this.panel("explained", this.explanation ?? null, () => explained(this.explainedRound, this.explanation));
-    this.panel("costs", this.report, () => (this.rounds.length ? costs(this.report, (name) => called(f, name), f.metric) : []));
-    this.panel("clients", this.clients, () => clients(this, f));
-    this.renderJobs();
-    this.panel("models", [this.models, f.state], () => models(this, f));
-  }
-
-  panel(name, data, build) {
-    const place = this.places[name];
-    show(place, data, build);
-    place.hidden = !place.children.length;
+    const { federation: f, rounds, round, chosen, explanation, report, feed } = this;
+    if (!f) return null;
+    const known = (name, of, build) => el(Kept, { key: name, of, build: () => section(name, build()) });
+    return [
+      known("head", [f, this.may], () => this.renderHead()),
+      section("now", this.renderNow()),
+      known("accuracy", [rounds, f], () => accuracy(f, rounds)),
+      known("shares", [rounds], () => shares(rounds)),
+      known("devices", [rounds, f], () => onDevices(f, rounds)),
+      known("rounds", [rounds, chosen, round], () => timeline(rounds, round?.id, (id) => this.choose(id))),
+      known("round", [round, f], () => participants(round, this.renderFuse(round), this.may && f.name)),
+      known("explained", [explanation], () => explained(this.explainedRound, explanation)),
+      known("costs", [report, f], () => (rounds.length ? costs(report, (name) => called(f, name), f.metric) : [])),
+      known("clients", [this.clients, f], () => clients(this, f)),
+      section("jobs", this.renderJobs()),
+      known("models", [this.models, f], () => models(this, f)),
+      section("feed", panel("What happens", el(Kept, { of: [feed.events], build: () => happened(feed.events) }))),
+    ];
   }
 
   renderJobs() {
-    if (!this.federation) return;
     const now = new Map(this.running.map((job) => [job.id, job]));
-    const merged = (this.jobs ?? []).map((job) => now.get(job.id) ?? job);
-    this.panel("jobs", merged, () => jobs(this, merged));
+    return jobs(this, (this.jobs ?? []).map((job) => now.get(job.id) ?? job));
   }
 
   // ---- the head: what it is, what to do
@@ -228,20 +230,16 @@ export class FederationPage {
 
   // ---- what is going on at this moment
   renderNow() {
-    if (!this.federation) return;
     const newest = this.rounds.at(-1);
     const collecting = newest?.state === "collecting" ? newest : null;
     const f = this.federation;
     const detail = collecting && this.round?.id === collecting.id ? this.round : null;
     const idle = f.state === "running" ? f.waiting_for : f.state === "collecting_discriminators" ? "discriminators of the clients" : null;
-    this.panel("now", [collecting, detail, this.running, idle, f.state], () => {
-      const parts = [];
-      if (collecting) parts.push(this.renderCollecting(collecting, detail));
-      for (const job of this.running) parts.push(el("div", { class: "task" }, el("h3", {}, `${words(job.kind)} job`), progress(job)));
-      if (!parts.length && idle) parts.push(el("p", {}, `Waits for ${idle}.`));
-      if (!parts.length && ["queued"].includes(this.jobs?.[0]?.state)) parts.push(el("p", {}, "A job waits for a worker."));
-      return parts.length ? panel("Now", parts) : [];
-    });
+    const parts = this.running.map((job) => el("div", { class: "task", key: job.id }, el("h3", {}, `${words(job.kind)} job`), progress(job)));
+    if (collecting) parts.unshift(this.renderCollecting(collecting, detail));
+    if (!parts.length && idle) parts.push(el("p", {}, `Waits for ${idle}.`));
+    if (!parts.length && ["queued"].includes(this.jobs?.[0]?.state)) parts.push(el("p", {}, "A job waits for a worker."));
+    return parts.length ? panel("Now", parts) : [];
   }
 
   renderCollecting(round, detail) {
@@ -251,7 +249,7 @@ export class FederationPage {
       el("h3", {}, round.buffered ? `Round ${round.index}: ${round.answered} of ${round.needed} updates are in the buffer` : `Round ${round.index}: ${round.answered} of ${round.asked} have answered`),
       bar(round.answered, wanted, "answers"),
       el("p", { class: "quiet" }, `${wanted} close it, ${round.min_updates} are enough at the deadline; `,
-        this.federation.state === "paused" ? "paused" : el("span", { "data-until": round.deadline_at }, "…"),
+        this.federation.state === "paused" ? "paused" : ticks(() => left(round.deadline_at)),
         round.lost ? `; ${round.lost} lost` : "", round.extensions ? `; extended ${round.extensions} times` : ""),
       round.secure && this.renderSecure(round.secure),
       this.may && round.answered > 0 && (!round.secure || round.secure.phase === "training") && button("Close the round now", () => this.close(round)),
@@ -262,13 +260,13 @@ export class FederationPage {
   renderSecure(said) {
     const counts = [[said.keys, "sent keys"], [said.shares, "shares"], [said.masked, "masked updates"], [said.signed, "signatures"], [said.revealed, "have revealed"]];
     return el("p", { class: "quiet" }, `Secure, phase ${said.phase}: `, counts.map(([count, what]) => `${count} ${what}`).join(", "),
-      said.until ? "; " : "", said.until ? el("span", { "data-until": said.until }, "…") : "");
+      said.until ? "; " : "", said.until ? ticks(() => left(said.until)) : "");
   }
 
   // A round that failed for want of updates can still be fused with those that are here.
   renderFuse(round) {
     const can = this.may && round?.state === "failed" && !round.job_id && round.answered > 0 && this.federation.state === "paused";
-    return can && button("Fuse what is here", () => this.close(round), { key: "fuse" });
+    return can && button("Fuse what is here", () => this.close(round));
   }
 
   async close(round) {

@@ -58,6 +58,11 @@ export function ago(text) {
 
 export const sofar = (text) => `${seconds(Math.max(0, Math.round(since(text))))} so far`;
 
+export function left(until) {
+  const rest = (Date.parse(until) - Date.now()) / 1000;
+  return rest > 0 ? `${seconds(Math.ceil(rest))} left` : "the deadline has passed";
+}
+
 export function clock(text) {
   const at = new Date(text);
   const today = at.toDateString() === new Date().toDateString();

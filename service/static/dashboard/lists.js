@@ -2,7 +2,7 @@
 
 import { download, get, post, remove } from "./api.js";
 import { attempt, choose, confirm, tell } from "./dialogs.js";
-import { badge, button, el, panel, table } from "./dom.js";
+import { badge, button, el, panel, table, ticks } from "./dom.js";
 import { progress } from "./events.js";
 import { ago, bytes, clock, figure, measured, NONE, seconds, short, sofar, words } from "./format.js";
 
@@ -13,13 +13,13 @@ export function clients(page, federation) {
   return panel(`Clients (${there.length})`, table([
     ["name", (c) => c.name, "name"],
     ["", (c) => (c.revoked_at ? badge("revoked") : null)],
-    ["last seen", (c) => (c.last_seen_at ? el("span", { "data-since": c.last_seen_at }, ago(c.last_seen_at)) : "never")],
+    ["last seen", (c) => ticks(() => ago(c.last_seen_at))],
     ["updates", (c) => c.updates, "number"],
     ["samples", samples, "number"],
     ...(federation.prototypes.length > 1 ? [["prototype", (c) => c.prototype]] : []),
     ...(there.some((c) => c.has_discriminator) ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
     ["enrolled", (c) => clock(c.enrolled_at)],
-    ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger", key: `revoke ${c.id}` })]] : []),
+    ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger" })]] : []),
   ], shown, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : null) }));
 }
 
@@ -40,7 +40,7 @@ async function revoke(page, client) {
 function duration(job) {
   if (!job.started_at) return NONE;
   const end = job.finished_at ? Date.parse(job.finished_at) : job.state === "running" ? null : Date.parse(job.started_at);
-  return end === null ? el("span", { "data-running": job.started_at }, sofar(job.started_at)) : seconds((end - Date.parse(job.started_at)) / 1000);
+  return end === null ? ticks(() => sofar(job.started_at)) : seconds((end - Date.parse(job.started_at)) / 1000);
 }
 
 function what(job) {
@@ -108,10 +108,10 @@ function act(job) {
       if (await confirm(`Cancel this ${words(job.kind)} job?`, text, "Cancel the job", { danger: true })) {
         await attempt(() => post(`/v1/jobs/${job.id}/cancel`), "The job is told to end");
       }
-    }, { kind: "small danger", key: `cancel ${job.id}` });
+    }, { kind: "small danger" });
   }
   if (["failed", "cancelled"].includes(job.state)) {
-    return button("Retry", () => retry(job), { kind: "small primary", key: `retry ${job.id}` });
+    return button("Retry", () => retry(job), { kind: "small primary" });
   }
   return null;
 }
@@ -130,8 +130,8 @@ export function models(page, federation) {
     ["digest", (m) => el("code", { title: m.digest }, short(m.digest))],
     ["made", (m) => clock(m.created_at)],
     ["", (m) => el("div", { class: "actions" },
-      button(`Download ${bytes(m.size)}`, () => attempt(() => download(m.url, `${federation.name}-${m.prototype ?? m.role}-${m.round ?? 0}.safetensors`)), { kind: "small", key: `get ${m.id}` }),
-      may && !m.current && ["initial", "global"].includes(m.role) && button("Promote", () => promote(m), { kind: "small", key: `promote ${m.id}` }))],
+      button(`Download ${bytes(m.size)}`, () => attempt(() => download(m.url, `${federation.name}-${m.prototype ?? m.role}-${m.round ?? 0}.safetensors`)), { kind: "small" }),
+      may && !m.current && ["initial", "global"].includes(m.role) && button("Promote", () => promote(m), { kind: "small" }))],
   ], items.slice(0, 300), { caption: "models, the newest first", high: true }));
 }
 

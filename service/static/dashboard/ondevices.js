@@ -1,7 +1,7 @@
 // What devices measured of each model on data that they hold back: the middle one, and the worst tenth of them.
 
-import { lines } from "./chart.js";
-import { panel, table } from "./dom.js";
+import { Lines } from "./chart.js";
+import { el, panel, table } from "./dom.js";
 import { measured, percent } from "./format.js";
 
 const MOST_MODELS = 4;
@@ -39,7 +39,7 @@ function besides(found, models) {
     ["worst tenth", (each) => each.figure && measured(each.figure.worst_decile, each.kind), "number"],
     ["devices", (each) => `${each.count} of ${each.of}`],
   ];
-  return table(columns, found, { caption: "Further figures on devices' own data" });
+  return table(columns, found, { caption: "Further figures on devices' own data", by: (each) => `${each.name} ${each.kind}` });
 }
 
 export function onDevices(federation, rounds) {
@@ -51,6 +51,6 @@ export function onDevices(federation, rounds) {
   if (!shown.length) return panel("On devices: figures on data that they hold back", beside);
   const [at, value] = shown[0].points.at(-1);
   const label = `${what} on devices' own data; ${shown[0].name} of round ${at}'s model: ${percent(value)}`;
-  const scale = { label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) };
-  return panel(`On devices: ${what} on data that they hold back`, lines(shown, scale), ...(beside ? [beside] : []));
+  const scale = { series: shown, label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) };
+  return panel(`On devices: ${what} on data that they hold back`, el(Lines, scale), ...(beside ? [beside] : []));
 }

@@ -2,9 +2,10 @@
 
 import { address, all, get } from "./api.js";
 import { chosen, hash } from "./compare.js";
-import { badge, bar, button, command, el, panel, show, table } from "./dom.js";
-import { Feed, progress } from "./events.js";
+import { badge, bar, button, command, el, Kept, panel, section, table, ticks } from "./dom.js";
+import { Feed, happened, progress } from "./events.js";
 import { ago, bytes, clock, measured, NONE, past, seconds, words } from "./format.js";
+import { Page } from "./page.js";
 
 const CHECKS = { database: "Database", worker: "Worker heartbeat", queue: "Oldest queued job", blobs: "Weights", disk: "Free disk" };
 
@@ -49,7 +50,7 @@ function first() {
 
 // Ticked federations are compared; their ticks stay until the page is loaded again.
 function tick({ id, name }, changed) {
-  return el("input", { type: "checkbox", checked: chosen.has(id), "aria-label": `compare ${name}`, "data-key": `compare ${id}`, onchange: ({ target }) => {
+  return el("input", { type: "checkbox", checked: chosen.has(id), "aria-label": `compare ${name}`, onchange: ({ target }) => {
     if (target.checked) chosen.add(id);
     else chosen.delete(id);
     changed();
@@ -58,10 +59,10 @@ function tick({ id, name }, changed) {
 
 function list(federations, changed) {
   if (!federations.length) return first();
-  const compare = button("Compare", () => (location.hash = hash(federations.map((f) => f.id).filter((id) => chosen.has(id)))), { kind: "primary", key: "compare", disabled: !chosen.size });
+  const compare = button("Compare", () => (location.hash = hash(federations.map((f) => f.id).filter((id) => chosen.has(id)))), { kind: "primary", disabled: !chosen.size });
   return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side")), table([
     ["compare", (f) => tick(f, changed), "tick"],
-    ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}`, "data-key": f.id }, f.name), "name"],
+    ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}` }, f.name), "name"],
     ["state", (f) => badge(f.state)],
     ["recipe", (f) => f.recipe],
     ["round", (f) => [bar(f.round, f.rounds_total, `rounds of ${f.name}`), ` ${f.round} of ${f.rounds_total}`], "progress"],
@@ -77,7 +78,7 @@ export function workers(items, jobs) {
     ["worker", (w) => `${w.host} · ${w.pid}`, "name"],
     ["", (w) => badge(w.alive ? (w.job_id ? "running" : "idle") : "lost")],
     ["device", (w) => w.device],
-    ["heard", (w) => ago(w.last_seen_at)],
+    ["heard", (w) => ticks(() => ago(w.last_seen_at))],
     ["does", (w) => {
       const job = jobs.find((each) => each.id === w.job_id);
       return job ? [job.kind, " ", progress(job)] : NONE;
@@ -85,44 +86,42 @@ export function workers(items, jobs) {
   ], items, { empty: "no worker has come yet", caption: "workers" });
 }
 
-export class Overview {
-  constructor(place, role) {
-    this.jobs = [];
-    this.federations = [];
-    this.places = Object.fromEntries(["health", "federations", "workers", "feed"].map((name) => [name, el("section", { class: `panel ${name}` })]));
-    place.replaceChildren(...Object.values(this.places));
+export class Overview extends Page {
+  jobs = [];
+  feed = new Feed();
+  stream = { path: "/v1/events", newest: 50 };
+
+  componentDidMount() {
     document.title = "Potstill";
-    const inside = el("div");
-    this.places.feed.replaceChildren(...panel("What happens", inside));
-    this.feed = new Feed(inside, (id) => this.federations.find((f) => f.id === id)?.name);
-    this.stream = { path: "/v1/events", newest: 50 };
+    super.componentDidMount();
   }
 
   async load() {
     const [federations, workers, status] = await Promise.all([
       all("/v1/federations"), get("/v1/workers"), get("/v1/status"),
     ]);
-    this.federations = federations.reverse();
-    this.workers = workers;
-    this.health = status;
-    this.feed.name();
-    this.render();
+    Object.assign(this, { federations: federations.reverse(), workers, status });
   }
 
   event(event) {
     this.feed.add(event);
+    this.changed();
     return /^(federation|round|client|worker|job)\./.test(event.kind);
   }
 
   progress(jobs) {
     this.jobs = jobs;
-    this.render();
+    this.changed();
   }
 
   render() {
-    show(this.places.health, this.health, () => panel("Service", health(this.health)));
-    show(this.places.federations, [this.federations, [...chosen]], () => panel("Federations", list(this.federations, () => this.render())));
-    show(this.places.workers, [this.workers, this.jobs], () => panel("Workers", workers(this.workers ?? [], this.jobs)));
+    const { federations, status, feed } = this;
+    const name = (id) => federations?.find((f) => f.id === id)?.name;
+    return [
+      status && section("health", panel("Service", health(status))),
+      federations && section("federations", panel("Federations", list(federations, () => this.changed()))),
+      status && section("workers", panel("Workers", workers(this.workers, this.jobs))),
+      section("feed", panel("What happens", el(Kept, { of: [feed.events, federations], build: () => happened(feed.events, name) }))),
+    ];
   }
 }
-

@@ -1,9 +1,9 @@
 // Rounds over time: accuracy, who counted how much, the list, and one of them in full.
 
 import { download } from "./api.js";
-import { heat, lines } from "./chart.js";
+import { Heat, Lines } from "./chart.js";
 import { attempt } from "./dialogs.js";
-import { badge, button, el, panel, table } from "./dom.js";
+import { badge, button, el, panel, table, ticks } from "./dom.js";
 import { ago, bytes, clock, figure, measured, NONE, percent, seconds, words } from "./format.js";
 
 const MOST_LINES = 8;
@@ -42,7 +42,7 @@ export function accuracy(federation, rounds) {
   const metric = federation.metric ?? "accuracy", named = words(metric);
   const label = `test ${named} over rounds; ${shown[0].name} in round ${newest[0]}: ${measured(newest[1], metric)}`;
   const more = all.length > shown.length ? el("p", { class: "quiet" }, `the first ${shown.length} of ${all.length} models are shown`) : null;
-  return panel(`Test ${named}`, lines(shown, { label, metric, shares: measured(0.5, metric).endsWith("%"), rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) }), more);
+  return panel(`Test ${named}`, el(Lines, { series: shown, label, metric, shares: measured(0.5, metric).endsWith("%"), rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) }), more);
 }
 
 export function shares(rounds) {
@@ -59,7 +59,7 @@ export function shares(rounds) {
   const sorted = [...rows.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   const indices = rounds.filter((round) => round.metrics[key]).map((round) => round.index);
   const title = key === "weights" ? "How much each client counted in the average" : "How much each client counted as a teacher";
-  return panel(title, heat(sorted, indices, `${title}, by round`));
+  return panel(title, el(Heat, { rows: sorted, rounds: indices, label: `${title}, by round` }));
 }
 
 function phases(round) {
@@ -83,7 +83,7 @@ export function timeline(rounds, shown, choose) {
   if (!rounds.length) return [];
   const newest = [...rounds].reverse().slice(0, 500);
   return panel("Rounds", table([
-    ["round", (r) => button(r.index, () => choose(r.id), { kind: r.id === shown ? "small chosen" : "small", key: r.id, title: "show who took part" })],
+    ["round", (r) => button(r.index, () => choose(r.id), { kind: r.id === shown ? "small chosen" : "small", title: "show who took part" })],
     ["state", (r) => badge(r.state)],
     ["answered", (r) => `${r.answered} of ${r.asked}${r.lost ? `, ${r.lost} lost` : ""}`],
     ["measured", result, "number"],
@@ -112,7 +112,7 @@ function ensemble(round, name) {
   const file = `${name}-${round.index}-ensemble.tar`;
   return el("div", { class: "ensemble" },
     el("p", {}, el("b", {}, "Ensemble: "), `${kept.members} models predict together (${how})${right}.`, kept.complete ? "" : " Some of it is no longer stored."),
-    kept.complete && name ? el("div", { class: "actions" }, button(`Download ${bytes(kept.size)}`, () => attempt(() => download(`${kept.url}/bundle`, file)), { kind: "small", key: `ensemble ${round.id}` })) : null);
+    kept.complete && name ? el("div", { class: "actions" }, button(`Download ${bytes(kept.size)}`, () => attempt(() => download(`${kept.url}/bundle`, file)), { kind: "small" })) : null);
 }
 
 export function participants(round, fuse, name) {
@@ -122,7 +122,7 @@ export function participants(round, fuse, name) {
   return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), table([
     ["client", (p) => p.label ?? p.name, "name"],
     ["", (p) => badge(p.state)],
-    ["", (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", el("span", { "data-since": p.heard_at }, ago(p.heard_at))] : ""), "why"],
+    ["", (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", ticks(() => ago(p.heard_at))] : ""), "why"],
     ["answered after", (p) => seconds(p.seconds), "number"],
     ["samples", (p) => p.num_samples ?? NONE, "number"],
     ["update", (p) => bytes(p.size), "number"],
@@ -132,5 +132,5 @@ export function participants(round, fuse, name) {
     ...(round.buffered ? [["staleness", (p) => p.staleness ?? NONE, "number"], ["factor", (p) => ratio(p.factor), "number"]] : []),
     ...(teachers ? [["as a teacher", (p) => percent(p.teacher_weight), "number"]] : []),
     ...(round.participants.some((p) => p.prototype !== "main") ? [["trains", (p) => words(p.prototype)]] : []),
-  ], round.participants, { caption: `participants of round ${round.index}`, high: true }));
+  ], round.participants, { caption: `participants of round ${round.index}`, high: true, by: (p) => p.client_id }));
 }

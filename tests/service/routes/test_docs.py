@@ -136,6 +136,18 @@ def test_the_root_is_the_dashboard_with_assets_of_its_own(shared: World) -> None
         assert (response.status_code, response.headers["cache-control"]) == (200, "no-cache"), asset
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", response.text), asset
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", response.text), asset
+        assert "dangerously" not in response.text, asset  # what preact calls innerHTML
+
+
+def test_modules_of_others_are_served_as_scripts(shared: World) -> None:
+    for module in (files("service") / "static" / "vendor").iterdir():
+        for script in [each for each in module.iterdir() if each.name.endswith((".js", ".mjs"))]:
+            response = shared.site.request("GET", f"/static/vendor/{module.name}/{script.name}")
+            assert response.headers["content-type"].partition(";")[0] in ("text/javascript", "application/javascript")
+            assert (response.headers["cache-control"], response.headers["x-content-type-options"]) == (
+                "no-cache",
+                "nosniff",
+            )
 
 
 def test_the_service_at_a_glance(world: World) -> None:
