@@ -25,6 +25,7 @@ class Package:
 
 PACKAGES = {
     "preact": Package("vendor/preact", ("dist/preact.mjs", "dist/preact.mjs.map", "LICENSE")),
+    "uplot": Package("vendor/uplot", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE")),
 }
 
 

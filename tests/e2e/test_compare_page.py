@@ -84,8 +84,12 @@ def test_two_federations_and_a_simulation(service: Deployment, browser: Any, tmp
     page.get_by_role("button", name="Compare").click()
     page.locator(".compared .chart").nth(2).wait_for()
     assert page.locator(".compared h4").all_inner_texts() == ["over rounds", "over bytes", "over seconds"]
-    page.locator(".compared .spot").last.hover()
-    page.locator(".compared .tip", has_text="plain, 2 min 40 s: 70.0 %").wait_for()
+    page.locator(".compared .chart").last.focus()
+    page.keyboard.press("End")
+    page.locator(".compared .tip", has_text="6 min 20 s: longer, with proximity 83.0 %, plain 70.0 %").wait_for()
+    page.locator(".compared summary").click()
+    table = page.get_by_role("table", name="curves as a table").get_by_role("row")
+    assert (table.nth(1).inner_text().split("\t")[:2], table.count()) == (["longer, with proximity", "4"], 10)
     parts = {each.split("\t")[0]: each.split("\t")[1:] for each in page.locator(".unlike tbody tr").all_inner_texts()}
     assert parts["local.epochs"] == ["9", "5"] and parts["recipe.name"] == ["fedprox", "fedavg"]
     assert "task.num_classes" not in parts

@@ -181,12 +181,39 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     for hand in hands[:2]:
         hand.train()
     page.locator(".title .badge", has_text="finished").wait_for(timeout=60_000)
-    wait_for(lambda: page.locator(".chart circle.dot").count() >= 2, why="no chart of two rounds")
-    ticks = page.locator(".accuracy .tick[text-anchor=middle]").all_text_contents()
-    assert ticks == ["1", "2", "round"], "every round of a short federation is on the axis"
+    chart = page.locator(".accuracy .chart")
+    wait_for(lambda: chart.get_attribute("aria-valuemax") == "2", why="no chart of two rounds")
+    chart.focus()
+    for key, told in (
+        ("ArrowLeft", "round 2: "),
+        ("ArrowLeft", "round 1: "),
+        ("End", "round 2: "),
+        ("Home", "round 1: "),
+    ):
+        page.keyboard.press(key)
+        page.locator(".accuracy .tip", has_text=told).wait_for()
+        assert (chart.get_attribute("aria-valuetext") or "").startswith(told), "who does not see it hears it"
+    page.keyboard.press("Escape")
+    page.locator(".accuracy .tip", has_text="Point at the chart").wait_for()
+    box = chart.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 80)
+    page.locator(".accuracy .tip", has_text="round 2: ").wait_for()
+    page.locator(".accuracy summary").click()
+    assert [row.split("\t")[0] for row in page.locator(".accuracy tbody tr").all_inner_texts()] == [
+        "round 2",
+        "round 1",
+    ]
     assert page.locator(".shares .heat .share").count() == 4
-    chart, heat = (page.locator(f"main > {each}").bounding_box() for each in (".accuracy", ".shares"))
-    assert chart and heat and chart["y"] == heat["y"] and chart["x"] < heat["x"], "chart and counts are side by side"
+    left, right = (page.locator(f"main > {each}").bounding_box() for each in (".accuracy", ".shares"))
+    assert left and right and left["y"] == right["y"] and left["x"] < right["x"], "chart and counts are side by side"
+    assert page.locator(".shares .heat thead th").all_inner_texts() == ["2", "1"], (
+        "the newest round is in sight on a phone"
+    )
+    page.locator(".shares .scroll").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.locator(".shares .tip", has_text="a, round 1: 50.0 %").wait_for()
     page.get_by_text("2 models predict together (weights: uniform, outputs combined: logits)").wait_for()
     with page.expect_download() as caught:
         page.locator(".ensemble").get_by_role("button", name="Download").click()
@@ -348,7 +375,8 @@ def test_markup_in_names_is_text_everywhere(service: Deployment, browser: Any, h
         page.locator(place).filter(has_text=HOSTILE).first.wait_for()
     page.locator(".shares .heat .share").first.hover()
     page.locator(".shares .tip", has_text=HOSTILE).wait_for()
-    page.locator(".chart .spot").first.hover()
+    page.locator(".accuracy .chart").focus()
+    page.keyboard.press("End")
     page.locator(".accuracy .tip", has_text=HOSTILE).wait_for()
     page.get_by_role("button", name="Revoke").first.click()
     page.locator("dialog", has_text=HOSTILE).wait_for()

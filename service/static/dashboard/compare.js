@@ -4,7 +4,7 @@ import { get, Problem, save } from "./api.js";
 import { Legend, Lines } from "./chart.js";
 import { TARGETS } from "./costs.js";
 import { attempt, tell } from "./dialogs.js";
-import { badge, button, createRef, el, Kept, panel, section, table } from "./dom.js";
+import { badge, button, createRef, el, Kept, Opened, panel, section, table } from "./dom.js";
 import { bytes, isShare, measured, NONE, operations, percent, seconds, words } from "./format.js";
 import { Page } from "./page.js";
 import { csv, differences, parse, reachedBy, sidesOf, told } from "./sides.js";
@@ -46,19 +46,23 @@ function curves(sides) {
   if (!metrics.length) return [];
   const points = sides.flatMap((each) => each.points.map((point) => ({ ...point, name: each.name, metric: each.metric })));
   return panel("Curves", metrics.map((metric) => row(metric, sides.filter((each) => each.metric === metric))),
-    el("details", { class: "notes" }, el("summary", {}, "The same as a table"), table([
-      ["name", (p) => p.name, "name"],
-      ["round", (p) => p.round, "number"],
-      ["measured", (p) => measured(p.value, p.metric), "number"],
-      ["bytes so far", (p) => bytes(p.bytes), "number"],
-      ["time so far", (p) => seconds(p.seconds), "number"],
-    ], points.sort((a, b) => b.round - a.round), { caption: "curves as a table", high: true, by: (p) => `${p.name} ${p.round}` })));
+    el(Opened, { summary: "The same as a table", build: () => pointed(points) }));
+}
+
+function pointed(points) {
+  return table([
+    ["name", (p) => p.name, "name"],
+    ["round", (p) => p.round, "number"],
+    ["measured", (p) => measured(p.value, p.metric), "number"],
+    ["bytes so far", (p) => bytes(p.bytes), "number"],
+    ["time so far", (p) => seconds(p.seconds), "number"],
+  ], points.sort((a, b) => b.round - a.round), { caption: "curves as a table", high: true, by: (p) => `${p.name} ${p.round}` });
 }
 
 function row(metric, sides) {
   const of = (along) => sides.map((each, at) => ({ name: each.name, dashed: at >= 8, points: each.points.map((point) => [along(point), point.value]) }));
   const charts = axes(sides).map(([name, along, over]) => el("div", {}, el("h4", {}, `over ${name}`), el(Lines, {
-    series: of(along), metric, shares: isShare(metric), over, width: 360, most: 5, keyed: false,
+    series: of(along), metric, shares: isShare(metric), over, keyed: false, tabled: false,
     label: `test ${words(metric)} of ${sides.map((each) => each.name).join(", ")} over ${name}`,
   })));
   return [el("h3", {}, `Test ${words(metric)}`), el(Legend, { series: of((point) => point.round), metric }), el("div", { class: "curves" }, charts)];

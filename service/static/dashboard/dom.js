@@ -36,6 +36,13 @@ export class Ticking extends Component {
 
 export const ticks = (say) => el(Ticking, { say });
 
+// What is shown, and built, when it is opened.
+export class Opened extends Component {
+  render({ summary, build }, { open }) {
+    return el("details", { class: "notes", ontoggle: ({ currentTarget }) => this.setState({ open: currentTarget.open }) }, el("summary", {}, summary), open && build());
+  }
+}
+
 // A part of a page; nothing where there is nothing in it.
 export function section(name, inside) {
   const filled = [inside].flat(Infinity).some((each) => each !== null && each !== undefined && each !== false);

@@ -1,8 +1,8 @@
 // Why a round came out as it did: who is not like the others, what each client did to it, who is trusted on what.
 
-import { Heat } from "./chart.js";
 import { el, panel, table } from "./dom.js";
 import { NONE, percent } from "./format.js";
+import { Heat } from "./heat.js";
 
 const WORDS = { opposes: "pulls against the others", idle: "did not train", copies: "sends a copy", disagrees: "disagrees" };
 
@@ -54,7 +54,7 @@ function classes(explanation, key, title) {
     shares: new Map(client[key].map((share, label) => [label, share ?? undefined]).filter(([, share]) => share !== undefined)),
   }));
   const columns = clients[0][key].map((_, label) => label);
-  return [el("h3", {}, title), el(Heat, { rows, rounds: columns, label: `${title}, clients by class`, column: (label) => `class ${label}`, missing: "no samples" })];
+  return [el("h3", {}, title), el(Heat, { rows, columns, label: `${title}, clients by class`, named: (label) => `class ${label}`, missing: "no samples" })];
 }
 
 export function explained(round, explanation) {

@@ -51,6 +51,6 @@ export function onDevices(federation, rounds) {
   if (!shown.length) return panel("On devices: figures on data that they hold back", beside);
   const [at, value] = shown[0].points.at(-1);
   const label = `${what} on devices' own data; ${shown[0].name} of round ${at}'s model: ${percent(value)}`;
-  const scale = { series: shown, label, rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) };
+  const scale = { series: shown, label, bands: shown.map((_, at) => [at, at + 1]).filter(([at]) => at % 2 === 0), rounds: Math.min(federation.rounds_total, Math.max(10, rounds.length)) };
   return panel(`On devices: ${what} on data that they hold back`, el(Lines, scale), ...(beside ? [beside] : []));
 }

@@ -1,10 +1,11 @@
 // Rounds over time: accuracy, who counted how much, the list, and one of them in full.
 
 import { download } from "./api.js";
-import { Heat, Lines } from "./chart.js";
+import { Lines } from "./chart.js";
 import { attempt } from "./dialogs.js";
 import { badge, button, el, panel, table, ticks } from "./dom.js";
 import { ago, bytes, clock, figure, measured, NONE, percent, seconds, words } from "./format.js";
+import { Heat } from "./heat.js";
 
 const MOST_LINES = 8;
 
@@ -59,7 +60,7 @@ export function shares(rounds) {
   const sorted = [...rows.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   const indices = rounds.filter((round) => round.metrics[key]).map((round) => round.index);
   const title = key === "weights" ? "How much each client counted in the average" : "How much each client counted as a teacher";
-  return panel(title, el(Heat, { rows: sorted, rounds: indices, label: `${title}, by round` }));
+  return panel(title, el(Heat, { rows: sorted, columns: indices.reverse(), label: `${title}, by round, the newest first`, named: (round) => `round ${round}`, missing: "not in this round" }));
 }
 
 function phases(round) {
