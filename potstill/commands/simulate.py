@@ -72,6 +72,12 @@ ServerData = Annotated[
 ServerTransform = Annotated[
     str | None, typer.Option(help="invert or rotate: what is done to the server's images, so that they look otherwise.")
 ]
+ServerSkew = Annotated[
+    str | None, typer.Option(metavar="X", help="Share that the server keeps of half of the classes. [default: all]")
+]
+ClientTransform = Annotated[
+    str | None, typer.Option(help="invert or rotate: devices' images differ, in turn; all others are of all kinds.")
+]
 PlanAt = Annotated[
     list[str] | None, typer.Option(help="What is otherwise from a round on: 5:local.epochs=1, 5:schedule.lr=0.01.")
 ]
@@ -138,6 +144,8 @@ def simulate(
     server_samples: ServerSamples = None,
     server_data: ServerData = None,
     server_transform: ServerTransform = None,
+    server_skew: ServerSkew = None,
+    client_transform: ClientTransform = None,
     validation_samples: ValidationSamples = None,
     test_samples: Annotated[int | None, typer.Option(min=1, help="Default: the whole test set.")] = None,
     liars: Liars = None,
@@ -153,17 +161,16 @@ def simulate(
     mlflow: Mlflow = None,
 ) -> None:
     """Compare recipes on the same partitions, with the service's own pipeline; what has several values is a grid."""
-    for file in plugin or []:
-        take(file)
-    one = {"task": task, "metric": metric, "test_samples": test_samples, "device": device}
+    _take(plugin or [])
+    one = {"task": task, "metric": metric, "test_samples": test_samples, "device": device, "data_dir": data_dir}
     some = {
         "clients": clients, "partition": partition, "alpha": alpha, "balanced": balanced, "rounds": rounds,
         "clients_per_round": clients_per_round, "lengths": lengths, "samples": samples, "data": data,
         "server_samples": server_samples, "server_data": server_data, "server_transform": server_transform,
-        "validation_samples": validation_samples, "liars": liars, "lie": lie,
+        "server_skew": server_skew, "client_transform": client_transform, "validation_samples": validation_samples,
+        "liars": liars, "lie": lie,
     }  # fmt: skip
-    tree = _read(_base(config, out, resume), one | {"data_dir": None if data_dir is None else str(data_dir)})
-    _lay(tree, some, seeds)
+    tree = _lay(_read(_base(config, out, resume), one), some, seeds)
     told.networks(tree, architecture, architecture_option or [], prototype_option or [], server_architecture)
     _plans(tree, local or [], plan_at or [], round_option or [], speeds or [])
     told.recipes(tree, recipe or [], option or [], central)
@@ -195,10 +202,17 @@ def _run(
     return run(experiment, out, resume, targets or None, processes, Tracks(places, out))
 
 
+def _take(files: list[Path]) -> None:
+    """Run files with choices of one's own."""
+    for file in files:
+        take(file)
+
+
 def _read(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """Return the file's experiment, if any, with what was given laid over it."""
     tree = read_object(file, "an experiment") if file else {}
-    return tree | {key: value for key, value in given.items() if value is not None}
+    said = {key: value for key, value in given.items() if value is not None}
+    return tree | {key: str(value) if isinstance(value, Path) else value for key, value in said.items()}
 
 
 def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
@@ -206,14 +220,13 @@ def _base(config: Path | None, out: Path, resume: bool) -> Path | None:
     return note if config is None and resume and note.exists() else config
 
 
-def _lay(tree: dict[str, Any], given: dict[str, str | None], seeds: str | None) -> None:
-    """Lay what was given over the tree; what has several values varies. A file's name may hold a comma."""
+def _lay(tree: dict[str, Any], given: dict[str, str | None], seeds: str | None) -> dict[str, Any]:
+    """Return the tree with what was given laid over; what has several values varies. A file's name may hold a comma."""
     for name, text in given.items():
         if text is not None:
             whole = name.endswith("data") and Path(text).is_file()
             told.put(tree, name, [text] if whole else told.several(text))
-    if seeds is not None:
-        tree |= told.seeds(seeds)
+    return tree if seeds is None else tree | told.seeds(seeds)
 
 
 def _plans(tree: dict[str, Any], local: list[str], plan_at: list[str], rounds: list[str], speeds: list[str]) -> None:

@@ -17,14 +17,22 @@ from contract.wire.changes import PlanChange
 from contract.wire.federations import Task
 from contract.wire.report import FederationReport
 from potstill.samples import Labels, Samples
-from potstill.simulate import central, costs, datasets, domain, liars, partition
+from potstill.simulate import central, costs, datasets, dealing, domain, liars, partition
 from potstill.simulate.config import SimulatedClient, SimulationConfig, SimulationError, planned, resolve
 from potstill.simulate.crew import Crew
 from potstill.simulate.engine import Simulation
 from potstill.simulate.history import History, RoundRecord
 from potstill.simulate.jobs import OnProgress
 from potstill.simulate.loaded import Loaded
-from potstill.simulate.settings import Experiment, PlannedChange, RecipeEntry, federation, preset_of, task_of
+from potstill.simulate.settings import (
+    Experiment,
+    ImageTransform,
+    PlannedChange,
+    RecipeEntry,
+    federation,
+    preset_of,
+    task_of,
+)
 from service.domain import federation as rules
 from service.domain.costs import TARGETS
 
@@ -90,56 +98,25 @@ def deal(experiment: Experiment, loaded: Loaded, seed: int) -> Dealt:
         pool, test = pool.take(rest), pool.take(chosen)
     elif experiment.test_samples is not None:
         test = test.take(partition.stratified(test.dealt_by, [experiment.test_samples], generator)[0])
-    server, validation, pool = _server_parts(experiment, loaded, pool, generator)
-    server = _of_other_domain(experiment, loaded, server, seed)
+    server, validation, pool = dealing.server_parts(experiment, loaded, pool, generator)
+    server = dealing.of_other_domain(experiment, loaded, server, seed)
     if experiment.samples is not None:
         pool = pool.take(partition.stratified(pool.dealt_by, [experiment.samples], generator)[0])
-    shares = _shares(experiment, pool, np.random.default_rng(derive_seed(seed, "simulate", "partition")))
+    shares = dealing.shares(experiment, pool, np.random.default_rng(derive_seed(seed, "simulate", "partition")))
     width = len(str(experiment.clients - 1))
     clients = {f"client-{number:0{width}}": pool.take(share) for number, share in enumerate(shares)}
     task = task_of(loaded, experiment.metric)
-    return Dealt(task, clients, server, validation, test, loaded.strata, loaded.dealt_by, loaded.vocabulary)
+    dealt = Dealt(task, clients, server, validation, test, loaded.strata, loaded.dealt_by, loaded.vocabulary)
+    return dealt if experiment.client_transform is None else _of_own_features(dealt, experiment.client_transform, seed)
 
 
-def _server_parts(
-    experiment: Experiment, loaded: Loaded, pool: Samples, generator: np.random.Generator
-) -> tuple[Samples, Samples, Samples]:
-    """Return the server's unlabelled samples, its validation samples and what is left for the clients."""
-    asked, checked = experiment.server_samples, experiment.validation_samples
-    if loaded.server is not None:
-        size = len(loaded.server) - checked if asked is None else asked
-        unlabeled, validation, _ = partition.stratified(loaded.server.dealt_by, [max(size, 0), checked], generator)
-        return loaded.server.take(unlabeled), loaded.server.take(validation), pool
-    size = int(loaded.server_share * len(pool)) if asked is None else asked
-    chosen, held, rest = partition.stratified(pool.dealt_by, [size, checked], generator)
-    return pool.take(chosen), pool.take(held), pool.take(rest)
-
-
-def _of_other_domain(experiment: Experiment, loaded: Loaded, server: Samples, seed: int) -> Samples:
-    """Return as many samples of another domain, where the server's are to be such; the clients' stay the same."""
-    if loaded.other is not None:
-        generator = np.random.default_rng(derive_seed(seed, "simulate", "server_data"))
-        server = domain.drawn(loaded.other, len(server), generator)
-    how = experiment.server_transform
-    return server if how is None else domain.changed(server, how)
-
-
-def _shares(experiment: Experiment, pool: Samples, generator: np.random.Generator) -> partition.Shares:
-    labels, clients = pool.dealt_by, experiment.clients
-    if experiment.partition == "iid":
-        return partition.iid(labels, clients, generator)
-    if experiment.partition == "user":
-        if pool.users is None:
-            raise SimulationError(
-                "partition: the data do not say whose a sample is; give a file with an array `users`, or take another "
-                "partition"
-            )
-        return partition.by_user(pool.users, clients, generator, experiment.smallest)
-    if experiment.partition == "step":
-        return partition.step(labels, clients, generator, experiment.major, experiment.minor)
-    if experiment.balanced == "feddf":
-        return partition.dirichlet_balanced(labels, clients, experiment.alpha, generator)
-    return partition.dirichlet(labels, clients, experiment.alpha, generator, experiment.smallest)
+def _of_own_features(dealt: Dealt, how: ImageTransform, seed: int) -> Dealt:
+    """Return the same data with clients' images each of one variant, in turn, and all others of all variants."""
+    generator = np.random.default_rng(derive_seed(seed, "simulate", "client_transform"))
+    clients = {name: domain.variant(each, how, number) for number, (name, each) in enumerate(dealt.clients.items())}
+    others = (dealt.server, dealt.validation, dealt.test)
+    server, validation, test = (domain.mixed(each, how, generator) for each in others)
+    return replace(dealt, clients=clients, server=server, validation=validation, test=test)
 
 
 def save_server(dealt: Dealt, folder: Path, learns_labels: bool = False) -> dict[str, Path]:
@@ -232,7 +209,7 @@ def check(experiment: Experiment, loaded: Loaded) -> None:
         raise SimulationError(f"balanced: goes with partition dirichlet, not {experiment.partition}")
     _check_liars(experiment)
     _check_changes(experiment)
-    _check_domain(experiment, loaded)
+    dealing.check(experiment, loaded)
     dealt = deal(experiment, loaded, experiment.all_seeds[0])
     roles = {"unlabeled": dealt.server, "validation": dealt.validation, "test": dealt.test}
     server = {role: samples for role, samples in roles.items() if len(samples)}
@@ -263,13 +240,6 @@ def _check_changes(experiment: Experiment) -> None:
     for each in experiment.changes:
         if not any(_change(each, entry) for entry in experiment.recipes):
             raise SimulationError(f"changes: round {each.from_round}: schedule: no recipe that is compared distils")
-
-
-def _check_domain(experiment: Experiment, loaded: Loaded) -> None:
-    if loaded.other is not None:
-        domain.check_inputs(loaded.other, task_of(loaded))
-    if experiment.server_transform is not None:
-        domain.check_transform(experiment.server_transform, task_of(loaded))
 
 
 def _check_labels(loaded: Loaded, config: FederationConfig) -> None:

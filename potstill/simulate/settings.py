@@ -27,7 +27,7 @@ from potstill.simulate.loaded import Loaded
 from potstill.simulate.speeds import Speeds
 
 Partition = Literal["dirichlet", "step", "iid", "user"]
-ServerTransform = Literal["invert", "rotate"]
+ImageTransform = Literal["invert", "rotate"]
 
 
 class RecipeEntry(Part):
@@ -96,7 +96,9 @@ class Experiment(Part):
     samples: int | None = Field(None, ge=1, description="samples of all clients together; default: all there are")
     server_samples: int | None = Field(None, ge=0, description="unlabelled samples of the server")
     server_data: str | None = Field(None, description="the set that they are of; default: the clients'")
-    server_transform: ServerTransform | None = Field(None, description="what is done to them, where they are images")
+    server_transform: ImageTransform | None = Field(None, description="what is done to them, where they are images")
+    server_skew: float | None = Field(None, gt=0, lt=1, description="share that is kept of half of their classes")
+    client_transform: ImageTransform | None = Field(None, description="what clients' images differ by, in turn")
     validation_samples: int = Field(0, ge=0, description="labelled samples of the server, for early stopping")
     test_samples: int | None = Field(None, ge=1)
     liars: int = Field(0, ge=0, description="clients that lie, drawn by the seed")

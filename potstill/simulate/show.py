@@ -21,7 +21,8 @@ from worker.specs import JobFailure
 
 _DATA = {
     "data", "clients", "partition", "alpha", "balanced", "smallest", "major", "minor", "samples", "server_samples",
-    "server_data", "server_transform", "validation_samples", "test_samples", "speeds", "liars", "lie",
+    "server_data", "server_transform", "server_skew", "client_transform", "validation_samples", "test_samples",
+    "speeds", "liars", "lie",
 }  # fmt: skip
 """What of an experiment no plan tells: whose data are where, how fast devices are, who lies."""
 
@@ -40,6 +41,8 @@ def title_of(experiment: Experiment) -> str:
 def _unusual(experiment: Experiment) -> list[str]:
     """Return what of an experiment is not as it is by default: whose the server's samples are, and who lies."""
     found = [] if not experiment.liars else [f"{experiment.liars} liars ({experiment.lie})"]
+    found += [] if experiment.client_transform is None else [f"images of clients: {experiment.client_transform}"]
+    found += [] if experiment.server_skew is None else [f"server: {experiment.server_skew:g} of half the classes"]
     other = experiment.server_data or ("its own" if experiment.server_transform else None)
     if other is None:
         return found
