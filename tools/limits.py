@@ -11,7 +11,7 @@ from service import app
 from service.api import bodies, middleware
 from service.config import Settings
 from service.infra import concurrency, connections, protocol, rates
-from service.operations.access import tokens
+from service.operations.access import sessions, tokens
 from service.operations.ledger import idempotency
 from service.operations.steer import creation, predicting
 from service.operations.store import datasets, models, reservations, uploads
@@ -144,6 +144,7 @@ def _of_connections() -> Iterator[list[str]]:
 
 
 def _of_rows() -> Iterator[list[str]]:
+    yield ["browsers that are signed in with a token", f"{sessions.MOST}", "the one that was used least is signed out"]
     yield [
         "federations that are not over; data sets; imported models; tokens that are not revoked",
         "; ".join(

@@ -7,7 +7,7 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api import guard
+from service.api import cookies, guard
 from service.api.middleware import UPLOADS
 from service.api.problems import UNREAD, problem
 from service.api.services import Services
@@ -15,6 +15,12 @@ from service.infra.concurrency import MOST_WAITING
 from service.operations.ledger.audit import acting
 
 _SENDING = ("POST", "PUT", "PATCH")
+
+
+def _shown(scope: Scope, services: Services) -> str | None:
+    """Return the token that a request shows, or the session's secret in its place."""
+    scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" and token else cookies.secret_in(scope, services.settings)
 
 
 class LimitConcurrency:
@@ -34,8 +40,8 @@ class LimitConcurrency:
             await self.app(scope, receive, send)
             return
         sends = scope["method"] in _SENDING and UPLOADS.fullmatch(scope["path"]) is not None
-        authorization = Headers(scope=scope).get("authorization", "")
-        limit, caller = guard.limit_of(self.services, acting().address, authorization, sends=sends)
+        token = _shown(scope, self.services)
+        limit, caller = guard.limit_of(self.services, acting().address, token, sends=sends)
         if not await limit.acquire(caller):
             scope[UNREAD] = True
             detail = f"{MOST_WAITING} requests of yours wait already; send fewer at once"

@@ -6,13 +6,18 @@ know; gives fields defaults that are objects, which they refuse; and names class
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from contract import __version__
 from contract.wire.problems import Problem
+from service.api import cookies
 from service.api.added import add_packages
+from service.api.deps import BY_COOKIE
 from service.api.problems import documented
 from service.api.schemas import Schema, dicts, named
 
@@ -39,7 +44,7 @@ _TAGS = [
     {"name": "audit", "description": "Who did what, when and from where."},
     {"name": "health", "description": "Liveness and readiness."},
 ]
-_LONGEST_DEFAULT = 200
+_LONGEST_DEFAULT, _COOKIE = 200, "cookieAuth"
 
 
 def document_of(app: FastAPI) -> Schema:
@@ -62,6 +67,7 @@ def _made(app: FastAPI) -> Schema:
     )
     document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
     add_packages(document)
+    _tell_of_cookie(document, app)
     for operation in _operations(document):
         _problem_for_422(operation)
         _problem_for_429(operation)
@@ -70,6 +76,31 @@ def _made(app: FastAPI) -> Schema:
             simplify(schema)
     _leave_out_unused(document)
     return document
+
+
+def _tell_of_cookie(document: Schema, app: FastAPI) -> None:
+    """What people may do, the page does by a cookie."""
+    taken = [route for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    for route in taken:
+        if not BY_COOKIE & set(_calls(route.dependant)):
+            continue
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["security"] = [*operation.get("security", [{}]), {_COOKIE: []}]
+    document["components"]["securitySchemes"][_COOKIE] = {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": cookies.name_of(app.state.services.settings),
+        "description": "the operators' page, signed in by `POST /v1/session`; over TLS the name begins with "
+        f"`__Host-` or `__Secure-`. What changes something needs `Sec-Fetch-Site: same-origin`, which browsers "
+        f"send, or the header `{cookies.PAGE_HEADER}`. Programs send a token.",
+    }
+
+
+def _calls(dependant: Dependant) -> Iterator[Any]:
+    yield dependant.call
+    for each in dependant.dependencies:
+        yield from _calls(each)
 
 
 def _operations(document: Schema) -> Iterator[Schema]:

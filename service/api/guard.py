@@ -32,15 +32,14 @@ def check_address(services: Services, address: str, token: str | None) -> None:
     )
 
 
-def limit_of(services: Services, address: str, authorization: str, *, sends: bool) -> tuple[ConcurrencyLimit, str]:
+def limit_of(services: Services, address: str, token: str | None, *, sends: bool) -> tuple[ConcurrencyLimit, str]:
     """Return which limit of concurrency a request counts in, and by what name.
 
     That is its token's, if it was good from there a short while ago, else its address's: nothing is looked up for it,
     and made-up tokens get no slots of their own. Uploads, which may take hours, have a limit of their own, by token
     always: devices behind one address do not wait for each other's.
     """
-    scheme, _, token = authorization.partition(" ")
-    known = forge.hash_token(services.settings.key, token) if scheme.lower() == "bearer" and token else ""
+    known = forge.hash_token(services.settings.key, token) if token else ""
     if known and (sends or services.recent_tokens.has(address, known)):
         return (services.upload_concurrency if sends else services.concurrency), known
     return services.concurrency, network_of(address)

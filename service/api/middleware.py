@@ -15,7 +15,7 @@ from contract import log_lines
 from contract.ids import PREFIXES
 from service.api import guard
 from service.api.json_bodies import is_too_deep, repeated_key
-from service.api.peers import Peer, resolve
+from service.api.peers import PEER, Peer, resolve
 from service.api.problems import TUS_VERSION, UNREAD, problem
 from service.api.services import Services
 from service.operations.ledger.audit import ACTING, Acting
@@ -102,7 +102,7 @@ class Frame:
         tus = _TUS.fullmatch(scope["path"]) is not None
         if tus and scope["method"] == "POST" and headers.get("x-http-method-override", "") in ("PATCH", "DELETE"):
             scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
-        peer = resolve(scope, headers, self.settings.proxies)
+        peer = scope[PEER] = resolve(scope, headers, self.settings.proxies)
         ACTING.set(Acting(address=peer.address, request_id=request_id))
         log_lines.begin(request_id=request_id, **_traced(headers), **_named(scope["path"]))
         began, status, received = time.perf_counter(), 0, 0

@@ -11,6 +11,8 @@ from starlette.types import Scope
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+PEER = "potstill.peer"
+"""Of a request's scope: its `Peer`."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class Principal:
     nonce: str = ""
     expires_at: datetime | None = None
     unsettled: bool = False  # something about this token has to be written: `operations.tokens.settle`
+    session: str | None = None  # the hash of the session that stands for the token, if one does
 
     def need_federation(self, federation_id: str) -> None:
         """Refuse a device or join token of another federation."""

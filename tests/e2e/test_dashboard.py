@@ -397,12 +397,51 @@ def test_a_viewer_looks_and_cannot_act(service: Deployment, browser: Any, hostil
     for name in ("Revoke", "Promote", "Roll back", "Retry", "Cancel", "Start"):
         assert page.get_by_role("button", name=name).count() == 0
     assert page.get_by_role("button", name="Download").count()
-    assert page.evaluate("[Object.keys(localStorage).length, document.cookie]") == [0, ""]
     page.reload()
     page.get_by_role("heading", name=HOSTILE).wait_for()
-    page.get_by_role("button", name="Sign out").click()
-    page.get_by_label("Operator or viewer token").wait_for()
-    assert page.evaluate("Object.keys(sessionStorage).length") == 0
+    screen.close()
+
+
+KEPT = "[Object.keys(localStorage).length, Object.keys(sessionStorage).length, document.cookie]"
+
+
+def test_a_browser_signs_in_once_for_all_its_tabs_and_scripts_see_no_token(service: Deployment, browser: Any) -> None:
+    screen = Screen(browser, service.url)
+    page = screen.page
+    page.goto(service.url)
+    second = screen.context.new_page()
+    second.goto(service.url)
+    second.get_by_label("Operator or viewer token").wait_for()
+    screen.sign_in(service.token)
+    page.get_by_role("heading", name="Federations").wait_for()
+    second.get_by_role("heading", name="Federations").wait_for()
+    third = screen.context.new_page()
+    third.goto(service.url)
+    third.get_by_role("heading", name="Federations").wait_for()
+    (cookie,) = screen.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"], cookie["expires"]) == (True, "Strict", "/v1", -1)
+    assert page.evaluate(KEPT) == [0, 0, ""]
+    assert service.token not in page.content()
+    third.get_by_role("button", name="Sign out").click()
+    for each in (page, second, third):
+        each.get_by_label("Operator or viewer token").wait_for()
+    assert screen.context.cookies() == []
+    answer = httpx.get(f"{service.url}/v1/status", headers={"Cookie": f"{cookie['name']}={cookie['value']}"})
+    assert answer.status_code == 401, "it is worth nothing to whoever copied it"
+    screen.close()
+
+
+def test_signing_in_says_what_a_token_is_not(service: Deployment, browser: Any, hostile: str) -> None:
+    assert hostile, "there are data to test on"
+    made = service.operator.create_federation(request("to be joined"))
+    screen = Screen(browser, service.url)
+    for token, said in (
+        ("pst_op_made-up", "unknown or was replaced"),
+        ("clé", "letters, digits"),
+        (made.join_token, "a device's or a join token"),
+    ):
+        screen.sign_in(token).get_by_role("alert").get_by_text(said).wait_for()
+    screen.complaints.clear()  # the browser's own lines of 401 and 403
     screen.close()
 
 

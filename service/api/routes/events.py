@@ -23,7 +23,7 @@ from service.api.routing import router_of
 from service.api.services import Services as Parts
 from service.domain.errors import DomainError
 from service.domain.principal import Principal
-from service.operations.access import tokens
+from service.operations.access import sessions
 from service.operations.ledger import events
 from service.operations.progress import reading
 
@@ -130,7 +130,7 @@ async def _news(
 def _is_good(services: Parts, caller: Principal) -> bool:
     with services.store.read() as session:
         try:
-            tokens.check_still_good(session, caller)
+            sessions.check_still_good(session, caller)
         except DomainError:
             return False
     return True

@@ -7,7 +7,7 @@ from fastapi import Path, Query, Response
 from contract.wire.audit import AuditFilter, AuditPage
 from contract.wire.catalogue import OwnToken, TokenCreate, TokenCreated, TokenInfo, TokenRotated
 from contract.wire.common import Page
-from service.api.deps import After, Anyone, Holder, IdempotencyKey, Limit, Operator, Services
+from service.api.deps import After, Anyone, Holder, IdempotencyKey, Limit, Operator, Services, TokenMaker
 from service.api.problems import documented
 from service.api.routing import router_of
 from service.operations.access import tokens
@@ -23,7 +23,7 @@ _ONE = documented("unauthorized", "forbidden", "not-found")
     status_code=201,
     responses=documented("unauthorized", "forbidden", "limit-reached", "idempotency-conflict", "invalid-field"),
 )
-def create_token(body: TokenCreate, services: Services, caller: Operator, key: IdempotencyKey = None) -> TokenCreated:
+def create_token(body: TokenCreate, services: Services, caller: TokenMaker, key: IdempotencyKey = None) -> TokenCreated:
     """Make a token for a person or a program. It is shown only here."""
     settings = services.settings
 

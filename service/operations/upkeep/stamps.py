@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.domain import rounds as rules
+from service.operations.access import sessions
 from service.operations.ledger import clock
 from service.operations.progress import jobs, reading
 from service.operations.store import reservations, uploads, workers
@@ -24,6 +25,7 @@ from service.persistence.tables import (
     JobRow,
     ParticipantRow,
     RoundRow,
+    SessionRow,
     TokenRow,
     UploadRow,
     WorkerRow,
@@ -112,6 +114,7 @@ def granted(lease: timedelta) -> list[Granted]:
         Granted(FederationRow.join_expires_at, FederationRow.finished_at.is_(None), _LONGEST_TOKEN, moves=False),
         Granted(TokenRow.expires_at, TokenRow.revoked_at.is_(None), _life, moves=False),
         Granted(TokenRow.next_expires_at, TokenRow.revoked_at.is_(None), _life, moves=False),
+        Granted(SessionRow.expires_at, SessionRow.expires_at.is_not(None), sessions.LONGEST),
         Granted(ClientRow.expires_at, live, _LONGEST_DEVICE_TOKEN, moves=False),
         Granted(ClientRow.next_expires_at, live, _LONGEST_DEVICE_TOKEN, moves=False),
     ]
@@ -124,6 +127,7 @@ HAPPENED = [
     Happened(ParticipantRow.moved_at),
     Happened(ClientRow.last_seen_at),
     Happened(TokenRow.last_used_at),
+    Happened(SessionRow.used_at),
     Happened(IdempotencyRow.created_at),
     Happened(FederationRow.finished_at),
 ]

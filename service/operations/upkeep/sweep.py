@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.config import Settings
 from service.infra.blobs import Blobs
+from service.operations.access import sessions
 from service.operations.ledger import after_commit, audit, events, idempotency
 from service.operations.ledger.clock import STEPS, now, patient
 from service.operations.ledger.garbage import collect
@@ -118,6 +119,7 @@ def tidy(store: Store, blobs: Blobs, settings: Settings) -> None:
     with store.write() as session:
         events.forget(session)
         idempotency.forget(session)
+        sessions.forget(session)
         workers.forget_silent(session)
         audit.forget(session, settings.audit_days)
     with store.read() as session:

@@ -1,6 +1,6 @@
 """The tables. The database is the truth: whatever a 2xx promised is in here or in a blob that a row names."""
 
-from service.persistence.tables.access import AuditRow, IdempotencyRow, TokenRow, UploadRow
+from service.persistence.tables.access import AuditRow, IdempotencyRow, SessionRow, TokenRow, UploadRow
 from service.persistence.tables.base import Base, UtcDateTime
 from service.persistence.tables.federations import ClientRow, DiscriminatorRow, FederationRow, GanUpdateRow, TrafficRow
 from service.persistence.tables.models import (
@@ -42,6 +42,7 @@ __all__ = [
     "ParticipantRow",
     "RoundRow",
     "SecureMemberRow",
+    "SessionRow",
     "TokenRow",
     "TrafficRow",
     "UpdateRow",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text
+from sqlalchemy import ForeignKey, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.persistence.tables.base import Base, Credential
@@ -19,6 +19,18 @@ class TokenRow(Credential, Base):
     lifetime_seconds: Mapped[int | None]
     created_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
+
+
+class SessionRow(Base):
+    """A browser that is signed in with a token, as a keyed hash; `used_at` is written at most every ten minutes."""
+
+    __tablename__ = "sessions"
+    secret_hash: Mapped[str] = mapped_column(primary_key=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), index=True)
+    nonce: Mapped[str]  # of the token that it was begun with: with another one it is over
+    created_at: Mapped[datetime]
+    used_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
 
 
 class AuditRow(Base):

@@ -1,15 +1,7 @@
-// Talks to the service: JSON with the token that this tab holds, and the event stream.
-
-const KEY = "potstill.token";
+// Talks to the service: JSON by the cookie that signing in sets, and the event stream. No script holds a token.
 
 // Where the service is, with the path that a proxy may serve it under: this page is at its root.
 export const address = new URL("./", document.baseURI).href.replace(/\/$/, "");
-
-export const token = {
-  get: () => sessionStorage.getItem(KEY),
-  set: (value) => sessionStorage.setItem(KEY, value),
-  forget: () => sessionStorage.removeItem(KEY),
-};
 
 export class Problem extends Error {
   constructor(status, body) {
@@ -26,7 +18,7 @@ export class Lost extends Error {}
 let onSignedOut = () => {};
 export const whenSignedOut = (act) => (onSignedOut = act);
 
-const headers = (more) => ({ Authorization: `Bearer ${token.get() ?? ""}`, ...more });
+const headers = (more) => ({ "Potstill-Page": "1", ...more }); // which no form and no other site can send
 
 async function answered(response) {
   if (response.ok) return response;
@@ -37,7 +29,7 @@ async function answered(response) {
 
 async function send(method, path, options) {
   try {
-    return await fetch(address + path, { method, cache: "no-store", credentials: "omit", redirect: "error", ...options });
+    return await fetch(address + path, { method, cache: "no-store", credentials: "same-origin", redirect: "error", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Lost("the service does not answer");
@@ -55,6 +47,20 @@ export async function post(path, body = {}) {
   const response = await answered(await send("POST", path, { headers: headers(more), body: JSON.stringify(body) }));
   return response.status === 204 ? null : response.json();
 }
+
+// Who is signed in in this browser: `who` gives null where nobody is.
+export const session = {
+  async who() {
+    const response = await answered(await send("GET", "/v1/session", { headers: headers({}) }));
+    return response.status === 204 ? null : response.json();
+  },
+  async begin(token) {
+    const body = JSON.stringify({ at_root: new URL(address).pathname === "/" });
+    const more = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+    return (await answered(await send("POST", "/v1/session", { headers: headers(more), body }))).json();
+  },
+  end: () => remove("/v1/session"),
+};
 
 export async function patch(path, body) {
   const more = { "Content-Type": "application/json" };

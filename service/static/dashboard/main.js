@@ -1,7 +1,8 @@
 // The frame of the page: who looks, at what, and whether the line is alive.
 
-import { get, Problem, token, whenSignedOut } from "./api.js";
+import { session, whenSignedOut } from "./api.js";
 import { ComparePage } from "./compare.js";
+import { attempt } from "./dialogs.js";
 import { button, Component, createRef, el, render } from "./dom.js";
 import { FederationPage } from "./federation.js";
 import { Overview } from "./overview.js";
@@ -31,9 +32,17 @@ class SignIn extends Component {
 
   async send(event) {
     event.preventDefault();
-    token.set(this.input.current.value.trim());
+    const token = this.input.current.value.trim();
     this.input.current.value = "";
-    await begin();
+    try {
+      if (!/^[\w-]+$/.test(token)) throw new Error("A token has letters, digits, - and _ only.");
+      await session.begin(token);
+      tabs.postMessage("signed in");
+      await begin();
+    } catch (error) {
+      const wrong = "This is a device's or a join token; the page needs an operator's or a viewer's.";
+      if (error.status !== 401) signIn(error.status === 403 ? wrong : error.message); // 401 is said already
+    }
   }
 
   render({ why }) {
@@ -45,11 +54,12 @@ class SignIn extends Component {
       el("button", { type: "submit", class: "primary" }, "Sign in"),
       el("p", { class: "quiet" }, el("code", {}, "potstill up"), " printed the operator's token at its first start and keeps it in ",
         el("code", {}, ".potstill/operator.token"), ". Another one, which can look and not touch: ",
-        el("code", {}, "potstill token create --name me --role viewer"), ". It stays in this tab only."));
+        el("code", {}, "potstill token create --name me --role viewer"), ". This browser is signed in until you sign out, or for a week; the token itself is not kept."));
   }
 }
 
 function signIn(why = "") {
+  role = null;
   document.title = "Potstill: sign in";
   render(null, at("who"));
   frame.crumbs("");
@@ -57,37 +67,35 @@ function signIn(why = "") {
   frame.live("");
 }
 
+// What one tab of a browser does, the others see.
+const tabs = new BroadcastChannel("potstill");
+tabs.onmessage = ({ data }) => (data === "signed in" ? role === null && begin() : signIn());
+
 async function begin() {
-  if (!token.get()) return signIn();
   try {
-    role = (await get("/v1/status")).role;
-  } catch (error) {
-    if (error instanceof Problem && error.status === 403) {
-      token.forget();
-      return signIn("This is a device's or a join token; the page needs an operator's or a viewer's.");
-    }
-    if (error instanceof Problem && error.status === 401) return undefined; // said already
+    const who = await session.who();
+    if (who === null) return signIn();
+    role = who.role;
+  } catch {
     frame.lost(true);
     setTimeout(begin, 3000);
     return undefined;
   }
   frame.lost(false);
-  const out = () => {
-    token.forget();
+  const out = async () => {
+    if (!(await attempt(session.end))) return;
+    tabs.postMessage("signed out");
     signIn();
   };
   render([el("span", { class: "quiet" }, role), " ", button("Sign out", out, { kind: "small" })], at("who"));
   return route();
 }
 
-whenSignedOut((why) => {
-  token.forget();
-  signIn(why ? `This token is not valid any more, or never was: ${why}` : "");
-});
+whenSignedOut((why) => signIn(why ?? ""));
 
 // Each address is a page of its own: what the one before showed and followed is gone.
 function route() {
-  if (!token.get() || !role) return;
+  if (role === null) return;
   const key = location.hash;
   const [place, asked] = key.replace(/^#/, "").split("?");
   const [, kind, id] = place.split("/").map(decodeURIComponent);

@@ -50,6 +50,8 @@ ACTIONS = {
     ("POST", "/v1/tokens"): "token.create",
     ("DELETE", "/v1/tokens/{}"): "token.revoke",
     ("POST", "/v1/token/rotate"): "token.rotate",
+    ("POST", "/v1/session"): "session.begin",
+    ("DELETE", "/v1/session"): "session.end",
 }
 SILENT = {  # what devices deliver has rows of its own, which name the device
     ("POST", "/v1/rounds/{}/heartbeat"),

@@ -258,7 +258,7 @@ def test_concurrency_is_a_tokens_where_it_is_known_and_else_an_addresss(world: W
     assert get(world, world.operator).status_code == 200
 
     def line(token: str, sends: bool = False) -> Any:
-        return guard.limit_of(world.services, "test", f"Bearer {token}", sends=sends)
+        return guard.limit_of(world.services, "test", token, sends=sends)
 
     known, unknown = line(world.operator), line("pst_op_made_up")
     assert known[0] is unknown[0] is world.services.concurrency

@@ -11,6 +11,7 @@ from contract.wire.problems import MEDIA_TYPE, TYPE_PREFIX
 from tests.service.world import World
 
 PUBLIC = {("GET", "/v1/recipes"), ("GET", "/v1/architectures"), ("OPTIONS", "/v1/uploads")}
+PUBLIC |= {("GET", "/v1/session"), ("DELETE", "/v1/session")}  # they say who is signed in by cookie: nobody
 DEVICE = {
     ("GET", "/v1/assignment"),
     ("PUT", "/v1/declaration"),
@@ -32,6 +33,7 @@ READERS |= {("GET", f"/v1/networks/{{}}{path}") for path in ("", "/document", "/
 OPERATOR_ONLY_READS = {("GET", "/v1/tokens"), ("GET", "/v1/audit"), ("GET", "/v1/rounds/{}/bundle")}
 OPERATOR_ONLY_READS |= {("GET", "/v1/rounds/{}/ensemble/bundle")}
 EVERYBODY = {("GET", "/v1/token")}
+PEOPLE = {("POST", "/v1/session")}
 HOLDERS = {("POST", "/v1/token/rotate")}
 
 
@@ -65,6 +67,8 @@ def _allowed(method: str, path: str) -> set[str]:
         return {"join", "device"}
     if key in EVERYBODY:
         return {"operator", "viewer", "device", "join"}
+    if key in PEOPLE:
+        return {"operator", "viewer"}
     if key in READERS | HOLDERS:
         return {"operator", "viewer", "device"}
     if method in ("GET", "HEAD") and key not in OPERATOR_ONLY_READS:

@@ -47,8 +47,8 @@ TOLD = {  # history: shown, never judged by
     "models.created_at", "models.removed_at", "networks.created_at", "participants.asked_at", "participants.fetched_at",
     "participants.lost_at", "predictions.created_at", "predictions.removed_at",
     "provenance.created_at", "rounds.closed_at", "rounds.groups_published_at",
-    "rounds.opened_at", "rounds.published_at", "tokens.created_at", "tokens.revoked_at", "updates.received_at",
-    "updates.removed_at", "uploads.created_at", "workers.lost_at",
+    "rounds.opened_at", "rounds.published_at", "sessions.created_at", "tokens.created_at", "tokens.revoked_at",
+    "updates.received_at", "updates.removed_at", "uploads.created_at", "workers.lost_at",
 }  # fmt: skip
 
 
