@@ -75,9 +75,11 @@ class OperatorClient(Records):
             logger.info("%s: %s", made.name, note)
         return made
 
-    def federations(self, *, limit: int | None = None, after: str | None = None) -> Page[FederationSummary]:
+    def federations(
+        self, *, limit: int | None = None, after: str | None = None, newest_first: bool = False
+    ) -> Page[FederationSummary]:
         """GET /v1/federations."""
-        return self._page("/v1/federations", FederationSummary, limit, after)
+        return self._page("/v1/federations", FederationSummary, limit, after, newest_first=newest_first or None)
 
     def federation(self, federation_id: str) -> Federation:
         """GET /v1/federations/{id}."""
@@ -201,9 +203,12 @@ class OperatorClient(Records):
 
     # Rounds
 
-    def rounds(self, federation_id: str, *, limit: int | None = None, after: str | None = None) -> Page[Round]:
+    def rounds(
+        self, federation_id: str, *, limit: int | None = None, after: str | None = None, newest_first: bool = False
+    ) -> Page[Round]:
         """GET /v1/federations/{id}/rounds."""
-        return self._page(f"/v1/federations/{segment(federation_id)}/rounds", Round, limit, after)
+        path = f"/v1/federations/{segment(federation_id)}/rounds"
+        return self._page(path, Round, limit, after, newest_first=newest_first or None)
 
     def round(self, round_id: str) -> RoundDetail:
         """GET /v1/rounds/{id}: with its participants."""
@@ -237,9 +242,11 @@ class OperatorClient(Records):
         prototype: str | None = None,
         limit: int | None = None,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> Page[Model]:
         """GET /v1/models."""
-        return self._page("/v1/models", Model, limit, after, federation=federation, prototype=prototype)
+        filters = {"federation": federation, "prototype": prototype, "newest_first": newest_first or None}
+        return self._page("/v1/models", Model, limit, after, **filters)
 
     def import_model(self, path: str | Path, *, architecture: str | None = None) -> Model:
         """POST /v1/models: weights to start from, a safetensors file, streamed; name its id as `initial_model`.
@@ -294,9 +301,11 @@ class OperatorClient(Records):
         state: str | None = None,
         limit: int | None = None,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> Page[Job]:
         """GET /v1/jobs."""
-        return self._page("/v1/jobs", Job, limit, after, federation=federation, state=state)
+        filters = {"federation": federation, "state": state, "newest_first": newest_first or None}
+        return self._page("/v1/jobs", Job, limit, after, **filters)
 
     def job(self, job_id: str) -> Job:
         """GET /v1/jobs/{id}: with its progress while it runs."""

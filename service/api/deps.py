@@ -154,6 +154,7 @@ SignsIn = Annotated[Principal, Depends(need("operator", "viewer", itself=True))]
 
 Limit = Annotated[int, Field(ge=1, le=500), QUERY_COUNT, Query(description="items on a page")]
 After = Annotated[str | None, Query(max_length=64, description="the `next` of the page before")]
+NewestFirst = Annotated[bool, Query(description="begin with the newest; `after` then leads to older ones")]
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", max_length=200, description="the same key and body get the first answer again"),

@@ -194,7 +194,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
         page.locator(".accuracy .tip", has_text=told).wait_for()
         assert (chart.get_attribute("aria-valuetext") or "").startswith(told), "who does not see it hears it"
     page.keyboard.press("Escape")
-    page.locator(".accuracy .tip", has_text="Point at the chart").wait_for()
+    page.locator(".accuracy .tip", has_text="Arrow keys move the crosshair").wait_for()
     box = chart.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 80)

@@ -32,7 +32,7 @@ from contract.wire.federations import (
 from contract.wire.report import FederationReport
 from contract.wire.retention import Retention
 from contract.wire.rounds import Round
-from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, Operator, Services, Viewer
+from service.api.deps import After, Candidate, IdempotencyKey, Joiner, Limit, NewestFirst, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.routing import router_of
 from service.api.services import Services as Parts
@@ -103,11 +103,11 @@ def create_federation(
 
 @router.get("", responses=_AUTH)
 def list_federations(
-    services: Services, caller: Viewer, limit: Limit = 50, after: After = None
+    services: Services, caller: Viewer, limit: Limit = 50, after: After = None, newest_first: NewestFirst = False
 ) -> Page[FederationSummary]:
-    """List federations, the oldest first."""
+    """List federations, the oldest first if not told otherwise."""
     with services.store.read() as session:
-        items, following = federations.listing(session, limit, after)
+        items, following = federations.listing(session, limit, after, newest_first)
         return Page(items=items, next=following)
 
 
@@ -378,9 +378,14 @@ def assign_prototype(
 
 @router.get("/{federation_id}/rounds", tags=["rounds"], responses=_ONE)
 def list_rounds(
-    federation_id: FederationId, services: Services, caller: Viewer, limit: Limit = 100, after: After = None
+    federation_id: FederationId,
+    services: Services,
+    caller: Viewer,
+    limit: Limit = 100,
+    after: After = None,
+    newest_first: NewestFirst = False,
 ) -> Page[Round]:
-    """List a federation's rounds, the first one first."""
+    """List a federation's rounds, the first one first if not told otherwise."""
     with services.store.read() as session:
-        items, following = rounds.listing(session, reading.get(session, federation_id), limit, after)
+        items, following = rounds.listing(session, reading.get(session, federation_id), limit, after, newest_first)
         return Page(items=items, next=following)

@@ -7,7 +7,7 @@ from fastapi import Body, Path, Query
 from contract.wire.common import Page
 from contract.wire.provenance import Provenance
 from contract.wire.rounds import Job, JobRetry, JobState, Worker
-from service.api.deps import After, Limit, Operator, Services, Viewer
+from service.api.deps import After, Limit, NewestFirst, Operator, Services, Viewer
 from service.api.problems import documented
 from service.api.routing import router_of
 from service.operations.progress import jobs
@@ -31,10 +31,11 @@ def list_jobs(
     after: After = None,
     federation: Annotated[str | None, Query(max_length=64)] = None,
     state: Annotated[JobState | None, Query()] = None,
+    newest_first: NewestFirst = False,
 ) -> Page[Job]:
-    """List jobs, the oldest first."""
+    """List jobs, the oldest first if not told otherwise."""
     with services.store.read() as session:
-        items, following = workers.list_jobs(session, limit, after, federation, state)
+        items, following = workers.list_jobs(session, limit, after, federation, state, newest_first)
         return Page(items=items, next=following)
 
 

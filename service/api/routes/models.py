@@ -13,7 +13,7 @@ from contract.wire.provenance import Provenance
 from contract.wire.rounds import Model, Promotion
 from service.api import wholes
 from service.api.blobs import in_pieces, serve
-from service.api.deps import After, Holder, IdempotencyKey, Limit, Operator, Services, Viewer
+from service.api.deps import After, Holder, IdempotencyKey, Limit, NewestFirst, Operator, Services, Viewer
 from service.api.intake import BODY, REFUSALS, receive
 from service.api.problems import documented
 from service.api.received import Received
@@ -44,10 +44,11 @@ def list_models(
     after: After = None,
     federation: Annotated[str | None, Query(max_length=64)] = None,
     prototype: Annotated[str | None, Query(max_length=100)] = None,
+    newest_first: NewestFirst = False,
 ) -> Page[Model]:
-    """List models, the oldest first."""
+    """List models, the oldest first if not told otherwise."""
     with services.store.read() as session:
-        items, following = models.listing(session, limit, after, federation, prototype)
+        items, following = models.listing(session, limit, after, federation, prototype, newest_first)
         return Page(items=items, next=following)
 
 

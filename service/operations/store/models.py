@@ -123,7 +123,12 @@ def _current(session: Session, ids: list[str]) -> set[str]:
 
 
 def listing(
-    session: Session, limit: int, after: str | None, federation: str | None, prototype: str | None
+    session: Session,
+    limit: int,
+    after: str | None,
+    federation: str | None,
+    prototype: str | None,
+    newest_first: bool = False,
 ) -> tuple[list[wire.Model], str | None]:
     """Return a page of models."""
     query = select(ModelRow)
@@ -133,7 +138,7 @@ def listing(
         query = query.where(ModelRow.federation_id == federation)
     if prototype is not None:
         query = query.where(ModelRow.prototype == prototype)
-    rows, following = page(session, query, ModelRow.id, limit, after)
+    rows, following = page(session, query, ModelRow.id, limit, after, newest_first)
     return _described(session, rows), following
 
 

@@ -149,7 +149,12 @@ def _describe_job(row: JobRow, round_index: int | None) -> wire.Job:
 
 
 def list_jobs(
-    session: Session, limit: int, after: str | None, federation: str | None, state: str | None
+    session: Session,
+    limit: int,
+    after: str | None,
+    federation: str | None,
+    state: str | None,
+    newest_first: bool = False,
 ) -> tuple[list[wire.Job], str | None]:
     """Return a page of jobs."""
     query = select(JobRow)
@@ -157,7 +162,7 @@ def list_jobs(
         query = query.where(JobRow.federation_id == federation)
     if state is not None:
         query = query.where(JobRow.state == state)
-    rows, following = page(session, query, JobRow.id, limit, after)
+    rows, following = page(session, query, JobRow.id, limit, after, newest_first)
     return _describe_jobs(session, rows), following
 
 

@@ -57,9 +57,11 @@ def _summary(row: FederationRow, clients: int) -> dict[str, Any]:
     return shown
 
 
-def listing(session: Session, limit: int, after: str | None) -> tuple[list[wire.FederationSummary], str | None]:
+def listing(
+    session: Session, limit: int, after: str | None, newest_first: bool = False
+) -> tuple[list[wire.FederationSummary], str | None]:
     """Return a page of federations."""
-    rows, following = page(session, select(FederationRow), FederationRow.id, limit, after)
+    rows, following = page(session, select(FederationRow), FederationRow.id, limit, after, newest_first)
     counts = _counts(session, [row.id for row in rows])
     return [wire.FederationSummary.model_validate(_summary(row, counts.get(row.id, 0))) for row in rows], following
 

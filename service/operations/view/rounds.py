@@ -198,10 +198,10 @@ def describe(session: Session, row: RoundRow) -> wire.RoundDetail:
 
 
 def listing(
-    session: Session, federation: FederationRow, limit: int, after: str | None
+    session: Session, federation: FederationRow, limit: int, after: str | None, newest_first: bool = False
 ) -> tuple[list[wire.Round], str | None]:
     """Return a page of a federation's rounds."""
     query = select(RoundRow).where(RoundRow.federation_id == federation.id)
-    rows, following = page(session, query, RoundRow.id, limit, after)
+    rows, following = page(session, query, RoundRow.id, limit, after, newest_first)
     counts = _counts(session, rows)
     return [wire.Round.model_validate(_values(session, row, counts[row.id])) for row in rows], following

@@ -177,7 +177,7 @@ export class Lines extends Component {
         class: "chart", ref: this.box, tabindex: "0", role: "slider", "aria-label": label, "aria-valuemin": places[0], "aria-valuemax": places.at(-1),
         "aria-valuenow": Number.isFinite(at) ? at : places.at(-1), "aria-valuetext": said ?? "arrow keys move the crosshair", onkeydown: (event) => this.key(event),
       }),
-      el("p", { class: "tip" }, said ?? "Point at the chart, or move through it with the arrow keys."),
+      el("p", { class: said ? "tip" : "tip idle" }, said ?? "Arrow keys move the crosshair, Escape takes it away."),
       tabled && el(Opened, { summary: "The same as a table", build: () => this.renderTable(places) }),
     ];
   }

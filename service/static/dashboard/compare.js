@@ -141,7 +141,7 @@ export class ComparePage extends Page {
     this.changed();
   }
 
-  render() {
+  view() {
     const reports = [...this.reports, ...files], sides = sidesOf(reports);
     const found = differences(sides), targets = reachedBy(sides, TARGETS);
     return [

@@ -1,20 +1,19 @@
 // What a federation has cost, and who learns what of whose data.
 
-import { el, panel, table } from "./dom.js";
+import { el, Long, panel, table } from "./dom.js";
 import { bytes, figure, isShare, measured, NONE, operations, percent, seconds, words } from "./format.js";
 
-const MOST = 500;
 export const TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9];
 
 const both = (sizes) => (sizes ? bytes(sizes.down + sizes.up) : NONE);
 
 export function costs(found, called, metric = "accuracy") {
-  const rounds = [...found.rounds].reverse().slice(0, MOST).map((each) => ({ ...each, title: `round ${each.round}` }));
+  const rounds = [...found.rounds].reverse().map((each) => ({ ...each, title: `round ${each.round}` }));
   const rows = [{ ...found.total, title: "in all" }, ...rounds, { ...found.before, title: "before the first" }];
   return panel("Costs",
     isShare(metric) && reached(found.targets),
-    table([
-      ["", (c) => c.title, "name"],
+    el(Long, { rows, build: (shown) => table([
+      ["round", (c) => c.title, "name"],
       [words(metric), (c) => (c.round ? measured(figure(c), metric) : ""), "number"],
       ["to devices", (c) => bytes(c.files.down), "number"],
       ["from devices", (c) => bytes(c.files.up), "number"],
@@ -23,7 +22,7 @@ export function costs(found, called, metric = "accuracy") {
       ["jobs took", (c) => seconds(c.seconds.jobs), "number"],
       ["FLOPs, devices", (c) => operations(c.flops && c.flops.training + c.flops.discriminators), "number"],
       ["FLOPs, server", (c) => operations(c.flops && c.flops.labelling + c.flops.distillation), "number"],
-    ], rows, { caption: "what each round has cost", high: true, by: (c) => c.title }),
+    ], shown, { caption: "what each round has cost", high: true, by: (c) => c.title }) }),
     networks(found.networks, called), learnt(found.learnt));
 }
 

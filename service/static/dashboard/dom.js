@@ -43,6 +43,31 @@ export class Opened extends Component {
   }
 }
 
+const MANY = 100;
+
+// The first of many rows, and a button for more; `next` says that the service has some, which `more` asks for.
+export class Long extends Component {
+  async grow() {
+    const most = (this.state.most ?? MANY) + MANY;
+    this.setState({ most, asks: true });
+    try {
+      if (this.props.next && this.props.rows.length < most) await this.props.more();
+    } finally {
+      this.setState({ asks: false });
+    }
+  }
+
+  render({ rows, build, next = false }, { most = MANY, asks }) {
+    const shown = rows.slice(0, most);
+    return [
+      build(shown),
+      (next || rows.length > shown.length) && el("p", { class: "more" },
+        button(asks ? "Asking …" : "Show more", () => this.grow(), { kind: "small", disabled: asks }),
+        el("span", { class: "quiet" }, next ? `${shown.length} are shown` : `${shown.length} of ${rows.length} are shown`)),
+    ];
+  }
+}
+
 // A part of a page; nothing where there is nothing in it.
 export function section(name, inside) {
   const filled = [inside].flat(Infinity).some((each) => each !== null && each !== undefined && each !== false);
@@ -60,12 +85,15 @@ export function button(label, act, { kind = "", key, title, disabled = false } =
 const blank = (cell) => cell === null || cell === undefined || cell === false || cell === "";
 const long = (cell) => (typeof cell === "string" && cell.length > 32 ? " long" : "");
 
+// A heading for those who listen; its column is left out where all cells are empty.
+export const aside = (text) => el("span", { class: "hidden" }, text);
+
 // A table; a column is [title, row => cell, class]. It scrolls sideways in a frame of its own on a narrow screen.
 // Rows are told apart by `by`, so that what is open or has the focus stays with its row when others come before it.
 export function table(columns, rows, { empty = "nothing yet", caption, rowClass, high = false, by = null } = {}) {
   if (!rows.length) return el("p", { class: "quiet" }, empty);
   const cells = rows.map((row) => columns.map(([, cell]) => cell(row)));
-  const used = columns.map(([title], at) => title || cells.some((row) => !blank(row[at])));
+  const used = columns.map(([title], at) => typeof title === "string" || cells.some((row) => !blank(row[at])));
   const only = (items) => items.filter((item, at) => used[at]);
   const head = el("tr", {}, only(columns).map(([title, , kind]) => el("th", { scope: "col", class: kind }, title)));
   const body = rows.map((row, index) =>

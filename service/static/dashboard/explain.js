@@ -1,6 +1,6 @@
 // Why a round came out as it did: who is not like the others, what each client did to it, who is trusted on what.
 
-import { el, panel, table } from "./dom.js";
+import { aside, el, Long, panel, table } from "./dom.js";
 import { NONE, percent } from "./format.js";
 import { Heat } from "./heat.js";
 
@@ -39,11 +39,12 @@ const COLUMNS = [
 
 function figures(explanation, round) {
   const there = COLUMNS.filter(([, value]) => explanation.clients.some((client) => value(client) !== null));
-  return table([
+  const columns = [
     ["client", (c) => c.name, "name"],
     ...there.map(([title, value, say]) => [title, (c) => say(value(c)), "number"]),
-    ["", (c) => c.flags.map((flag) => WORDS[flag.kind] ?? flag.kind).join(", "), "why"],
-  ], explanation.clients, { caption: `what each client did to round ${round.index}`, high: true, by: (c) => c.name });
+    [aside("flags"), (c) => c.flags.map((flag) => WORDS[flag.kind] ?? flag.kind).join(", "), "why"],
+  ];
+  return el(Long, { rows: explanation.clients, build: (rows) => table(columns, rows, { caption: `what each client did to round ${round.index}`, high: true, by: (c) => c.name }) });
 }
 
 function classes(explanation, key, title) {

@@ -7,6 +7,7 @@ import { badge, bar, button, command, el, Kept, panel, section, ticks } from "./
 import { Feed, happened, progress } from "./events.js";
 import { explained } from "./explain.js";
 import { left, measured, words } from "./format.js";
+import { Listing } from "./listing.js";
 import { clients, jobs, models } from "./lists.js";
 import { onDevices } from "./ondevices.js";
 import { Page } from "./page.js";
@@ -14,6 +15,11 @@ import { parts } from "./parts.js";
 import { accuracy, participants, shares, timeline } from "./rounds.js";
 
 const OVER = ["finished", "cancelled", "failed"];
+const ENDED = {
+  finished: "It is over: all its rounds are done, and devices were told. The newest models are below; a roll back makes an earlier one current.",
+  cancelled: "It was cancelled, and devices were told. Its models stay, and can be downloaded below.",
+  failed: "It ended before its first round. Its job can be retried below, or a new federation made with other parts.",
+};
 const REMEDY = {
   too_few_updates: "Look at the clients below: are they there, and do their uploads pass? A longer deadline_seconds or a smaller min_updates helps.",
   worker_lost: "A worker died or was stopped. Look at its log; retry the job once a worker is back.",
@@ -29,7 +35,8 @@ const REMEDY = {
 const called = (federation, architecture) => federation.networks?.[architecture] ?? architecture;  // a document's own name is its digest
 const CHANGES = { "client.": ["clients"], "update.": ["clients"], "job.": ["jobs"], "model.": ["models"], "round.": ["models", "clients", "report"], "federation.": ["jobs", "models", "clients", "report"] };
 const MOST_FIGURES = 12;
-const LISTS = ["clients", "jobs", "models", "report"];
+const STALE = ["clients", "jobs", "models", "report"];
+const FIRST = 500; // rounds that are asked for at first: older ones on demand
 
 // The task's further figures of the newest models, beside the main one.
 function besides(f) {
@@ -44,8 +51,11 @@ export class FederationPage extends Page {
   rounds = [];
   running = [];
   chosen = null;
-  stale = new Set(LISTS);
+  stale = new Set(STALE);
   looks = 0;
+  clients = new Listing(`${this.path}/clients`);
+  jobs = new Listing(`/v1/jobs?federation=${encodeURIComponent(this.props.id)}&newest_first=true`);
+  models = new Listing(`/v1/models?federation=${encodeURIComponent(this.props.id)}&newest_first=true`);
   feed = new Feed();
 
   get every() {
@@ -72,7 +82,7 @@ export class FederationPage extends Page {
   }
 
   missed() {
-    LISTS.forEach((name) => this.stale.add(name));
+    STALE.forEach((name) => this.stale.add(name));
   }
 
   progress(jobs) {
@@ -83,15 +93,11 @@ export class FederationPage extends Page {
   // Long lists are asked for anew when an event says that they changed; clients now and then, for when they were seen.
   async load() {
     if (this.looks++ % 6 === 0) this.stale.add("clients");
-    const id = encodeURIComponent(this.props.id);
-    const lists = { clients: `${this.path}/clients`, jobs: `/v1/jobs?federation=${id}`, models: `/v1/models?federation=${id}` };
-    const ask = (name) => (name === "report" ? get(`${this.path}/report?${TARGETS.map((each) => `target=${each}`).join("&")}`) : all(lists[name], 20000));
     const wanted = [...this.stale];
     this.stale.clear();
     try {
-      const [federation, , ...found] = await Promise.all([get(this.path), this.loadRounds(), ...wanted.map(ask)]);
+      const [federation] = await Promise.all([get(this.path), this.loadRounds(), ...wanted.map((name) => this.loadPart(name))]);
       this.federation = federation;
-      wanted.forEach((name, at) => (this[name] = ["clients", "report"].includes(name) ? found[at] : found[at].reverse()));
     } catch (error) {
       wanted.forEach((name) => this.stale.add(name));
       throw error;
@@ -103,14 +109,35 @@ export class FederationPage extends Page {
     this.props.frame.crumbs(this.federation.name);
   }
 
-  // Rounds that are over do not change: only those after them are asked for again.
+  async loadPart(name) {
+    if (name === "report") this.report = await get(`${this.path}/report?${TARGETS.map((each) => `target=${each}`).join("&")}`);
+    else await this[name].load();
+  }
+
+  async more(name) {
+    await attempt(() => (name === "rounds" ? this.older() : this[name].more()));
+    this.changed();
+  }
+
+  // The newest rounds at first. Those that are over do not change: only what comes after them is asked for again.
   async loadRounds() {
+    if (!this.rounds.length) {
+      await this.older();
+      return;
+    }
     let kept = this.rounds.findIndex((round) => !["published", "skipped"].includes(round.state));
     if (kept < 0) kept = this.rounds.length;
     const before = this.rounds[kept - 1];
     const after = before ? `?after=${encodeURIComponent(before.id)}` : "";
-    const fresh = await all(`${this.path}/rounds${after}`, 20000);
+    const fresh = await all(`${this.path}/rounds${after}`);
     this.rounds = [...this.rounds.slice(0, kept), ...fresh];
+  }
+
+  async older() {
+    const after = this.before ? `&after=${encodeURIComponent(this.before)}` : "";
+    const found = await get(`${this.path}/rounds?newest_first=true&limit=${FIRST}${after}`);
+    this.rounds = [...found.items.reverse(), ...this.rounds];
+    this.before = found.next;
   }
 
   choose(id) {
@@ -130,9 +157,8 @@ export class FederationPage extends Page {
     this.explanation = await get(`/v1/rounds/${encodeURIComponent(of.id)}/explanation`);
   }
 
-  render() {
+  view() {
     const { federation: f, rounds, round, chosen, explanation, report, feed } = this;
-    if (!f) return null;
     const known = (name, of, build) => el(Kept, { key: name, of, build: () => section(name, build()) });
     return [
       known("head", [f, this.may], () => this.renderHead()),
@@ -140,20 +166,20 @@ export class FederationPage extends Page {
       known("accuracy", [rounds, f], () => accuracy(f, rounds)),
       known("shares", [rounds], () => shares(rounds)),
       known("devices", [rounds, f], () => onDevices(f, rounds)),
-      known("rounds", [rounds, chosen, round], () => timeline(rounds, round?.id, (id) => this.choose(id))),
+      known("rounds", [rounds, chosen, round], () => timeline(rounds, round?.id, (id) => this.choose(id), this.before && (() => this.more("rounds")))),
       known("round", [round, f], () => participants(round, this.renderFuse(round), this.may && f.name)),
       known("explained", [explanation], () => explained(this.explainedRound, explanation)),
       known("costs", [report, f], () => (rounds.length ? costs(report, (name) => called(f, name), f.metric) : [])),
-      known("clients", [this.clients, f], () => clients(this, f)),
+      known("clients", [this.clients.items, f], () => clients(this, f)),
       section("jobs", this.renderJobs()),
-      known("models", [this.models, f], () => models(this, f)),
+      known("models", [this.models.items, f], () => models(this, f)),
       section("feed", panel("What happens", el(Kept, { of: [feed.events], build: () => happened(feed.events) }))),
     ];
   }
 
   renderJobs() {
     const now = new Map(this.running.map((job) => [job.id, job]));
-    return jobs(this, (this.jobs ?? []).map((job) => now.get(job.id) ?? job));
+    return jobs(this, this.jobs.items.map((job) => now.get(job.id) ?? job));
   }
 
   // ---- the head: what it is, what to do
@@ -174,6 +200,8 @@ export class FederationPage extends Page {
       f.error && el("div", { class: "fault", role: "alert" },
         el("p", {}, el("b", {}, words(f.error)), f.detail ? `: ${f.detail}` : ""),
         el("p", {}, REMEDY[f.error] ?? "Retry its job below, or resume to go on without it.")),
+      f.state in ENDED && el("p", { class: "quiet ended" }, ENDED[f.state]),
+      !this.may && el("p", { class: "quiet" }, "A viewer's token looks, and changes nothing."),
       !f.error && f.detail && el("p", { class: "remedy" }, f.detail),
       f.notes?.length > 0 && el("details", { class: "notes" }, el("summary", {}, `Notes of creation: ${f.notes.length}`),
         el("ul", {}, f.notes.map((note) => el("li", {}, el("code", {}, note.path || "recipe"), `: ${note.note}. `, el("span", { class: "quiet" }, note.why))))),
@@ -238,7 +266,7 @@ export class FederationPage extends Page {
     const parts = this.running.map((job) => el("div", { class: "task", key: job.id }, el("h3", {}, `${words(job.kind)} job`), progress(job)));
     if (collecting) parts.unshift(this.renderCollecting(collecting, detail));
     if (!parts.length && idle) parts.push(el("p", {}, `Waits for ${idle}.`));
-    if (!parts.length && ["queued"].includes(this.jobs?.[0]?.state)) parts.push(el("p", {}, "A job waits for a worker."));
+    if (!parts.length && ["queued"].includes(this.jobs.items[0]?.state)) parts.push(el("p", {}, "A job waits for a worker."));
     return parts.length ? panel("Now", parts) : [];
   }
 

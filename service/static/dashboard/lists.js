@@ -2,25 +2,27 @@
 
 import { download, get, post, remove } from "./api.js";
 import { attempt, choose, confirm, tell } from "./dialogs.js";
-import { badge, button, el, panel, table, ticks } from "./dom.js";
+import { aside, badge, button, el, Long, panel, table, ticks } from "./dom.js";
 import { progress } from "./events.js";
 import { ago, bytes, clock, figure, measured, NONE, seconds, short, sofar, words } from "./format.js";
 
 export function clients(page, federation) {
-  if (!page.clients.length) return [];
-  const there = page.clients.filter((client) => !client.revoked_at);
-  const shown = page.clients.slice(0, 1000);
-  return panel(`Clients (${there.length})`, table([
+  const { items, next } = page.clients;
+  if (!items.length) return [];
+  const there = items.filter((client) => !client.revoked_at);
+  const columns = [
     ["name", (c) => c.name, "name"],
-    ["", (c) => (c.revoked_at ? badge("revoked") : null)],
+    [aside("state"), (c) => (c.revoked_at ? badge("revoked") : null)],
     ["last seen", (c) => ticks(() => ago(c.last_seen_at))],
     ["updates", (c) => c.updates, "number"],
     ["samples", samples, "number"],
     ...(federation.prototypes.length > 1 ? [["prototype", (c) => c.prototype]] : []),
     ...(there.some((c) => c.has_discriminator) ? [["discriminator", (c) => (c.has_discriminator ? "here" : NONE)]] : []),
     ["enrolled", (c) => clock(c.enrolled_at)],
-    ...(page.may ? [["", (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger" })]] : []),
-  ], shown, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : null) }));
+    ...(page.may ? [[aside("actions"), (c) => !c.revoked_at && button("Revoke", () => revoke(page, c), { kind: "small danger" })]] : []),
+  ];
+  const build = (rows) => table(columns, rows, { caption: "clients", high: true, rowClass: (c) => (c.revoked_at ? "gone" : undefined) });
+  return panel(`Clients (${federation.clients})`, el(Long, { rows: items, next: next !== null, more: () => page.more("clients"), build }));
 }
 
 // How many samples a client has; of one that declared another number since it enrolled, that one too.
@@ -51,18 +53,20 @@ function what(job) {
 
 export function jobs(page, items) {
   if (!items.length) return [];
-  return panel("Jobs", table([
+  const columns = [
     ["job", (j) => words(j.kind), "name"],
     ["round", (j) => j.round ?? NONE, "number"],
     ["state", (j) => badge(j.state)],
-    ["", what, "why"],
+    [aside("progress or fault"), what, "why"],
     ["attempt", (j) => `${j.attempt} of ${j.max_attempts}`, "number"],
     ["took", duration, "number"],
     ["on", (j) => j.device ?? NONE],
     ["memory", (j) => bytes(j.peak_memory_bytes), "number"],
     ["queued", (j) => clock(j.created_at)],
-    ...(page.may ? [["", (j) => act(j)]] : []),
-  ], items.slice(0, 200), { caption: "jobs, the newest first", high: true }));
+    ...(page.may ? [[aside("actions"), (j) => act(j)]] : []),
+  ];
+  const build = (rows) => table(columns, rows, { caption: "jobs, the newest first", high: true });
+  return panel("Jobs", el(Long, { rows: items, next: page.jobs.next !== null, more: () => page.more("jobs"), build }));
 }
 
 // A round's job may be done again without some updates; who is named in what went wrong is ticked.
@@ -117,22 +121,24 @@ function act(job) {
 }
 
 export function models(page, federation) {
-  const items = page.models.filter((model) => model.role !== "state");
+  const items = page.models.items.filter((model) => model.role !== "state");
   if (!items.length) return [];
   const may = page.may && ["running", "paused", "finished"].includes(federation.state);
-  const digests = new Map(page.models.map((model) => [model.digest, model]));
-  return panel("Models", table([
+  const digests = new Map(page.models.items.map((model) => [model.digest, model]));
+  const columns = [
     ["model", (m) => `${m.prototype ?? m.role}${m.role === "initial" ? ", initial" : ""}`, "name"],
     ["round", (m) => m.round ?? NONE, "number"],
-    ["", (m) => m.current && el("span", { class: "badge good" }, "current")],
+    [aside("current"), (m) => m.current && el("span", { class: "badge good" }, "current")],
     ["measured", (m) => (m.metrics && ("accuracy" in m.metrics || "measured" in m.metrics) ? measured(figure(m.metrics) ?? NaN, "accuracy" in m.metrics ? "accuracy" : federation.metric) : NONE), "number"],
     ["made from", (m) => lineage(m, digests), "why"],
     ["digest", (m) => el("code", { title: m.digest }, short(m.digest))],
     ["made", (m) => clock(m.created_at)],
-    ["", (m) => el("div", { class: "actions" },
+    [aside("actions"), (m) => el("div", { class: "actions" },
       button(`Download ${bytes(m.size)}`, () => attempt(() => download(m.url, `${federation.name}-${m.prototype ?? m.role}-${m.round ?? 0}.safetensors`)), { kind: "small" }),
       may && !m.current && ["initial", "global"].includes(m.role) && button("Promote", () => promote(m), { kind: "small" }))],
-  ], items.slice(0, 300), { caption: "models, the newest first", high: true }));
+  ];
+  const build = (rows) => table(columns, rows, { caption: "models, the newest first", high: true });
+  return panel("Models", el(Long, { rows: items, next: page.models.next !== null, more: () => page.more("models"), build }));
 }
 
 function lineage(model, digests) {

@@ -17,9 +17,12 @@ const frame = {
   live(now) {
     at("live").className = `live ${now === "live" ? "alive" : now}`;
     at("live").textContent = now === "live" ? "live" : now === "lost" ? "not connected" : "";
-    frame.lost(now === "lost");
   },
-  lost: (is) => (at("lost").hidden = !is),
+  // Why what is shown may be old; null where it is not.
+  old(why) {
+    at("lost").hidden = !why;
+    at("lost").textContent = why && !navigator.onLine ? "This machine is offline: what you see may be old." : why ?? "";
+  },
   missing: (error) => render(el("section", { class: "panel" }, el("h1", {}, "There is no such page"), el("p", {}, error.message), el("a", { href: "#/" }, "All federations")), main),
 };
 
@@ -77,11 +80,11 @@ async function begin() {
     if (who === null) return signIn();
     role = who.role;
   } catch {
-    frame.lost(true);
+    frame.old("The service does not answer. Trying again …");
     setTimeout(begin, 3000);
     return undefined;
   }
-  frame.lost(false);
+  frame.old(null);
   const out = async () => {
     if (!(await attempt(session.end))) return;
     tabs.postMessage("signed out");

@@ -1,10 +1,12 @@
 // The first page: is the service well, which federations are there, what is being done.
 
-import { address, all, get } from "./api.js";
+import { address, get } from "./api.js";
 import { chosen, hash } from "./compare.js";
-import { badge, bar, button, command, el, Kept, panel, section, table, ticks } from "./dom.js";
+import { attempt } from "./dialogs.js";
+import { aside, badge, bar, button, command, el, Kept, Long, panel, section, table, ticks } from "./dom.js";
 import { Feed, happened, progress } from "./events.js";
 import { ago, bytes, clock, measured, NONE, past, seconds, words } from "./format.js";
+import { Listing } from "./listing.js";
 import { Page } from "./page.js";
 
 const CHECKS = { database: "Database", worker: "Worker heartbeat", queue: "Oldest queued job", blobs: "Weights", disk: "Free disk" };
@@ -35,7 +37,8 @@ export function health(status) {
   ];
 }
 
-function first() {
+function first(may) {
+  if (!may) return el("p", { class: "quiet" }, "No federation yet. An operator makes one; a viewer's token looks, and changes nothing.");
   return [
     el("div", { class: "empty" },
       el("h3", {}, "No federation yet"),
@@ -57,10 +60,10 @@ function tick({ id, name }, changed) {
   } });
 }
 
-function list(federations, changed) {
-  if (!federations.length) return first();
-  const compare = button("Compare", () => (location.hash = hash(federations.map((f) => f.id).filter((id) => chosen.has(id)))), { kind: "primary", disabled: !chosen.size });
-  return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side")), table([
+function list({ items, next }, may, more, changed) {
+  if (!items.length) return first(may);
+  const compare = button("Compare", () => (location.hash = hash(chosen)), { kind: "primary", disabled: !chosen.size });
+  return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side")), el(Long, { rows: items, next: next !== null, more, build: (rows) => table([
     ["compare", (f) => tick(f, changed), "tick"],
     ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}` }, f.name), "name"],
     ["state", (f) => badge(f.state)],
@@ -69,26 +72,29 @@ function list(federations, changed) {
     ["clients", (f) => f.clients, "number"],
     ["measured", (f) => (f.metric && f.metric !== "accuracy" ? `${words(f.metric)} ` : "") + measured(f.measured ?? f.accuracy, f.metric), "number"],
     ["created", (f) => clock(f.created_at)],
-    ["", (f) => f.detail || f.waiting_for || "", "why"],
-  ], federations, { caption: "federations" })];
+    [aside("notes"), (f) => f.detail || f.waiting_for || "", "why"],
+  ], rows, { caption: "federations, the newest first" }) })];
 }
 
 export function workers(items, jobs) {
-  return table([
+  const columns = [
     ["worker", (w) => `${w.host} · ${w.pid}`, "name"],
-    ["", (w) => badge(w.alive ? (w.job_id ? "running" : "idle") : "lost")],
+    ["state", (w) => badge(w.alive ? (w.job_id ? "running" : "idle") : "lost")],
     ["device", (w) => w.device],
     ["heard", (w) => ticks(() => ago(w.last_seen_at))],
     ["does", (w) => {
       const job = jobs.find((each) => each.id === w.job_id);
       return job ? [job.kind, " ", progress(job)] : NONE;
     }, "progress"],
-  ], items, { empty: "no worker has come yet", caption: "workers" });
+  ];
+  const there = [...items].sort((a, b) => b.alive - a.alive);
+  return el(Long, { rows: there, build: (rows) => table(columns, rows, { empty: "no worker has come yet", caption: "workers" }) });
 }
 
 export class Overview extends Page {
   jobs = [];
   feed = new Feed();
+  federations = new Listing("/v1/federations?newest_first=true");
   stream = { path: "/v1/events", newest: 50 };
 
   componentDidMount() {
@@ -97,10 +103,8 @@ export class Overview extends Page {
   }
 
   async load() {
-    const [federations, workers, status] = await Promise.all([
-      all("/v1/federations"), get("/v1/workers"), get("/v1/status"),
-    ]);
-    Object.assign(this, { federations: federations.reverse(), workers, status });
+    const [, workers, status] = await Promise.all([this.federations.load(), get("/v1/workers"), get("/v1/status")]);
+    Object.assign(this, { workers, status });
   }
 
   event(event) {
@@ -109,19 +113,25 @@ export class Overview extends Page {
     return /^(federation|round|client|worker|job)\./.test(event.kind);
   }
 
+  async more() {
+    await attempt(() => this.federations.more());
+    this.changed();
+  }
+
   progress(jobs) {
     this.jobs = jobs;
     this.changed();
   }
 
-  render() {
+  view() {
     const { federations, status, feed } = this;
-    const name = (id) => federations?.find((f) => f.id === id)?.name;
+    const name = (id) => federations.items.find((f) => f.id === id)?.name;
     return [
-      status && section("health", panel("Service", health(status))),
-      federations && section("federations", panel("Federations", list(federations, () => this.changed()))),
-      status && section("workers", panel("Workers", workers(this.workers, this.jobs))),
-      section("feed", panel("What happens", el(Kept, { of: [feed.events, federations], build: () => happened(feed.events, name) }))),
+      el("h1", { class: "hidden" }, "Potstill: the service and its federations"),
+      section("health", panel("Service", health(status))),
+      section("federations", panel("Federations", list(federations, this.props.may, () => this.more(), () => this.changed()))),
+      section("workers", panel("Workers", workers(this.workers, this.jobs))),
+      section("feed", panel("What happens", el(Kept, { of: [feed.events, federations.items], build: () => happened(feed.events, name) }))),
     ];
   }
 }

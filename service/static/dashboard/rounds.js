@@ -3,7 +3,7 @@
 import { download } from "./api.js";
 import { Lines } from "./chart.js";
 import { attempt } from "./dialogs.js";
-import { badge, button, el, panel, table, ticks } from "./dom.js";
+import { aside, badge, button, el, Long, panel, table, ticks } from "./dom.js";
 import { ago, bytes, clock, figure, measured, NONE, percent, seconds, words } from "./format.js";
 import { Heat } from "./heat.js";
 
@@ -80,18 +80,19 @@ function outliers(round) {
   return names.length ? `stands out: ${names.join(", ")}` : "";
 }
 
-export function timeline(rounds, shown, choose) {
+export function timeline(rounds, shown, choose, older) {
   if (!rounds.length) return [];
-  const newest = [...rounds].reverse().slice(0, 500);
-  return panel("Rounds", table([
+  const columns = [
     ["round", (r) => button(r.index, () => choose(r.id), { kind: r.id === shown ? "small chosen" : "small", title: "show who took part" })],
     ["state", (r) => badge(r.state)],
     ["answered", (r) => `${r.answered} of ${r.asked}${r.lost ? `, ${r.lost} lost` : ""}`],
     ["measured", result, "number"],
     ["opened", (r) => clock(r.opened_at)],
     ["took", phases, "why"],
-    ["", (r) => [r.reason ?? "", outliers(r)].filter(Boolean).join("; "), "why"],
-  ], newest, { caption: "rounds, the newest first", high: true }));
+    [aside("notes"), (r) => [r.reason ?? "", outliers(r)].filter(Boolean).join("; "), "why"],
+  ];
+  const build = (rows) => table(columns, rows, { caption: "rounds, the newest first", high: true });
+  return panel("Rounds", el(Long, { rows: [...rounds].reverse(), next: Boolean(older), more: older, build }));
 }
 
 function metric(participant, name, show) {
@@ -120,10 +121,10 @@ export function participants(round, fuse, name) {
   if (!round) return [];
   const teachers = round.participants.some((p) => p.teacher_weight !== null);
   const fails = round.state === "failed" ? el("div", { class: "fault", role: "alert" }, el("p", {}, round.reason ?? "it failed"), fuse) : null;
-  return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), table([
+  return panel(`Who took part in round ${round.index}`, fails, ensemble(round, name), el(Long, { rows: round.participants, build: (rows) => table([
     ["client", (p) => p.label ?? p.name, "name"],
-    ["", (p) => badge(p.state)],
-    ["", (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", ticks(() => ago(p.heard_at))] : ""), "why"],
+    ["state", (p) => badge(p.state)],
+    [aside("notes"), (p) => (p.excluded ?? p.outlier ? p.excluded ?? `stands out: ${p.outlier}` : p.state === "training" && p.heard_at ? ["heard ", ticks(() => ago(p.heard_at))] : ""), "why"],
     ["answered after", (p) => seconds(p.seconds), "number"],
     ["samples", (p) => p.num_samples ?? NONE, "number"],
     ["update", (p) => bytes(p.size), "number"],
@@ -133,5 +134,5 @@ export function participants(round, fuse, name) {
     ...(round.buffered ? [["staleness", (p) => p.staleness ?? NONE, "number"], ["factor", (p) => ratio(p.factor), "number"]] : []),
     ...(teachers ? [["as a teacher", (p) => percent(p.teacher_weight), "number"]] : []),
     ...(round.participants.some((p) => p.prototype !== "main") ? [["trains", (p) => words(p.prototype)]] : []),
-  ], round.participants, { caption: `participants of round ${round.index}`, high: true, by: (p) => p.client_id }));
+  ], rows, { caption: `participants of round ${round.index}`, high: true, by: (p) => p.client_id }) }));
 }

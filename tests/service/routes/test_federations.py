@@ -115,6 +115,23 @@ def test_lists_come_in_pages_that_hold_everything_once_and_in_order(world: World
         after = page["next"]
     assert seen == made
     assert world.ok("GET", "/v1/federations?limit=7")["next"] is None
+    first = world.ok("GET", "/v1/federations?limit=4&newest_first=true")
+    rest = world.ok("GET", f"/v1/federations?limit=4&newest_first=true&after={first['next']}")
+    assert [item["id"] for item in first["items"] + rest["items"]] == made[::-1] and rest["next"] is None
+
+
+def test_rounds_jobs_and_models_begin_with_the_newest_on_demand(world: World) -> None:
+    fed = world.running(["a", "b"], rounds={"total": 2})
+    for seed in (1, 2):
+        for name in fed.devices:
+            world.push(fed, name, world.update(fed, seed))
+        world.finish(world.claim(), {"main": world.forge.arrays(seed)})
+    for path in (f"federations/{fed.id}/rounds?", f"jobs?federation={fed.id}&", f"models?federation={fed.id}&"):
+        oldest = [item["id"] for item in world.ok("GET", f"/v1/{path}limit=50")["items"]]
+        newest = world.ok("GET", f"/v1/{path}newest_first=true&limit=1")
+        older = world.ok("GET", f"/v1/{path}newest_first=true&after={newest['next']}")
+        assert len(oldest) > 1
+        assert [item["id"] for item in newest["items"] + older["items"]] == oldest[::-1]
 
 
 @pytest.mark.parametrize("path", ["clients", "rounds"])
