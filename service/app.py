@@ -26,6 +26,7 @@ from service.api.bodies import Gone
 from service.api.concurrency import LimitConcurrency
 from service.api.deliveries import Deliveries
 from service.api.desk import Desk
+from service.api.direct import Direct
 from service.api.document import document_of
 from service.api.middleware import Frame
 from service.api.routes import (
@@ -255,6 +256,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_middleware(Telemetry, metrics=app.state.services.metrics, traffic=app.state.services.traffic)
     app.add_middleware(CheckedStart, settings=settings)
     app.add_middleware(Under)
+    app.add_middleware(Direct)
     problems.install(app)
     app.add_exception_handler(Gone, _gone)
     app.add_exception_handler(Answered, answer_again)

@@ -1,10 +1,14 @@
 """A request's body as it comes: in pieces of one size, from a client that may be slow and not silent."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
+from service.api.direct import carried, wire_of
 from service.api.problems import UNREAD
 from service.domain.errors import DomainError
 
@@ -14,6 +18,7 @@ SMALL = 1 << 21
 """A body of at most so many bytes is one piece: it comes to the disk in one go."""
 IDLE_SECONDS = 60.0
 """A body of which nothing comes for so long is ended."""
+_T = TypeVar("_T")
 
 
 class Gone(Exception):
@@ -46,13 +51,21 @@ class Patience:
             DomainError: incomplete-body, or the reason that was given.
             Gone: the client hung up.
         """
+        with contextlib.suppress(StopAsyncIteration):
+            return await self.wait(lambda: anext(chunks))
+        return None
+
+    async def wait(self, event: Callable[[], Awaitable[_T]]) -> _T:
+        """Wait for something that the sender does.
+
+        Raises:
+            DomainError: incomplete-body, or the reason that was given.
+        """
         if self._reason is not None:
             raise self._reason
         try:
             async with asyncio.timeout(self.seconds) as self._waiting:
-                return await anext(chunks)
-        except StopAsyncIteration:
-            return None
+                return await event()
         except TimeoutError:
             detail = f"nothing came for {self.seconds:g} seconds; send the upload again"
             raise self._reason or DomainError("incomplete-body", detail) from None
@@ -76,12 +89,85 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
             yield message["body"]
 
 
-async def batches(
+async def pour(
+    request: Request,
+    limit: int,
+    patience: Patience,
+    take: Callable[[memoryview], None],
+    *,
+    tail: bool = False,
+    size: int = BATCH,
+) -> None:
+    """Give the body to `take`, in a thread, in pieces of `size` bytes; a piece is valid until that call returns.
+
+    A client may be slow, but not silent. With `tail`, what came before the body broke off is given, too.
+
+    Raises:
+        DomainError: too-large, incomplete-body, or a reason that `patience` was given.
+        Gone: the client hung up.
+        Exception: what `take` raised.
+    """
+    wire, pail = wire_of(request.scope), _Pail(take, size)
+    if wire is None or not wire.lend(pail, patience.wait):
+        async for piece in _pieces(request, limit, patience, tail=tail, size=size):
+            await run_in_threadpool(take, piece)
+        return
+    more, seen = True, 0
+    try:
+        while more:
+            message = await request.receive()
+            if (seen := seen + carried(message)) > limit:
+                raise too_large(limit, seen)
+            if message["type"] != "http.request":
+                raise Gone
+            more = bool(message["more_body"])
+            if message["body"]:  # what had come before
+                await run_in_threadpool(pail.add, memoryview(message["body"]))
+            if wire.error is not None:
+                raise wire.error
+    except (Gone, DomainError) as error:
+        if tail and error is not wire.error:
+            await run_in_threadpool(pail.empty)
+        raise
+    finally:
+        wire.let_go()
+        request.scope[UNREAD] = more
+
+
+class _Pail:
+    """Bytes that come in any sizes, in a buffer that is emptied when it is full: a vessel of a wire."""
+
+    def __init__(self, take: Callable[[memoryview], None], size: int):
+        self._take, self._buffer, self._filled = take, memoryview(bytearray(size)), 0
+
+    def room(self) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def took(self, count: int, *, last: bool) -> None:
+        self._filled += count
+        if last or self._filled == len(self._buffer):
+            self.empty()
+
+    def add(self, chunk: memoryview) -> None:
+        """Take bytes that are elsewhere."""
+        while chunk:
+            room = self.room()[: len(chunk)]
+            room[:], chunk = chunk[: len(room)], chunk[len(room) :]
+            self.took(len(room), last=False)
+
+    def empty(self) -> None:
+        """Hand over what is there."""
+        if self._filled:
+            filled, self._filled = self._filled, 0
+            self._take(self._buffer[:filled])
+
+
+async def _pieces(
     request: Request, limit: int, patience: Patience, *, tail: bool = False, size: int = BATCH
 ) -> AsyncIterator[memoryview]:
     """Yield the body in pieces of `size` bytes, all in one buffer: a piece is valid until the next one is asked for.
 
-    A client may be slow, but not silent. With `tail`, what came before the body broke off is yielded before the error.
+    With `tail`, what came before the body broke off is yielded before the error.
     """
     buffer = memoryview(bytearray(size))
     filled = seen = 0

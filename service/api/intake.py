@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from contract.private import private
 from contract.tensors import Header, StreamCheck, TensorError
-from service.api.bodies import BATCH, SMALL, Gone, Patience, batches, too_large
+from service.api.bodies import BATCH, SMALL, Gone, Patience, pour, too_large
 from service.api.lease import holding
 from service.api.problems import UNREAD, documented
 from service.api.received import Received
@@ -192,8 +192,7 @@ async def _from_body(source: Source, path: Path, asks: _Asks) -> AsyncIterator[R
         if not small:  # refused before much of it comes
             await run_in_threadpool(body.begin)
         size = length + 1 if length is not None and small else BATCH  # one more: its end is seen before it
-        async for batch in batches(request, settings.max_upload_bytes, Patience(), size=size):
-            await run_in_threadpool(body.take, batch)
+        await pour(request, settings.max_upload_bytes, Patience(), body.take, size=size)
         received = body.received
         if received is None:
             received = await run_in_threadpool(body.end)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contract import log_lines
 from contract.ids import PREFIXES
 from service.api import guard
+from service.api.direct import carried
 from service.api.json_bodies import is_too_deep, repeated_key
 from service.api.peers import PEER, Peer, resolve
 from service.api.problems import TUS_VERSION, UNREAD, problem
@@ -110,7 +111,7 @@ class Frame:
         async def counted() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            received += carried(message)
             if received >= COUNTED_EVERY and guard.SPENT in scope:
                 some, received = received, 0
                 await self._spend(scope, some, more=not status)

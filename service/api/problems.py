@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from contract.faults import faults as told
 from contract.wire.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
+from service.api.direct import carried
 from service.api.telemetry import PROBLEM
 from service.domain.errors import DomainError
 from service.infra.blobs import BlobFault
@@ -69,7 +70,7 @@ async def _drain(receive: Receive) -> None:
     seen = 0
     while seen < _LINGER_BYTES:
         message: MutableMapping[str, Any] = await receive()
-        seen += len(message.get("body", b""))
+        seen += carried(message)
         if message["type"] != "http.request" or not message.get("more_body"):
             return
 

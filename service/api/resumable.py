@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from service.api.bodies import Gone, Patience, batches
+from service.api.bodies import Gone, Patience, pour
 from service.api.intake import lost
 from service.api.lease import holding
 from service.api.problems import UNREAD
@@ -184,8 +184,7 @@ async def append(request: Request, services: Services, owner: str, upload_id: st
         await run_in_threadpool(_check_room, services, held)
         pen = await run_in_threadpool(_Pen, services, held, checksum)
         try:
-            async for piece in batches(request, left, patience, tail=True):
-                await run_in_threadpool(pen.write, piece)
+            await pour(request, left, patience, pen.write, tail=True)
             return await run_in_threadpool(pen.finish)
         except (Gone, DomainError) as error:
             if isinstance(error, Gone) or error.kind in _KEPT:

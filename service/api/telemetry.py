@@ -4,6 +4,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.direct import carried
 from service.infra.metrics import GONE, Metrics
 from service.infra.traffic import Account, Counts, Traffic
 
@@ -38,7 +39,7 @@ class Telemetry:
         async def counted() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            received += carried(message)
             return message
 
         async def noted(message: Message) -> None:
@@ -46,7 +47,7 @@ class Telemetry:
             if message["type"] == "http.response.start":
                 status = str(message["status"])
             await send(message)
-            sent += len(message.get("body", b""))
+            sent += carried(message)
 
         try:
             await self.app(scope, counted, noted)

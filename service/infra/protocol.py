@@ -10,16 +10,16 @@ Use: ``uvicorn ... --http service.infra.protocol:BoundedHttp``.
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.infra.connections import connection_limits
+from service.infra.wire import STALL_SECONDS, WIRE, Wire
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 30.0
 """A client that only reads after sending may go on so long with a body after the answer."""
-STALL_SECONDS = 300.0
-"""A client that takes nothing of an answer for so long, and twice that at most, is hung up on."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -36,6 +36,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._unsent: tuple[int, int] = (0, 0)  # bytes that wait for the client, and how often it has taken some
         self._taken = 0
         self._address = ""
+        self.body_bytes = 0
+        """Bytes of the request's body that the parser has seen."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first request, unless there are too many connections."""
@@ -61,7 +63,9 @@ class BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def _look(self) -> None:
-        """Hang up on a client that has taken nothing since the last look, also after the connection was to close."""
+        """Hang up on a client that has taken nothing since the last look, also after the connection was to close: after
+        twice the time at most.
+        """
         unsent = (self.transport.get_write_buffer_size(), self._taken)
         if unsent[0] and unsent == self._unsent:
             self.transport.abort()
@@ -95,9 +99,20 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._head = None
+        self._head, self.body_bytes = None, 0
         self._stop_clock()
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before and self.scheme == "http" and not self.parser.should_upgrade():
+            offered: dict[str, Any] = {WIRE: Wire(self, self.cycle, _length(self.headers))}
+            self.scope["extensions"] = offered
+
+    def skipped_body(self) -> None:
+        """The rest of a body was taken from the socket: what comes now is the head of the next request."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        self.on_message_complete()
+        self.flow.resume_reading()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers, which come after the head, are read by nobody."""
@@ -107,6 +122,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Some of the body is here."""
         self._idle = 0
+        self.body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -132,3 +148,11 @@ class BoundedHttp(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
+
+
+def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
+    """Return how long a body is by the head of its request, if it says so and the body comes as it is."""
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        return None
+    found = [value for name, value in headers if name == b"content-length"]
+    return int(found[0]) if len(found) == 1 and found[0].isdigit() else None

@@ -1,19 +1,17 @@
 """The protocol of a connection, on a real socket: what is no body has an end, and so has a body that nobody reads."""
 
-import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 
 from service.infra import protocol
 from service.infra.connections import ConnectionLimits
+from tests.service.infra.served import Connect, served
 
-Connect = Callable[[], socket.socket]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -43,25 +41,8 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(protocol, "STALL_SECONDS", 1.0)
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(_app, http=protocol.BoundedHttp, ws="none", lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-    thread.start()
-    links: list[socket.socket] = []
-
-    def make() -> socket.socket:
-        links.append(socket.create_connection(listener.getsockname(), timeout=20))
-        return links[-1]
-
-    try:
+    with served(_app) as make:
         yield make
-    finally:
-        for link in links:
-            link.close()
-        server.should_exit = True
-        thread.join()
-        listener.close()
 
 
 def _answer(link: socket.socket) -> bytes:

@@ -1,0 +1,269 @@
+"""Bodies between a socket and a file in a thread: whole, in order, and what is behind them is the next request."""
+
+import contextlib
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import Request
+
+from service.api.bodies import Gone, Patience, pour
+from service.api.direct import Direct
+from service.api.problems import problem
+from service.domain.errors import DomainError
+from service.infra import wire
+from tests.service.infra.served import Connect, served
+
+MUCH = 3 * 1024 * 1024 + 17
+BODY = bytes(range(256)) * (MUCH // 256) + bytes(MUCH % 256)
+LARGE = 1 << 26
+"""More than the system holds for a client that takes nothing."""
+SHA = hashlib.sha256(BODY).hexdigest()
+
+
+class App:
+    """Hashes what is put to it, refuses what begins with "no", and serves a file in two pieces."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.pieces: list[int] = []
+        self.heard: list[str] = []
+        self.lent: list[bool] = []
+        self.size = 1 << 19
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.heard.append(scope["path"])
+        if scope["method"] == "GET":
+            await self._serve(send, LARGE if scope["path"] == "/large" else MUCH)
+            return
+        hash_ = hashlib.sha256()
+
+        def take(piece: memoryview) -> None:
+            self.pieces.append(len(piece))
+            if piece[:2] == b"no":
+                raise DomainError("invalid-container", "it begins with no")
+            hash_.update(piece)
+
+        request = Request(scope, receive)
+        try:
+            await pour(request, 1 << 30, Patience(), take, size=self.size)
+        except DomainError as error:
+            await problem(scope, error.kind, error.detail)(scope, receive, send)
+            return
+        except Gone:
+            self.heard.append("gone")
+            raise
+        found = hash_.hexdigest().encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"64")]})
+        await send({"type": "http.response.body", "body": found})
+
+    async def _serve(self, send: Any, size: int) -> None:
+        half = MUCH // 2
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        with self.file.open("rb") as file:
+            for offset, count in ((0, half), (half, size - half)):
+                piece = {"file": file, "offset": offset, "count": count, "more_body": not offset}
+                await send({"type": "http.response.zerocopysend", **piece})
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    path = tmp_path / "file"
+    path.write_bytes(BODY)
+    os.truncate(path, LARGE)
+    return App(path)
+
+
+@pytest.fixture
+def connect(app: App) -> Iterator[Connect]:
+    with served(Direct(app)) as make:
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def _lent(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = wire.Wire.lend
+
+    def lend(self: wire.Wire, *args: Any) -> bool:
+        app.lent.append(plain(self, *args))
+        return app.lent[-1]
+
+    monkeypatch.setattr(wire.Wire, "lend", lend)
+
+
+def _put(path: str = "/a", length: int = MUCH, more: str = "") -> bytes:
+    return f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+
+
+def _answer(link: socket.socket) -> tuple[int, bytes]:
+    """Return the status and the body of an answer."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = link.recv(1)
+        assert byte, head
+        head += byte
+    fields = dict(line.lower().split(b": ") for line in head.split(b"\r\n")[1:-2])
+    body = b""
+    while len(body) < int(fields[b"content-length"]):
+        piece = link.recv(int(fields[b"content-length"]) - len(body))
+        assert piece
+        body += piece
+    return int(head.split()[1]), body
+
+
+def test_a_body_goes_past_the_parser_and_the_connection_goes_on(connect: Connect, app: App) -> None:
+    link = connect()
+    for _ in range(3):
+        link.sendall(_put() + BODY)
+        assert _answer(link) == (200, SHA.encode())
+    assert app.lent == [True] * 3
+    assert max(app.pieces) == 1 << 19, "pieces are full, whatever came at a time"
+    assert len(app.pieces) == 3 * 7
+
+
+def test_the_next_request_right_behind_a_body_is_the_next_request(connect: Connect, app: App) -> None:
+    link = connect()
+    link.sendall(_put("/a") + BODY + _put("/b", 3) + b"abc" + _put("/c") + BODY)
+    found = [_answer(link)[1].decode() for _ in range(3)]
+    assert found == [SHA, hashlib.sha256(b"abc").hexdigest(), SHA]
+    assert app.heard == ["/a", "/b", "/c"]
+
+
+def test_a_body_in_one_piece_is_taken_in_one(connect: Connect, app: App) -> None:
+    app.size = MUCH + 1
+    link = connect()
+    link.sendall(_put() + BODY)
+    assert _answer(link)[1].decode() == SHA
+    assert app.pieces == [MUCH]
+
+
+def test_a_client_that_waits_for_100_is_told_to_go_on(connect: Connect, app: App) -> None:
+    link = connect()
+    link.sendall(_put(more="Expect: 100-continue\r\n"))
+    assert link.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    link.sendall(BODY)
+    assert _answer(link)[1].decode() == SHA
+    assert app.lent == [True]
+
+
+def test_a_slow_client_holds_no_thread(connect: Connect, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty of them send a little at a time; as many threads as the service has would otherwise wait for them."""
+    links = [connect() for _ in range(60)]
+    for link in links:
+        link.sendall(_put() + BODY[:100])
+    quick = connect()
+    quick.sendall(_put("/quick") + BODY)
+    assert _answer(quick)[1].decode() == SHA
+    for link in links[:5]:
+        link.sendall(BODY[100:])
+    assert [_answer(link)[1].decode() for link in links[:5]] == [SHA] * 5
+
+
+def test_a_refused_body_is_no_request_whatever_is_in_it(connect: Connect, app: App) -> None:
+    """The parser has lost its place: what is left of the body is thrown away, and the connection with it."""
+    hidden = _put("/hidden", 3) + b"abc"
+    link = connect()
+    link.sendall(_put("/a", 1 << 28) + b"no")
+    sender = threading.Thread(target=_sends, args=(link, hidden * 100_000))
+    sender.start()
+    status, body = _answer(link)
+    assert status == 422 and b"begins with no" in body
+    assert _rest(link) == b""
+    sender.join()
+    assert app.heard == ["/a"]
+
+
+def test_a_refused_body_that_comes_whole_is_answered(connect: Connect, app: App) -> None:
+    link = connect()
+    link.sendall(_put("/a") + b"no" + BODY[2:])
+    assert _answer(link)[0] == 422
+    assert _rest(link) == b""
+
+
+def _sends(link: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        link.sendall(data)
+
+
+def _rest(link: socket.socket) -> bytes:
+    found = b""
+    try:
+        while piece := link.recv(1 << 16):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_a_client_that_hangs_up_within_a_body_is_gone(connect: Connect, app: App) -> None:
+    link = connect()
+    link.sendall(_put() + BODY[: MUCH // 2])
+    link.close()
+    until = time.monotonic() + 20
+    while "gone" not in app.heard and time.monotonic() < until:
+        time.sleep(0.01)
+    assert app.heard == ["/a", "gone"]
+
+
+def test_a_silent_client_is_told_that_nothing_came(connect: Connect, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.bodies.IDLE_SECONDS", 0.1)
+    link = connect()
+    link.sendall(_put() + BODY[: MUCH // 2])
+    status, body = _answer(link)
+    assert status == 400 and b"nothing came" in body
+
+
+@pytest.mark.parametrize(
+    "head", [_put(length=100), _put().replace(b"Content-Length: 3145745", b"Transfer-Encoding: chunked")]
+)
+def test_small_and_chunked_bodies_go_the_usual_way(connect: Connect, app: App, head: bytes) -> None:
+    link = connect()
+    body = BODY[:100] if b"Length" in head else b"64\r\n" + BODY[:100] + b"\r\n0\r\n\r\n"
+    link.sendall(head + body)
+    assert _answer(link)[1].decode() == hashlib.sha256(BODY[:100]).hexdigest()
+    assert app.lent == [False]
+
+
+def test_a_file_goes_out_whole_and_the_connection_goes_on(connect: Connect) -> None:
+    link = connect()
+    for _ in range(2):
+        link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert _answer(link) == (200, BODY)
+
+
+def test_a_slow_reader_gets_all_of_a_file(connect: Connect) -> None:
+    link = connect()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    found = b""
+    while piece := link.recv(1 << 15):
+        found += piece
+        time.sleep(0.001)
+    assert found.endswith(BODY)
+
+
+def test_a_reader_that_takes_nothing_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "STALL_SECONDS", 0.2)
+    link = connect()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    link.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    time.sleep(1)
+    assert len(_rest(link)) < LARGE
+
+
+def test_where_a_file_has_no_sendfile_it_goes_piece_by_piece(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*args: Any) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(wire.os, "sendfile", none)
+    link = connect()
+    link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert _answer(link) == (200, BODY)
