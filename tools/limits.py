@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from service import app
 from service.api import bodies, middleware
 from service.config import Settings
-from service.infra import concurrency, connections, protocol, rates
+from service.infra import concurrency, connections, protocol, rates, wire
 from service.operations.access import sessions, tokens
 from service.operations.ledger import idempotency
 from service.operations.steer import creation, predicting
@@ -133,7 +133,7 @@ def _of_connections() -> Iterator[list[str]]:
     yield ["all of a JSON body", quantity(middleware.JSON_SECONDS, "s"), "400"]
     yield [
         "an answer of which the client takes nothing",
-        f"{_minutes(protocol.STALL_SECONDS)} to twice that",
+        f"{_minutes(wire.STALL_SECONDS)} to twice that",
         "the connection ends",
     ]
     yield [

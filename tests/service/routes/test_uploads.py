@@ -181,7 +181,7 @@ def test_long_pieces_are_acknowledged_as_they_come(
     world: World, sender: Sender, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill in the middle of a piece costs what came after the last step, not the whole piece."""
-    monkeypatch.setattr("service.api.bodies.batches.__kwdefaults__", {"tail": False, "size": 16})
+    monkeypatch.setattr("service.api.bodies.pour.__kwdefaults__", {"tail": False, "size": 16})
     monkeypatch.setattr("service.api.resumable.STEP_BYTES", 32)
     url = sender.opened(200)
     going = sender.begin(url, 0, [bytes(100)], stall=True)
