@@ -24,14 +24,18 @@ def as_markdown(heading: Sequence[str], rows: Sequence[Sequence[str]], texts: in
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def pyplot() -> Any:
-    """Return matplotlib's pyplot, which draws into files alone."""
-    import matplotlib
+def subplots(*shape: int, figsize: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """Return a figure that is drawn into files alone, and its axes; a notebook's own pyplot stays as it is.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as found
+    Args:
+        shape: rows and columns; one of each by default.
+        figsize: in inches.
+        options: of `matplotlib.figure.Figure.subplots`.
+    """
+    from matplotlib.figure import Figure
 
-    return found
+    figure = Figure(figsize=figsize, layout="constrained")
+    return figure, figure.subplots(*shape, **options)
 
 
 _APART = 20

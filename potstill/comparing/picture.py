@@ -6,7 +6,7 @@ from pathlib import Path
 
 from potstill.comparing.sides import Side
 from potstill.demo.report import COLOURS
-from potstill.drawing import axis, limits, pyplot, scale
+from potstill.drawing import axis, limits, scale, subplots
 
 _MEGABYTE = 1e6
 
@@ -14,10 +14,7 @@ _MEGABYTE = 1e6
 def plot(sides: Sequence[Side], path: Path) -> None:
     """Draw a line a side; a row of three plots for each of what they are measured by."""
     metrics = list({each.metric.name: each.metric for each in sides}.values())
-    plt = pyplot()
-    figure, rows = plt.subplots(
-        len(metrics), 3, figsize=(12, 4.2 * len(metrics)), layout="constrained", squeeze=False, sharey="row"
-    )
+    figure, rows = subplots(len(metrics), 3, figsize=(12, 4.2 * len(metrics)), squeeze=False, sharey="row")
     colours = dict(zip((each.name for each in sides), cycle(COLOURS[1:] + COLOURS[:1]), strict=False))
     for metric, places in zip(metrics, rows, strict=True):
         mine = [each for each in sides if each.metric == metric]
@@ -42,4 +39,3 @@ def plot(sides: Sequence[Side], path: Path) -> None:
         places[0].set_ylabel(axis(metric))
         places[0].legend(frameon=False, loc="best")
     figure.savefig(path, dpi=130)
-    plt.close(figure)

@@ -13,7 +13,7 @@ from contract.tasks import ACCURACY, TASKS, Metric, TaskKind
 from contract.wire.report import Cost, FederationReport, TargetCost
 from potstill.console import size
 from potstill.demo.report import COLOURS
-from potstill.drawing import as_markdown, axis, limits, pyplot, scale, unit
+from potstill.drawing import as_markdown, axis, limits, scale, subplots, unit
 from potstill.simulate.bands import half_width
 from potstill.simulate.experiment import Dealt, Run
 from potstill.simulate.history import RoundRecord
@@ -199,8 +199,8 @@ def _mean_or_count(times: Sequence[float], count: int) -> str:
 
 def plot_times(runs: Sequence[Run], path: Path, title: str) -> None:
     """Draw what the task is measured by over the virtual clock: a line a seed, those of a recipe alike."""
-    plt, metric = pyplot(), runs[0].metric
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    metric = runs[0].metric
+    figure, axes = subplots(figsize=(8, 4.8))
     for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
         for number, run in enumerate(group):
             told = [(r.clock, scale(metric) * r.measured) for r in run.history.rounds if r.measured is not None]
@@ -212,7 +212,6 @@ def plot_times(runs: Sequence[Run], path: Path, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="best")
     figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 def _both(cost: Cost) -> int:
@@ -221,11 +220,10 @@ def _both(cost: Cost) -> int:
 
 def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
     """Draw what the task is measured by per round: the mean over seeds, shaded where it is with confidence 95 %."""
-    plt = pyplot()
     from matplotlib.ticker import MaxNLocator
 
     metric, values = runs[0].metric, list[float]()
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = subplots(figsize=(8, 4.8))
     for (label, group), colour in zip(by_recipe(runs).items(), cycle(COLOURS[1:] + COLOURS[:1]), strict=False):
         length = min(len(run.history.measurements) for run in group)
         curves = scale(metric) * np.array([run.history.measurements[:length] for run in group])
@@ -245,7 +243,6 @@ def plot_curves(runs: Sequence[Run], path: Path, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="best")
     figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 _NUMBERED = 500
@@ -254,11 +251,10 @@ _NUMBERED = 500
 
 def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
     """Draw how many samples of each class, or other stratum, each client has; at most 100 clients are shown."""
-    plt = pyplot()
     counts = dealt.holdings[:100]
     clients, classes = counts.shape
     size = (max(5.0, 0.42 * min(classes, 40) + 2.2), max(3.0, 0.26 * clients + 1.4))
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    figure, axes = subplots(figsize=size)
     picture = axes.imshow(np.sqrt(counts), cmap="Blues", aspect="auto")
     if clients * classes <= _NUMBERED:
         for client, label in zip(*np.nonzero(counts), strict=True):
@@ -274,7 +270,6 @@ def plot_holdings(dealt: Dealt, path: Path, title: str) -> None:
     bar = figure.colorbar(picture, ax=axes, label="samples", ticks=ticks, shrink=0.9)
     bar.ax.set_yticklabels([str(tick**2) for tick in ticks])
     figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 def write(runs: Sequence[Run], folder: Path, title: str) -> None:

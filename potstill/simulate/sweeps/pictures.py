@@ -59,11 +59,10 @@ def _panels(rows: Sequence[Row], lines: str) -> Panels:
 
 
 def _picture(panels: Panels, path: Path, title: str) -> None:
-    plt = drawing.pyplot()
     across = min(_ACROSS, len(panels))
     down = ceil(len(panels) / across)
     size = (max(8.0, 4.6 * across), 4.8 if down == 1 else 3.4 * down)
-    figure, places = plt.subplots(down, across, figsize=size, layout="constrained", sharey=True, squeeze=False)
+    figure, places = drawing.subplots(down, across, figsize=size, sharey=True, squeeze=False)
     colours = dict(zip(dict.fromkeys(label for each in panels.values() for label, _ in each),
                        cycle(COLOURS[1:] + COLOURS[:1])))  # fmt: skip
     metric = next(iter(panels.values()))[0][1].metric
@@ -80,7 +79,6 @@ def _picture(panels: Panels, path: Path, title: str) -> None:
     partial = path.with_name(f"{path.name}.part")
     figure.savefig(partial, dpi=130, format="png")
     partial.replace(path)
-    plt.close(figure)
 
 
 def _line(axes: Any, row: Row, label: str, colour: str) -> list[float]:
