@@ -12,7 +12,8 @@ from potstill.cli import app
 from service.config import OTHERS, Settings
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = [*(ROOT / "examples").glob("*.md"), *(ROOT / "examples").glob("*/*.md")]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *EXAMPLES])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ADR = ["Context", "Decision", "Consequences", "Rejected"]
 BEFORE = re.compile(r"^(\w+=\S+ |docker compose exec \w+ )*(?=potstill )")  # environment, or where it runs

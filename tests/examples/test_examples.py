@@ -1,0 +1,98 @@
+"""Every folder of examples/ does what its page says, typed as the page has it, against one `potstill up`."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from potstill.demo.service import LocalService
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+FOLDERS = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*/*.ipynb"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS = {"curl": ("curl", "jq")}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def command_of(folder: str) -> str:
+    [block] = [block for kind, block in FENCE.findall((EXAMPLES / folder / "README.md").read_text()) if kind == "sh"]
+    return str(block)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples in it, as a clone has them."""
+    clone = tmp_path_factory.mktemp("clone")
+    shutil.copytree(EXAMPLES, clone / "examples", ignore=shutil.ignore_patterns("node_modules", "made"))
+    return clone
+
+
+@pytest.fixture(scope="module")
+def service(clone: Path) -> Iterator[LocalService]:
+    with LocalService(clone / ".potstill", clone / "up.log", env={"POTSTILL_TORCH_THREADS": "1"}) as service:
+        yield service
+
+
+def typed(lines: str, clone: Path, url: str) -> str:
+    """Type lines in the clone; return what they print."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    told = {"PATH": path, "PYTHONPATH": str(ROOT), "POTSTILL_URL": url, "POTSTILL_TORCH_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("POTSTILL_")} | told
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines], cwd=clone, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{lines}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_every_folder_has_a_page_that_the_list_names() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    assert folders == set(FOLDERS) and len(FOLDERS) >= 7
+    listed = re.findall(r"^\| \[([\w-]+)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == FOLDERS
+    assert all(f"examples/{folder}/" in command_of(folder) for folder in FOLDERS)
+
+
+@pytest.mark.parametrize("folder", [each for each in FOLDERS if each not in {path.parent.name for path in NOTEBOOKS}])
+def test_an_example_learns(service: LocalService, clone: Path, folder: str) -> None:
+    missing = [program for program in NEEDS.get(folder, ()) if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"NO {' AND NO '.join(missing)} HERE: examples/{folder} is not tested")
+    with service.operator() as operator:
+        before = {each.id for each in operator.federations(limit=100).items}
+        shown = typed(command_of(folder), clone, service.url)
+        made = [each for each in operator.federations(limit=100).items if each.id not in before]
+        assert made and all(each.name.startswith(f"{folder}-") and each.state == "finished" for each in made), shown
+        for each in made:
+            rounds = sorted(operator.rounds(each.id).items, key=lambda round: round.index)
+            reached = [round.metrics["accuracy"] for round in rounds]
+            assert reached[-1] > reached[0] and reached[-1] > 1 / 2, reached
+            assert f"{reached[-1]:.3f}"[:4] in shown, "it shows how far it came"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    book = nbformat.read(notebook, as_version=4)
+    assert notebook.name in command_of(notebook.parent.name)
+    assert not any(cell.get("outputs") for cell in book.cells), "committed without what it printed"
+    [sizes] = [cell for cell in book.cells if "parameters" in cell.metadata.get("tags", ())]
+    assert re.match(r"SEEDS, ROUNDS = 3, 5\b", sizes.source)
+    sizes.source = "SEEDS, ROUNDS = 2, 1"
+    nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs: list[Any] = [output for cell in book.cells for output in cell.get("outputs", [])]
+    printed = "".join(output.get("text", "") for output in outputs)
+    assert re.search(r"^\| fedgo-small \| 2 \|", printed, re.MULTILINE) and "feddf minus fedavg: " in printed
+    assert [output for output in outputs if "image/png" in output.get("data", {})], "the plot is shown"
