@@ -9,12 +9,18 @@ from client_sdk.transport import segment
 from contract.wire.common import Page
 from contract.wire.ensembles import Ensemble, Prediction, PredictionRequest
 from contract.wire.erasure import Forgotten
+from contract.wire.federations import FederationCreate, FederationDraft
 from contract.wire.provenance import Provenance
 from contract.wire.retention import Retention
 
 
 class Records(BaseClient):
-    """Provenance, ensembles, predictions and retention: what `OperatorClient` inherits."""
+    """Drafts, provenance, ensembles, predictions and retention: what `OperatorClient` inherits."""
+
+    def draft_federation(self, federation: FederationCreate) -> FederationDraft:
+        """POST /v1/federations/draft: what `create_federation` would make of it; nothing is changed."""
+        body = federation.model_dump(mode="json")
+        return self._post("/v1/federations/draft", FederationDraft, json=body)
 
     def model_provenance(self, model_id: str) -> Provenance:
         """GET /v1/models/{id}/provenance: digests of all inputs, recipe, seeds, code, libraries, device, job."""

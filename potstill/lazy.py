@@ -55,6 +55,7 @@ _MORE: dict[str, dict[str, tuple[str, ...]]] = {
         "steer": ("start", "pause", "resume", "cancel", "rollback", "plan"),
         "keeping": ("retention", "delete"),
         "spec": ("spec",),
+        "drafting": ("draft",),
         "report": ("report",),
     },
     "client": {"keeping": ("forget",)},

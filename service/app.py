@@ -33,6 +33,7 @@ from service.api.routes import (
     catalogue,
     datasets,
     devices,
+    drafts,
     events,
     federations,
     jobs,
@@ -262,6 +263,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     app.add_exception_handler(Answered, answer_again)
     modules = (
         federations,
+        drafts,
         devices,
         uploads,
         staging,

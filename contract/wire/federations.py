@@ -181,9 +181,10 @@ class FederationSummary(Response):
     detail: str | None = Field(None, description="the reason, also of a round that was extended or skipped")
 
 
-class Federation(FederationSummary):
-    """A federation in full."""
+class FederationDraft(Response):
+    """What a request becomes, or became: all of its parts, and what is otherwise than it was asked for."""
 
+    name: str
     task: Task
     prototypes: list[Prototype]
     server_model: Prototype | None = None
@@ -199,11 +200,16 @@ class Federation(FederationSummary):
     seed: int
     queue: Literal["auto", "cpu", "gpu"] = "auto"
     retention: Retention | None = Field(None, description="null: the service's POTSTILL_RETENTION")
-    join: JoinState | None = Field(None, description="what is left of the join token")
     notes: list[Note] = Field(
         default_factory=list,
         description="what was left out, taken by default or changed because of what else was asked for, and why",
     )
+
+
+class Federation(FederationSummary, FederationDraft):
+    """A federation in full."""
+
+    join: JoinState | None = Field(None, description="what is left of the join token")
     current_round: str | None = Field(None, description="id of the newest round")
     waiting_for: str | None = Field(None, description="what keeps the federation from going on, if anything does")
     gan_round: int = Field(0, description="round of the federated generator (FedGAN); rounds + 1 when it is made")

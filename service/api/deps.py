@@ -99,8 +99,9 @@ Anyone = Annotated[Principal, Depends(get_principal)]
 
 
 async def get_caller(request: Request, parts: Services, credentials: Credentials) -> Principal | None:
-    """Return the caller; None for a request without a token."""
-    return None if credentials is None else await get_principal(request, parts, credentials)
+    """Return the caller; None for a request without a token, and without a session in its place."""
+    unknown = credentials is None and cookies.secret_in(request.scope, parts.settings) is None
+    return None if unknown else await get_principal(request, parts, credentials)
 
 
 Perhaps = Annotated[Principal | None, Depends(get_caller)]
@@ -118,7 +119,7 @@ async def get_visitor(request: Request, parts: Services) -> Principal | None:
         return None
 
 
-BY_COOKIE: set[Any] = {get_visitor}
+BY_COOKIE: set[Any] = {get_visitor, get_caller}
 """Dependencies that let in who is signed in by cookie, as far as the API's document tells."""
 Visitor = Annotated[Principal | None, Depends(get_visitor)]
 _WANTED = {"operator": "an operator's", "viewer": "a viewer's", "device": "a device's", "join": "a join"}

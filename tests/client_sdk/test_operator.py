@@ -13,7 +13,7 @@ from contract.local import Adam, LocalPlan
 from contract.wire.changes import PlanChange
 from contract.wire.common import Page
 from contract.wire.devices import Enrolment
-from contract.wire.federations import FederationCreate
+from contract.wire.federations import FederationCreate, FederationDraft
 from contract.wire.retention import Retention
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -181,6 +181,7 @@ FORGOTTEN = {
 
 NOTE = {"path": "recipe.drop_worst", "note": "left out", "why": "there is no set"}
 
+DRAFT = {name: FEDERATION[name] for name in FederationDraft.model_fields if name in FEDERATION}
 CALLS: dict[str, tuple[Call, str, str, Any]] = {
     "health": (lambda c: c.health(), "GET", "/healthz", {"status": "ok", "version": "1"}),
     "readiness": (lambda c: c.readiness(), "GET", "/readyz", READY),
@@ -191,6 +192,7 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
         FEDERATION | {"join_token": "j"},
     ),
     "federations": (lambda c: c.federations(), "GET", "/v1/federations", page(SUMMARY)),
+    "draft_federation": (lambda c: c.draft_federation(CREATE), "POST", "/v1/federations/draft", DRAFT),
     "federation": (lambda c: c.federation("fed_1"), "GET", "/v1/federations/fed_1", FEDERATION),
     "start_federation": (lambda c: c.start_federation("fed_1"), "POST", "/v1/federations/fed_1/start", FEDERATION),
     "pause_federation": (lambda c: c.pause_federation("fed_1"), "POST", "/v1/federations/fed_1/pause", FEDERATION),

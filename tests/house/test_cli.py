@@ -32,7 +32,8 @@ COMMANDS = """
     client: assign forget list reissue revoke run
     dataset: add list remove
     export: mlflow tensorboard
-    federation: cancel create delete join-token list pause plan report resume retention rollback show spec start watch
+    federation: cancel create delete draft join-token list pause plan report resume retention rollback show spec start
+    federation: watch
     job: cancel list retry show
     model: download import list promote
     network: check export list register remove show
@@ -167,6 +168,23 @@ def test_notes_of_creation_are_printed_and_shown(service: Service) -> None:
         result = call(*command.split())
         assert result.exit_code == 0, result.output
         assert "note: recipe.drop_worst: left out; no \N{REPLACEMENT CHARACTER}[31mset" in result.output
+
+
+def test_a_draft_says_what_a_file_would_become(service: Service, tmp_path: Any) -> None:
+    note = {"path": "recipe.drop_worst", "note": "left out", "why": "no set"}
+    service.on("POST", "/v1/federations/draft", FEDERATION | {"name": "a", "notes": [note]})
+    spec = {
+        "name": "a",
+        "task": FEDERATION["task"],
+        "prototypes": [{"architecture": "mlp"}],
+        "recipe": {"name": "feddf"},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    result = call("federation", "draft", "spec.json")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("a can be created: ")
+    assert "note: recipe.drop_worst: left out; no set" in result.output
+    assert json.loads(service.asked[0].content)["recipe"]["name"] == "feddf"
 
 
 def test_a_plan_is_shown_and_changed(service: Service) -> None:

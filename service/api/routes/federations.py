@@ -54,7 +54,7 @@ _DIGITS = {
     "task": {"num_classes": 10, "input": {"shape": [1, 8, 8]}},
     "prototypes": [{"architecture": "cnn-digits"}],
 }
-_NEW: dict[str, Any] = {
+NEW: dict[str, Any] = {
     "averages": {"value": {"name": "digits", **_DIGITS, "recipe": {"name": "fedavg"}, "rounds": {"total": 5}}},
     "distillation on data of the server": {
         "value": {
@@ -82,7 +82,7 @@ _STEER = documented("unauthorized", "forbidden", "not-found", "invalid-transitio
 
 @router.post("", status_code=201, responses=_CREATE)
 def create_federation(
-    body: Annotated[FederationCreate, Body(openapi_examples=_NEW)],
+    body: Annotated[FederationCreate, Body(openapi_examples=NEW)],
     services: Services,
     caller: Operator,
     key: IdempotencyKey = None,

@@ -42,21 +42,9 @@ def create(session: Session, key: bytes, request: FederationCreate, header_of: H
             that come from outside; None leaves first models to the first job.
 
     Raises:
-        DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
+        DomainError: as `drafted`.
     """
-    check_room(
-        session,
-        select(FederationRow.id).where(FederationRow.state.in_(LIVE)),
-        MAX_FEDERATIONS,
-        "federations that are not over",
-        "finish or cancel one",
-    )
-    if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
-        raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
-    refs = _resolve_datasets(session, request)
-    request = own_networks.resolve(session, request, header_of)
-    with own_networks.called_by_name(session):
-        config = _resolved(session, request, refs, header_of)
+    config = drafted(session, request, header_of)
     id_, nonce = new_id("federation"), tokens.fresh_nonce()
     row = FederationRow(
         id=id_,
@@ -77,6 +65,27 @@ def create(session: Session, key: bytes, request: FederationCreate, header_of: H
     session.flush()
     audit.record(session, "federation.create", id_, federation=id_, name=row.name, recipe=config.recipe.name)
     return row
+
+
+def drafted(session: Session, request: FederationCreate, header_of: HeaderOf | None = None) -> FederationConfig:
+    """Return what a federation would be; nothing is added. Arguments as `create`'s.
+
+    Raises:
+        DomainError: invalid-field, naming the part and the reason; name-taken; limit-reached.
+    """
+    check_room(
+        session,
+        select(FederationRow.id).where(FederationRow.state.in_(LIVE)),
+        MAX_FEDERATIONS,
+        "federations that are not over",
+        "finish or cancel one",
+    )
+    if session.scalars(select(FederationRow.id).where(FederationRow.name == request.name)).first():
+        raise DomainError("name-taken", f"a federation {request.name!r} exists; choose another name", field="name")
+    refs = _resolve_datasets(session, request)
+    request = own_networks.resolve(session, request, header_of)
+    with own_networks.called_by_name(session):
+        return _resolved(session, request, refs, header_of)
 
 
 def _resolved(

@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from contract.bodies import stored
+from contract.federation import FederationConfig
 from contract.notes import Note
 from contract.tasks import TASKS, measured_of
 from contract.wire import federations as wire
@@ -84,19 +85,10 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             refs[prototype.name] = models.reference(session.get_one(ModelRow, id_), prototype.parted)
     return wire.Federation.model_validate(
         _summary(row, _counts(session, [row.id]).get(row.id, 0))
+        | _parts(session, config)
         | {
-            "task": config.task,
-            "prototypes": config.prototypes,
-            "server_model": config.server_model,
-            "networks": networks.names(session, config),
             "detail": row.detail and networks.called(session, row.detail),
-            "composition": config.recipe,
-            "local": config.local,
-            "rounds": config.rounds,
-            "datasets": config.datasets,
             "seed": row.seed,
-            "queue": config.queue,
-            "notes": [_called(session, note) for note in config.notes],
             "retention": row.retention,
             "join": joining.state(row),
             "current_round": newest.id if newest else None,
@@ -109,6 +101,27 @@ def describe(session: Session, row: FederationRow) -> wire.Federation:
             "measurements": [(i, value) for i, m in figures if (value := measured_of(m)) is not None],
         }
     )
+
+
+def _parts(session: Session, config: FederationConfig) -> dict[str, Any]:
+    return {
+        "task": config.task,
+        "prototypes": config.prototypes,
+        "server_model": config.server_model,
+        "networks": networks.names(session, config),
+        "composition": config.recipe,
+        "local": config.local,
+        "rounds": config.rounds,
+        "datasets": config.datasets,
+        "queue": config.queue,
+        "notes": [_called(session, note) for note in config.notes],
+    }
+
+
+def draft(session: Session, request: wire.FederationCreate, config: FederationConfig) -> wire.FederationDraft:
+    """Return what a request would become."""
+    asked = {"name": request.name, "seed": request.seed, "retention": request.retention}
+    return wire.FederationDraft.model_validate(_parts(session, config) | asked)
 
 
 def _figures(task: Task, metrics: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -53,7 +53,9 @@ ACTIONS = {
     ("POST", "/v1/session"): "session.begin",
     ("DELETE", "/v1/session"): "session.end",
 }
-SILENT = {  # what devices deliver has rows of its own, which name the device
+SILENT = {
+    ("POST", "/v1/federations/draft"),  # changes nothing
+    # what devices deliver has rows of its own, which name the device
     ("POST", "/v1/rounds/{}/heartbeat"),
     ("POST", "/v1/staging"),
     ("PUT", "/v1/rounds/{}/update"),

@@ -43,6 +43,29 @@ def test_what_became_of_a_request_is_noted_in_its_answer_and_later_on(world: Wor
     assert world.ok("POST", "/v1/federations", json=world.body())["notes"] == []
 
 
+def test_a_draft_is_what_creation_makes_and_changes_nothing(world: World) -> None:
+    body = world.body(recipe={"name": "feddf"}, datasets={"unlabeled": world.dataset()["id"]}, seed=3)
+    before = snapshot(world)
+    draft = world.ok("POST", "/v1/federations/draft", json=body)
+    assert snapshot(world) == before
+    assert [note["path"] for note in draft["notes"]] == ["recipe.distil.schedule.early_stop"]
+    made = world.ok("POST", "/v1/federations", json=body)
+    assert {name: made[name] for name in draft} == draft
+    taken = world.op("POST", "/v1/federations/draft", json=body)
+    assert (refused(taken), taken.json()["field"]) == ((409, "name-taken"), "name")
+    unfit = world.op("POST", "/v1/federations/draft", json=world.body(recipe={"name": "feddf"}))
+    assert (refused(unfit), unfit.json()["field"]) == ((422, "invalid-field"), "recipe.distil.data")
+
+
+def snapshot(world: World) -> dict[str, list[Any]]:
+    with world.store.read() as session:
+        return {
+            table.name: [tuple(row) for row in session.execute(table.select())]
+            for table in Base.metadata.sorted_tables
+            if table.name != "tokens"
+        }
+
+
 def test_a_key_belongs_to_its_caller(world: World) -> None:
     other = world.ok("POST", "/v1/tokens", json={"name": "o", "role": "operator"})["token"]
     headers = {"Idempotency-Key": "k"}

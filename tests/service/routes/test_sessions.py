@@ -152,6 +152,13 @@ def test_a_session_makes_no_token_and_no_other_session(world: World) -> None:
         assert "session" in answer.json()["detail"]
 
 
+def test_what_is_open_to_all_shows_more_to_who_is_signed_in(world: World) -> None:
+    cookie = sign_in(world)
+    assert ask(world, cookie, "GET", "/v1/architectures").status_code == 200
+    assert ask(world, "potstill-00000000=x", "GET", "/v1/architectures").status_code == 200, "no cookie of ours"
+    assert ask(world, f"{name_of(world.settings)}=x", "GET", "/v1/architectures").status_code == 401
+
+
 def test_a_session_of_a_viewer_changes_nothing(world: World) -> None:
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v"})["token"]
     cookie = sign_in(world, viewer)
