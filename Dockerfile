@@ -14,7 +14,7 @@ COPY migrations migrations
 COPY potstill potstill
 
 FROM base AS api
-RUN pip install -c constraints.txt '.[service,postgres,redis,s3]'
+RUN pip install -c constraints.txt '.[service,postgres,redis,s3,otel]'
 USER potstill
 VOLUME /var/lib/potstill
 EXPOSE 8080
@@ -26,7 +26,7 @@ CMD ["python", "-m", "uvicorn", "service.app:create_app", "--factory", "--host",
      "--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
 
 FROM base AS worker
-RUN pip install -c constraints.txt '.[worker,postgres,redis,s3]'
+RUN pip install -c constraints.txt '.[worker,postgres,redis,s3,otel]'
 USER potstill
 VOLUME /var/lib/potstill
 CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--pool=threads", "--concurrency=1", \

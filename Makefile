@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.installed-demo
 TESTS  := $(VENV)/.installed-tests
 DEMO_EXTRAS  := worker,client,demo
-TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,tracking,frameworks,dev
+TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,tracking,otel,frameworks,dev
 ARGS   ?=
 # More than the two cores of a small machine: many tests wait for a server.
 WORKERS ?= 3

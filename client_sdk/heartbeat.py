@@ -1,5 +1,6 @@
 """Says while a device trains that it is alive and how far: from a thread of its own, sparingly, never in the way."""
 
+import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +39,8 @@ class Heartbeats:
         self._computes, self._began = False, 0.0
         self._longest: float | None = None
         self._closes_at, self._refused = assignment.round.deadline_at, ""
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        knows = contextvars.copy_context()  # whose trace its requests belong to
+        self._thread = threading.Thread(target=knows.run, args=(self._run,), name="heartbeat", daemon=True)
 
     def between(self, on_epoch: Callable[[int, float], None]) -> Callable[[int, float], None]:
         """Return a function that notes the number of epochs done, then calls `on_epoch`."""

@@ -13,6 +13,7 @@ from client_sdk.measuring import measure
 from client_sdk.resources import Resources
 from client_sdk.state import Pending, StateFolder
 from client_sdk.training import Hooks, LocalResult, train_local
+from contract import traces
 from contract.evaluation import Evaluation
 from contract.nn import codec
 from contract.seeds import derive_seed
@@ -69,7 +70,8 @@ def train_round(
     memory = folder.memory.begin(assignment.round.id)
     parts = parted.partition_of(module, assignment.prototype)
     goes_on = parts is None and methods.goes_on(assignment.local, module, memory)
-    path, extras = fetch(resources, assignment, with_model=not goes_on)
+    with traces.span("fetch"):
+        path, extras = fetch(resources, assignment, with_model=not goes_on)
     base = None
     if path is not None:
         parted.check_base(path, assignment.extras.get(BASE))
@@ -80,25 +82,26 @@ def train_round(
         parted.load_kept(module, memory, parts.kept)
     samples, held_out = evaluation.parts_of(assignment, resources)
     before = _measured(module, held_out, assignment, resources, hooks)
-    result = train_local(
-        module,
-        samples,
-        assignment.local,
-        seed=_seed(assignment),
-        device=resources.device,
-        base=base,
-        extras=extras,
-        memory=memory,
-        first=folder.is_new(),
-        round_index=assignment.round.index,
-        prototype=assignment.prototype,
-        parts=parts,
-        on_epoch=hooks.on_epoch,
-        on_step=hooks.on_step,
-        on_pass=hooks.on_pass,
-        loop=None if resources.own is None else resources.own.loop(folder.path, hooks),
-        wishes=resources.wishes,
-    )
+    with traces.span("train"):
+        result = train_local(
+            module,
+            samples,
+            assignment.local,
+            seed=_seed(assignment),
+            device=resources.device,
+            base=base,
+            extras=extras,
+            memory=memory,
+            first=folder.is_new(),
+            round_index=assignment.round.index,
+            prototype=assignment.prototype,
+            parts=parts,
+            on_epoch=hooks.on_epoch,
+            on_step=hooks.on_step,
+            on_pass=hooks.on_pass,
+            loop=None if resources.own is None else resources.own.loop(folder.path, hooks),
+            wishes=resources.wishes,
+        )
     after = _measured(module, held_out, assignment, resources, hooks)
     figures = None if held_out is None else evaluation.figures(assignment, before, len(held_out))
     return _submit(assignment, folder, module, result, mask, {"before": before, "after": after}, figures)

@@ -23,8 +23,10 @@ from client_sdk.rounds import Mask, final_model, train_round
 from client_sdk.secure.rounds import SecureAssignment, SecureRounds
 from client_sdk.stages import train_against, train_gan_round
 from client_sdk.state import Pending
+from client_sdk.tracing import span
 from client_sdk.training import Hooks
 from client_sdk.watched import Stopped
+from contract import traces
 from contract.local import LocalPlan
 from contract.prototypes import choose
 from contract.wire.devices import (
@@ -186,7 +188,8 @@ class DeviceRun:
 
     def _deliver(self, pending: Pending, url: str, what: str) -> str | None:
         """Deliver what is pending; tell it, and return why, when the service no longer wants it."""
-        reason = self._deliveries.deliver(pending, url)
+        with traces.span("upload", {"potstill.bytes": self.folder.pending_file.stat().st_size}):
+            reason = self._deliveries.deliver(pending, url)
         if reason:
             self.progress.say(f"{what} is no longer wanted: {reason}")
         return reason
@@ -197,7 +200,8 @@ class DeviceRun:
         round_, seconds = assignment.round, 0.0
         if round_.buffered and self._sent_earlier(assignment):
             return
-        with Heartbeats(self.client, assignment, self.samples) as heartbeats:  # also while the update is on its way
+        # heartbeats go on while the update is on its way
+        with span("round", assignment), Heartbeats(self.client, assignment, self.samples) as heartbeats:
             pending = self._pending_update(assignment)
             if pending is None:
                 ready, mask = self._secure.prepare(assignment)
@@ -301,22 +305,24 @@ class DeviceRun:
 
     def _train_gan(self, assignment: TrainGanAssignment) -> None:
         plan, model = assignment.plan, assignment.model
-        pending = self._pending("gan", model.id, model.id)
-        if pending is None:
-            title = f"{assignment.client_name} generator {assignment.gan_round}/{plan.rounds}"
-            with self.progress.bar(title, plan.epochs) as on_epoch:
-                pending = train_gan_round(assignment, self.resources, on_epoch=on_epoch)
-        self._epsilon_before = pending.epsilon
-        self._deliver(pending, assignment.upload_url, f"the generator of round {assignment.gan_round}")
+        with span("generator", assignment):
+            pending = self._pending("gan", model.id, model.id)
+            if pending is None:
+                title = f"{assignment.client_name} generator {assignment.gan_round}/{plan.rounds}"
+                with self.progress.bar(title, plan.epochs) as on_epoch:
+                    pending = train_gan_round(assignment, self.resources, on_epoch=on_epoch)
+            self._epsilon_before = pending.epsilon
+            self._deliver(pending, assignment.upload_url, f"the generator of round {assignment.gan_round}")
 
     def _train_discriminator(self, assignment: DiscriminatorAssignment) -> None:
         generator = assignment.generator.model
-        pending = self._pending("discriminator", generator.id, generator.id)
-        if pending is None:
-            with self.progress.bar(f"{assignment.client_name} discriminator", assignment.plan.epochs) as on_epoch:
-                pending = train_against(assignment, self.resources, on_epoch=on_epoch)
-        self._epsilon_before = pending.epsilon
-        self._deliver(pending, assignment.upload_url, "the discriminator")
+        with span("discriminator", assignment):
+            pending = self._pending("discriminator", generator.id, generator.id)
+            if pending is None:
+                with self.progress.bar(f"{assignment.client_name} discriminator", assignment.plan.epochs) as on_epoch:
+                    pending = train_against(assignment, self.resources, on_epoch=on_epoch)
+            self._epsilon_before = pending.epsilon
+            self._deliver(pending, assignment.upload_url, "the discriminator")
 
     def _pending(self, kind: Kind, purpose: str, base: str) -> Pending | None:
         """Return what is trained and not delivered, if it is this."""

@@ -10,13 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from contract import __version__, plugins
+from contract import __version__, plugins, traces
 from contract.architectures import CATALOGUE
 from contract.private import UMASK
 from contract.wire.rounds import Job
@@ -56,6 +56,7 @@ from service.api.source import Answered, answer_again
 from service.api.start import CheckedStart
 from service.api.telemetry import LEFT, Telemetry
 from service.api.together import Together
+from service.api.traced import Traced
 from service.api.under import Under
 from service.domain.errors import StartError
 from service.infra.bells import Answering
@@ -78,6 +79,9 @@ from service.operations.view.figures import state
 from service.persistence import watch
 from service.persistence.engine import Database
 
+if TYPE_CHECKING:
+    from service.infra.otlp import Sending
+
 log = logging.getLogger("service")
 SWEEP_SECONDS = 1.0
 """How often deadlines and lost wake-ups are looked for."""
@@ -91,6 +95,11 @@ REQUESTS_AT_ONCE = 8
 """Requests of a token that are worked on at a time, and four times as many uploads."""
 READING_AT_ONCE = 1
 """Threads of short reads; four times as many where each waits for a network."""
+
+
+_TELLS: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+"""FastAPI's own telemetry, of versions that have one: it would tell addresses, queries and what exceptions say. Ours is
+`service.api.traced`."""
 
 
 def build_services(settings: config.Settings) -> Services:
@@ -202,7 +211,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.feed.start()
     ending = asyncio.Event()
     settings, store = services.settings, services.store
+    sending = _sending(services)
     chores = asyncio.gather(
+        *(_repeat("sending metrics", seconds, send, ending) for send, seconds in sending),
         _repeat("sweep", SWEEP_SECONDS, lambda: sweep(store, settings.lease_seconds), ending),
         _repeat("tidy", _TIDY_SECONDS, lambda: tidy(store, services.blobs, settings), ending),
         _repeat("traffic", TRAFFIC_SECONDS, lambda: traffic.flush(store, services.traffic), ending),
@@ -214,11 +225,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await chores
     await asyncio.to_thread(write_refusals, services)
     await asyncio.to_thread(traffic.flush, store, services.traffic)
+    for send, _ in sending:
+        await asyncio.to_thread(send.close)
+    await asyncio.to_thread(traces.close)
     await services.changes.stop()
     await services.feed.stop()
     await asyncio.to_thread(news.close)
     services.wakeup.close()
     services.database.close()
+
+
+def _sending(services: Services) -> "list[tuple[Sending, float]]":
+    """Return what sends metrics by OTLP, and every how many seconds; empty where nobody wants them."""
+    if not traces.wanted("metrics"):
+        return []
+    from service.infra.otlp import Sending, every_seconds
+
+    return [(Sending(services.metrics.registry), every_seconds())]
 
 
 def _gone(request: Request, error: Exception) -> Response:
@@ -241,11 +264,12 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
     own = settings is None
     if settings is None:  # a program of its own, not a part of one
         os.umask(UMASK)
+        traces.name_program("potstill-api")
         settings = config.load()
     log_to_stderr(settings.log_level.upper(), settings.log_format)
     for sentence in config.unread(os.environ):
         log.warning(sentence)
-    app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app = FastAPI(title="Potstill", docs_url=None, redoc_url=None, lifespan=_lifespan, telemetry=_TELLS)
     try:
         app.state.services = build_services(settings)
     except StartError as error:
@@ -254,6 +278,7 @@ def create_app(settings: config.Settings | None = None) -> FastAPI:
         raise SystemExit(f"error: {error}") from error  # a server that makes the app shows one line, no traceback
     app.add_middleware(LimitConcurrency, services=app.state.services)
     app.add_middleware(Frame, services=app.state.services)
+    app.add_middleware(Traced)
     app.add_middleware(Telemetry, metrics=app.state.services.metrics, traffic=app.state.services.traffic)
     app.add_middleware(CheckedStart, settings=settings)
     app.add_middleware(Under)

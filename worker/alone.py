@@ -8,6 +8,7 @@ import signal
 import time
 from types import FrameType
 
+from contract import traces
 from contract.log_lines import JsonLine, LogFormat
 from worker.ledger.opening import Hints, load, opened
 from worker.runner import Runner
@@ -48,6 +49,7 @@ def main() -> int:
     Raises:
         SystemExit: this worker cannot begin; the log says why.
     """
+    traces.name_program("potstill-worker")
     settings = load()
     _log_to_stderr(settings.log_level.upper(), settings.log_format)
     runner, hints, wish = Runner(opened(settings)), Hints(settings), Wish()

@@ -12,6 +12,7 @@ from typing import Any
 
 from celery import signals
 
+from contract import traces
 from contract.log_lines import JsonLine
 from service.config import load
 from service.infra.celery_app import make_celery
@@ -62,6 +63,7 @@ def _init(**kwargs: Any) -> None:
         SystemExit: it cannot begin.
     """
     global _runner
+    traces.name_program("potstill-worker")
     _runner = Runner(opening.opened(settings))
     _runner.start()
 

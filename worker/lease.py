@@ -1,11 +1,14 @@
 """A job's lease while it is done: kept from a thread of its own, which finds out when the job should stop."""
 
+import contextlib
 import contextvars
 import logging
 import threading
 import time
+from types import TracebackType
 from typing import Any
 
+from contract import traces
 from worker.ledger import Claimed, Ledger, LostLease
 from worker.specs import Progress, Resumed
 
@@ -31,6 +34,7 @@ class Lease:
         self._progress: dict[str, Any] | None = None
         self._resumed: Resumed | None = None
         self._taken = self._began = self._moved = time.monotonic()
+        self._phase = contextlib.ExitStack()
         self.verdict: str | None = None
         knows = contextvars.copy_context()  # whose work it is, for the log: a thread does not inherit that
         self._thread = threading.Thread(target=knows.run, args=(self._run,), name="lease", daemon=True)
@@ -45,10 +49,17 @@ class Lease:
         moment, seen = time.monotonic(), self._progress
         if seen is None or seen["phase"] != progress.phase:
             self._began = moment
+            self.rest()
+            what, _, of = progress.phase.partition(" ")  # such as "distil main"
+            self._phase.enter_context(traces.span(what, {"potstill.of": of or None, "potstill.steps": progress.of}))
         if progress.resumed:
             self._resumed = Resumed(phase=progress.phase, step=progress.step)
         self._progress = progress.model_dump(exclude={"resumed"}) | {"phase_seconds": round(moment - self._began, 3)}
         self._moved = moment
+
+    def rest(self) -> None:
+        """End the span of the phase that the job is in: it ends with the next one's first word, or here."""
+        self._phase.close()
 
     def spoil(self) -> None:
         """End the job: a file that it reads is damaged, so that its result would be thrown away. From any thread."""
@@ -67,7 +78,10 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(self, *args: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._phase.__exit__(kind, error, trace)
         self._done.set()
         self._thread.join()
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from contract import log_lines
+from contract import log_lines, traces
 from contract.log_lines import LogFormat
 from contract.tensors import synced_later, watched
 from worker.lease import OUT_OF_TIME, PULSE_SECONDS, SPOILT, STALL_SECONDS, Interrupted, Lease
@@ -211,7 +211,14 @@ class Runner:
 
     def do(self, job: Claimed) -> None:
         """Do one job and record what became of it."""
-        with log_lines.about(job_id=job.id, federation_id=job.federation_id, round_id=job.round_id):
+        ids = {"job_id": job.id, "federation_id": job.federation_id, "round_id": job.round_id}
+        told: dict[str, traces.Value | None] = {f"potstill.{name}": value for name, value in ids.items()}
+        told |= {"potstill.kind": job.kind, "potstill.attempt": job.attempt}
+        with (
+            traces.below(job.traceparent),
+            traces.span(f"job {job.kind}", told, kind="consumer", links=job.links),
+            log_lines.about(**ids, **traces.known()),
+        ):
             self._held(job)
 
     def _held(self, job: Claimed) -> None:
@@ -222,6 +229,7 @@ class Runner:
                 self._do(job, lease)
             log.info("job %s: done in %.1f s", job.id, time.monotonic() - began)
         except LostLease:
+            traces.at_hand().fail("lost_lease")
             log.warning("job %s: the lease was lost, or given back for shards of its labels; no result counts", job.id)
 
     def _do(self, job: Claimed, lease: Lease) -> None:
@@ -232,7 +240,8 @@ class Runner:
                     result = self._checked(job, spec, lease, inspection)
                     if self._verdict(lease) in ("cancelled", "lost"):
                         raise Interrupted
-                    self.ledger.publish(job, result)
+                    with traces.span("publish"):
+                        self.ledger.publish(job, result)
             finally:
                 self.ledger.drop_outputs(spec)
         except LostLease:
@@ -249,6 +258,7 @@ class Runner:
         return lease.verdict or ("stopping" if self._stop.is_set() else None)
 
     def _failed(self, job: Claimed, error: Exception) -> None:
+        traces.at_hand().fail(str(getattr(error, "code", type(error).__name__)))
         if isinstance(error, JobFailure):
             log.error("job %s: %s: %s", job.id, error.code, error.detail)
             self.ledger.fail(job, error.code, error.detail, final=error.code not in _NOT_FINAL)
@@ -282,7 +292,9 @@ class Runner:
             if self._verdict(lease) in (None, SPOILT):
                 inspection.check()
             raise
-        inspection.check()
+        lease.rest()
+        with traces.span("inspect"):
+            inspection.check()
         return result
 
     def _compute(self, job: Claimed, spec: JobSpec, lease: Lease, inspection: Inspection) -> JobResult:
@@ -306,6 +318,7 @@ class Runner:
             return traced(spec, "cpu", lambda: run(spec, lease.report))
 
     def _interrupted(self, job: Claimed, verdict: str, error: Exception) -> None:
+        traces.at_hand().fail(verdict)
         if verdict == "cancelled":
             log.info("job %s: cancelled", job.id)
             self.ledger.cancel(job)
@@ -337,3 +350,4 @@ class Runner:
         self._thread.join()
         self._child.close()
         self.ledger.leave()
+        traces.close()

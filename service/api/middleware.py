@@ -11,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contract import log_lines
+from contract import log_lines, traces
 from contract.ids import PREFIXES
 from service.api import guard
 from service.api.direct import carried
@@ -28,8 +28,6 @@ UPLOADS = re.compile(
 _TUS = re.compile(r"/v1/uploads(/[^/]+)?")
 _TOLD = {PREFIXES[kind]: f"{kind}_id" for kind in ("federation", "round", "job", "client")}
 _ID = re.compile(rf"({'|'.join(_TOLD)})_[0-9a-z]{{1,32}}")
-_TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
-"""W3C Trace Context, `traceparent`: version, trace, span, flags; later versions may have more."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_JSON_BYTES = 2**20
 JSON_SECONDS = 60.0  # for all of a small body: it is read before anybody knows who sends it
@@ -72,12 +70,6 @@ def _named(path: str) -> dict[str, str]:
     return {_TOLD[part[:3]]: part for part in parts}
 
 
-def _traced(headers: Headers) -> dict[str, str]:
-    """Return the trace that a request belongs to, if its caller traces."""
-    found = _TRACE.fullmatch(headers.get("traceparent", ""))
-    return {} if found is None else {"trace_id": found[1], "parent_span_id": found[2]}
-
-
 class Frame:
     """The outermost layer of the application.
 
@@ -105,7 +97,7 @@ class Frame:
             scope["method"] = headers["x-http-method-override"]  # for clients behind something that knows no PATCH
         peer = scope[PEER] = resolve(scope, headers, self.settings.proxies)
         ACTING.set(Acting(address=peer.address, request_id=request_id))
-        log_lines.begin(request_id=request_id, **_traced(headers), **_named(scope["path"]))
+        log_lines.begin(request_id=request_id, **traces.known(), **_named(scope["path"]))
         began, status, received = time.perf_counter(), 0, 0
 
         async def counted() -> Message:

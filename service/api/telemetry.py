@@ -15,7 +15,7 @@ ACCOUNT, ELSEWHERE = "potstill.account", "potstill.elsewhere"
 _OUTSIDE = "(none)"
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
     """Return the path as the router knows it; whatever matched nothing is one route."""
     path = getattr(scope.get("route"), "path", None)
     if path:
@@ -59,7 +59,7 @@ class Telemetry:
             if scope.get(LEFT):
                 status = GONE
             seconds = time.perf_counter() - began
-            self.metrics.request(scope["method"], _route(scope), status, seconds, scope.get(PROBLEM), received)
+            self.metrics.request(scope["method"], route_of(scope), status, seconds, scope.get(PROBLEM), received)
 
     def _count(self, scope: Scope, status: str, sent: int, received: int) -> None:
         account: Account | None = scope.get(ACCOUNT)

@@ -62,7 +62,7 @@ def test_the_images_run_as_nobody_in_particular_and_the_api_has_no_torch() -> No
             assert not item.startswith("torch"), f"the API image's extra {extra!r} brings torch"
             found = re.match(r"potstill\[(.*)\]", item)
             wanted |= set(found[1].split(",")) - seen if found else set()
-    assert seen == {"service", "postgres", "redis", "s3"}
+    assert seen == {"service", "postgres", "redis", "s3", "otel"}
 
 
 def test_secrets_are_made_once(secrets: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from contract import traces
 from contract.ids import new_id
 from service.config import Settings
 from service.domain.errors import DomainError
@@ -116,7 +117,9 @@ class Ledger:
                 return None
             federation = session.get_one(FederationRow, job.federation_id)
             limit = reading.config_of(federation).rounds.job_seconds
-            return Claimed(job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id, limit)
+            links = tuple(jobs.traces_of(session, job)) if traces.wanted() else ()
+            about = (job.id, job.kind, job.fence, job.attempt, job.federation_id, job.round_id)
+            return Claimed(*about, limit, job.traceparent, links)
 
     def is_cancelled(self, job: Claimed) -> bool:
         """Whether somebody wants the job to end; a look that takes no write lock.

@@ -50,7 +50,10 @@ from worker.specs import (
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job that this worker holds, as long as `fence` is the newest; `seconds` is how long it may take, if limited."""
+    """A job that this worker holds, as long as `fence` is the newest; `seconds` is how long it may take, if limited.
+
+    `traceparent` is of what asked for it, `links` are of what else had a part in that.
+    """
 
     id: str
     kind: str
@@ -59,6 +62,8 @@ class Claimed:
     federation_id: str
     round_id: str | None
     seconds: float | None = None
+    traceparent: str | None = None
+    links: tuple[str, ...] = ()
 
 
 class Loader:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from contract import traces
 from contract.faults import faults_of
 from contract.ids import new_id
 from contract.layout import manifest
@@ -365,6 +366,7 @@ def accept(
         control_reset=metadata.control_reset,
         metrics=metadata.metrics.model_dump(exclude_none=True) if metadata.metrics else None,
         received_at=now(),
+        traceparent=traces.current(),
     )
     session.add(row)
     session.flush()

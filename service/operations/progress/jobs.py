@@ -12,6 +12,7 @@ from sqlalchemy import Select, and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningUpdate
 
+from contract import traces
 from contract.ids import new_id
 from contract.jobs import queue_of
 from contract.queue import QUEUES, JobName
@@ -21,13 +22,15 @@ from service.infra.blobs import STATES
 from service.operations.ledger import after_commit, row_events
 from service.operations.ledger.clock import SLACK, now, patient
 from service.operations.progress import reading
-from service.persistence.tables import FederationRow, JobRow
+from service.persistence.tables import FederationRow, JobRow, UpdateRow
 
 MAX_ATTEMPTS = 5
 """A job that was tried so often, and came to no end, has failed."""
 RETRY_SECONDS = 2.0
 """Pause before a failed job is tried again; it doubles up to 32-fold."""
 POSTPONED_SECONDS = 5.0
+_LINKS = 100
+"""Updates that the trace of a round's job names; OpenTelemetry keeps 128 of a span by itself."""
 
 
 class LostLease(Exception):
@@ -49,6 +52,7 @@ def enqueue(session: Session, kind: JobName, federation: FederationRow, round_id
         fence=0,
         cancel_requested=False,
         queue=queue_of(kind, reading.config_of(federation)),
+        traceparent=traces.current(),
     )
     session.add(job)
     after_commit.wake_workers(session, job.queue)
@@ -249,6 +253,7 @@ def requeue(session: Session, job: JobRow) -> None:
     job.state = advance(JOB, job.state, "retry", "job")
     job.attempt, job.cancel_requested, job.queued_at = 0, False, now()
     job.error = job.detail = job.finished_at = job.not_before = job.hinted_at = None
+    job.traceparent = traces.current() or job.traceparent
     after_commit.wake_workers(session, job.queue)
 
 
@@ -259,3 +264,13 @@ def unheard(session: Session, moment: datetime) -> list[JobRow]:
     told = and_(JobRow.hinted_at.is_not(None), JobRow.hinted_at >= again)
     rows = session.scalars(select(JobRow).where(due, waited, ~told))
     return list(rows)
+
+
+def traces_of(session: Session, job: JobRow) -> Sequence[str]:
+    """Return the `traceparent` of updates that a round's job reads, beside the one that it was asked for by."""
+    if job.kind != "round" or job.round_id is None:
+        return []
+    theirs = select(UpdateRow.traceparent).where(
+        UpdateRow.round_id == job.round_id, UpdateRow.traceparent.is_not(None), UpdateRow.traceparent != job.traceparent
+    )
+    return [str(each) for each in session.scalars(theirs.order_by(UpdateRow.id).limit(_LINKS))]

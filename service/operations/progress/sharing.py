@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contract import traces
 from contract.federation import FederationConfig
 from contract.recipes.parts import PAST
 from service.domain import sharing as rules
@@ -67,7 +68,8 @@ def comes_first(
     if _hands_over(session, round_):
         return False
     if not _rows(session, round_.id):
-        _add(session, federation, round_, workers, shard_seconds, measured)
+        with traces.below(traces.current() or job.traceparent):
+            _add(session, federation, round_, workers, shard_seconds, measured)
     left = _left(session, round_.id)
     if left:
         jobs.put_off(session, job, WAIT_SECONDS, f"waits for {len(left)} shards of its labels")

@@ -19,6 +19,7 @@ from worker.ledger import Claimed, Ledger, LostLease
 from worker.specs import JobFailure, LabelsSpec, RoundSpec
 
 NAMES = "ab"
+CALLER = f"00-{1:032x}-{2:016x}-01"
 MEASURED = {"ensemble": {"teachers": 4}, "seconds": {"label": 400.0}}
 """100 s a teacher: two of them are 200 s, four shards of 60 s at least for two workers: two halves each."""
 
@@ -43,7 +44,7 @@ def second_round(world: World, **changes: Any) -> Fed:
         world.push(fed, name)
     world.finish(world.claim(), {"main": world.forge.arrays(5)}, MEASURED)
     for name in NAMES:
-        world.push(fed, name)
+        world.push(fed, name, headers={"traceparent": CALLER})
     return fed
 
 
@@ -77,7 +78,7 @@ def states(world: World, fed: Fed, kind: str) -> list[str]:
 def test_a_round_gives_way_to_its_shards_and_is_called_by_the_last(world: World, two: tuple[Ledger, Ledger]) -> None:
     fed, (one, other) = second_round(world), two
     shards = [claim(each) for each in (one, other, one, other)]
-    assert {each.kind for each in shards} == {"labels"}
+    assert {(each.kind, each.traceparent) for each in shards} == {("labels", CALLER)}
     assert one.claim() is None
     told = [(row.teachers, row.part, row.parts) for row in rows(world, fed)]
     assert told == [([name], part, 2) for name in NAMES for part in (0, 1)]
