@@ -18,7 +18,8 @@ EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*/*.ipynb"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS = {"curl": ("curl", "jq")}
+NEEDS = {"curl": ("curl", "jq"), "typescript": ("npm",)}
+CHROMIUM = shutil.which("chromium")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -54,12 +55,23 @@ def typed(lines: str, clone: Path, url: str) -> str:
     return done.stdout
 
 
+def installed(clone: Path) -> Path:
+    """Return the folder of the TypeScript with its packages; skip where npm reaches no registry."""
+    folder = clone / "examples" / "typescript"
+    if not (folder / "node_modules").is_dir():
+        done = subprocess.run(["npm", "ci"], cwd=folder, capture_output=True, text=True, timeout=200)
+        if "npm error network" in done.stderr or "npm error code E" in done.stderr:
+            pytest.skip(f"NPM DOES NOT ANSWER: examples/typescript is not tested ({done.stderr[:200]})")
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
 def test_every_folder_has_a_page_that_the_list_names() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
     assert folders == set(FOLDERS) and len(FOLDERS) >= 7
     listed = re.findall(r"^\| \[([\w-]+)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == FOLDERS
-    assert all(f"examples/{folder}/" in command_of(folder) for folder in FOLDERS)
+    assert all(f"examples/{folder}" in command_of(folder) for folder in FOLDERS)
 
 
 @pytest.mark.parametrize("folder", [each for each in FOLDERS if each not in {path.parent.name for path in NOTEBOOKS}])
@@ -67,6 +79,8 @@ def test_an_example_learns(service: LocalService, clone: Path, folder: str) -> N
     missing = [program for program in NEEDS.get(folder, ()) if shutil.which(program) is None]
     if missing:
         pytest.skip(f"NO {' AND NO '.join(missing)} HERE: examples/{folder} is not tested")
+    if folder == "typescript":
+        installed(clone)
     with service.operator() as operator:
         before = {each.id for each in operator.federations(limit=100).items}
         shown = typed(command_of(folder), clone, service.url)
@@ -77,6 +91,45 @@ def test_an_example_learns(service: LocalService, clone: Path, folder: str) -> N
             reached = [round.metrics["accuracy"] for round in rounds]
             assert reached[-1] > reached[0] and reached[-1] > 1 / 2, reached
             assert f"{reached[-1]:.3f}"[:4] in shown, "it shows how far it came"
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="NO NODE HERE: a device in a browser is not tested")
+@pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM HERE: a device in a browser is not tested")
+def test_a_browser_is_a_device(service: LocalService, clone: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    folder = installed(clone)
+    if not (folder / "made" / "browser.js").exists():  # the page's own lines, but for this: `digits` has built it
+        typed("cd examples/typescript; npm run --silent build", clone, service.url)
+    command = ["node", "made/node.js", "--page"]
+    env = os.environ | {"POTSTILL_URL": service.url, "POTSTILL_TOKEN": service.token}
+    with (
+        subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as node,
+        sync_playwright() as play,
+    ):
+        assert node.stdout is not None
+        said = node.stdout.readline()
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page, console, asked = browser.new_page(), list[str](), set[str]()
+        page.on("console", lambda message: console.append(message.text))
+        page.on("request", lambda request: asked.add(request.url.split("/")[2]))
+        address = re.sub("^open ", "", said.strip())
+        page.goto(address)
+        page.wait_for_function(
+            "/^(finished|stopped)/.test(document.querySelector('output').textContent)", timeout=120_000
+        )
+        shown, rounds = page.text_content("output") or "", page.locator("li").all_text_contents()
+        browser.close()
+        rest = node.stdout.read()
+        assert node.wait(60) == 0
+    final = re.search(r"measured here: ([\d.]+) %", rest)
+    assert final is not None and float(final[1]) > 50, rest
+    assert shown == f"finished: the final model gets {final[1]} % of the test images right"
+    assert [line.split(":")[0] for line in rounds] == [f"browser, round {number}" for number in range(1, 7)]
+    assert console == [] and asked == {address.split("/")[2]}, "it speaks to its own address alone"
+    with service.operator() as operator:
+        newest = max(operator.federations(limit=100).items, key=lambda each: each.created_at)
+        assert {each.name for each in operator.clients(newest.id).items} == {"node-0", "node-1", "browser"}
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
