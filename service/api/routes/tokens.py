@@ -7,7 +7,7 @@ from fastapi import Path, Query, Response
 from contract.wire.audit import AuditFilter, AuditPage
 from contract.wire.catalogue import OwnToken, TokenCreate, TokenCreated, TokenInfo, TokenRotated
 from contract.wire.common import Page
-from service.api.deps import After, Anyone, Holder, IdempotencyKey, Limit, Operator, Services, TokenMaker
+from service.api.deps import After, Anyone, IdempotencyKey, Limit, Operator, Rotator, Services, TokenMaker
 from service.api.problems import documented
 from service.api.routing import router_of
 from service.operations.access import tokens
@@ -66,7 +66,7 @@ def show_own_token(caller: Anyone) -> OwnToken:
 
 
 @router.post("/token/rotate", responses=documented("unauthorized", "forbidden"))
-def rotate_own_token(services: Services, caller: Holder) -> TokenRotated:
+def rotate_own_token(services: Services, caller: Rotator) -> TokenRotated:
     """Replace the token in use. The one before works until the new one is first used, so an answer that was lost costs
     nothing: ask again and get the same one.
     """

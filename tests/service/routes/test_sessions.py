@@ -159,6 +159,14 @@ def test_what_is_open_to_all_shows_more_to_who_is_signed_in(world: World) -> Non
     assert ask(world, f"{name_of(world.settings)}=x", "GET", "/v1/architectures").status_code == 401
 
 
+def test_a_session_reads_what_devices_may_read_too(world: World) -> None:
+    fed = world.running(["a", "b"])
+    [model] = world.ok("GET", f"/v1/models?federation={fed.id}")["items"]
+    cookie = sign_in(world)
+    for path in (f"/v1/models/{model['id']}", f"/v1/models/{model['id']}/weights"):
+        assert ask(world, cookie, "GET", path).status_code == 200
+
+
 def test_a_session_of_a_viewer_changes_nothing(world: World) -> None:
     viewer = world.ok("POST", "/v1/tokens", json={"name": "v"})["token"]
     cookie = sign_in(world, viewer)
