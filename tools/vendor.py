@@ -1,7 +1,7 @@
-"""Packages of npm that the pages are served with, in the repository: `python -m tools.vendor preact@11.2.0` renews one.
+"""npm's packages that pages and their tests need, kept here: `python -m tools.vendor preact@11.2.0` renews one.
 
-Each has a folder below `service/static/`, with its files as npm has them, its licence, and `VERSION`: name and version,
-where it is from, and the SHA-256 of every file, which a test holds against the files. Nothing is built or changed.
+Each has a folder, with its files as npm has them, its licence, and `VERSION`: name and version, where it is from, and
+the SHA-256 of every file, which a test holds against the files. Nothing is built or changed.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-STATIC = Path(__file__).parents[1] / "service" / "static"
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Package:
 
 
 PACKAGES = {
-    "preact": Package("vendor/preact", ("dist/preact.mjs", "dist/preact.mjs.map", "LICENSE")),
-    "uplot": Package("vendor/uplot", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE")),
+    "preact": Package("service/static/vendor/preact", ("dist/preact.mjs", "dist/preact.mjs.map", "LICENSE")),
+    "uplot": Package("service/static/vendor/uplot", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE")),
+    "axe-core": Package("tests/e2e/axe", ("axe.min.js", "LICENSE")),
 }
 
 
@@ -44,7 +45,7 @@ def faults() -> list[str]:
     """Return a sentence for each file that is not as its VERSION says, or is there beside them."""
     said = []
     for name, package in PACKAGES.items():
-        folder = STATIC / package.folder
+        folder = ROOT / package.folder
         wanted = stated(folder)
         there = {path.name: digest(path) for path in folder.iterdir() if path.name != "VERSION"}
         odd = sorted(file for file in wanted.keys() | there.keys() if wanted.get(file) != there.get(file))
@@ -55,7 +56,7 @@ def faults() -> list[str]:
 def renew(name: str, version: str) -> None:
     """Put the files of a version into the package's folder; npm checks the archive against the registry's digest."""
     package = PACKAGES[name]
-    folder = STATIC / package.folder
+    folder = ROOT / package.folder
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=scratch, check=True)
         [archive] = Path(scratch).glob("*.tgz")

@@ -114,6 +114,7 @@ def test_two_federations_and_a_simulation(service: Deployment, browser: Any, tmp
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.evaluate("scrollTo(0, 0)")
             page.screenshot(path=str(tmp_path / f"compare-{scheme}-{width}.png"), full_page=True)
+    screen.accessible()
     page.locator(".figures table").first.locator("tr", has_text=HOSTILE).get_by_role("button", name="Remove").click()
     page.locator(".figures table").first.locator("tr", has_text="plain").get_by_role("button", name="Remove").click()
     page.locator(".unlike").wait_for(state="hidden")

@@ -15,10 +15,12 @@ import pytest
 from client_sdk import Client
 from client_sdk.errors import ApiError
 from contract.tensors import TensorFile, write_file
+from contract.wire.changes import PlanChange
 from contract.wire.devices import Enrolment
 from contract.wire.federations import FederationCreate
 from tools.deployment import CLASSES, SHAPE, Deployment, add_server_data, running, wait_for
 
+from .accessible import violations
 from .test_docs_page import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: apt-get install chromium to test the dashboard")
@@ -113,6 +115,17 @@ class Screen:
         self.page.get_by_role("button", name="Sign in").click()
         return self.page
 
+    def accessible(self, *, everywhere: bool = True) -> None:
+        """Hold what is shown against axe, wide and narrow, light and dark; of dialogs one of each is enough."""
+        views = [(scheme, width) for scheme in ("light", "dark") for width in (1440, 390)]
+        for scheme, width in views if everywhere else (views[0], views[3]):
+            self.page.emulate_media(color_scheme=scheme)
+            self.page.set_viewport_size({"width": width, "height": 900})
+            assert violations(self.page) == [], (scheme, width, self.page.url)
+            assert self.page.evaluate("document.documentElement.scrollWidth") <= width, (scheme, width)
+        self.page.emulate_media(color_scheme=None)
+        self.page.set_viewport_size({"width": 1280, "height": 1000})
+
     def close(self) -> None:
         """Close it, and hold what it did against what it may do."""
         self.context.close()
@@ -145,6 +158,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     page = screen.sign_in(service.token)
     page.get_by_text("No federation yet").wait_for()
     assert "potstill federation create" in page.locator("main").inner_text()
+    screen.accessible()
     add_server_data(service)
     made = service.operator.create_federation(request(ODD, keep_ensemble=True))
     page.get_by_role("link", name=ODD).click()
@@ -152,9 +166,11 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     assert page.locator("h1").inner_text() == ODD
 
     page.get_by_role("button", name="New join token").click()
+    screen.accessible(everywhere=False)
     page.get_by_role("button", name="Make it").click()
     page.get_by_role("heading", name="The new join token").wait_for()
     join_token = page.locator("dialog code").inner_text()
+    screen.accessible(everywhere=False)
     page.get_by_role("button", name="I have kept it").click()
     with pytest.raises(ApiError):
         Hand(service, made.id, made.join_token, "early")
@@ -172,6 +188,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     page.locator(".stream", has_text=HOSTILE).wait_for()
     hands[1].train()
     page.get_by_text("Round 1: 2 of 3 have answered").wait_for()
+    screen.accessible()
     page.get_by_role("button", name="Close the round now").click()
     page.get_by_role("button", name="Close it").click()
     page.get_by_text("Round 2: 0 of 3 have answered").wait_for(timeout=60_000)
@@ -225,6 +242,7 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     page.get_by_text("Who learns what of whose data").click()
     page.get_by_text("the device's model after local training").wait_for(state="hidden")
     page.screenshot(path=str(tmp_path / "finished.png"), full_page=True)
+    screen.accessible()
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
     screen.close()
 
@@ -319,6 +337,7 @@ def test_a_retry_leaves_out_whom_the_failure_names(service: Deployment, browser:
     ticked = {box.get_attribute("value"): box.is_checked() for box in page.locator("dialog input").all()}
     assert ticked == {hands[0].id: False, hands[1].id: True, hands[2].id: False}
     page.screenshot(path=str(tmp_path / "retry.png"))
+    screen.accessible(everywhere=False)
     page.locator("dialog").get_by_role("button", name="Retry").click()
     page.get_by_role("button", name="Fuse them all the same").click()
     page.get_by_text("The job is queued again").wait_for()
@@ -327,6 +346,82 @@ def test_a_retry_leaves_out_whom_the_failure_names(service: Deployment, browser:
     people = {each.name: each.state for each in service.operator.round(round_id).participants}
     assert people == {"a": "answered", "b": "excluded", "b-2": "answered"}
     screen.complaints[:] = [line for line in screen.complaints if "409" not in line]  # too few, then by force
+    screen.close()
+
+
+def test_every_other_button(service: Deployment, browser: Any) -> None:
+    """What the other tests do not press: each is followed in the service."""
+    if not any(item.name == "test" for item in service.operator.datasets().items):
+        add_server_data(service)
+    made = service.operator.create_federation(request("pressed", total=3, on_deadline="fail"))
+    hands = [Hand(service, made.id, made.join_token, name) for name in ("a", "b")]
+    service.operator.start_federation(made.id)
+    now = lambda: service.operator.federation(made.id)  # noqa: E731
+    screen = Screen(browser, service.url)
+    page = screen.sign_in(service.token)
+    page.goto(f"{service.url}#/federations/{made.id}")
+
+    def press(name: str, sure: str | None = None) -> None:
+        page.locator("main").get_by_role("button", name=name, exact=True).first.click()
+        if sure:
+            screen.accessible(everywhere=False)
+            page.locator("dialog").get_by_role("button", name=sure, exact=True).click()
+
+    def told(text: str) -> None:
+        page.locator(".toast").first.wait_for()
+        assert page.locator(".toast span").all_inner_texts() == [text]
+        toast = page.locator(".toast")
+        toast.get_by_role("button", name="close").click()
+        toast.wait_for(state="detached")
+
+    for hand in hands:
+        hand.train()
+    page.get_by_text("Round 2: 0 of 2 have answered").wait_for(timeout=60_000)
+    press("1")
+    page.get_by_role("heading", name="Who took part in round 1").wait_for()
+    press("Change the plan")
+    page.locator("dialog input").fill("{")
+    page.locator("dialog").get_by_role("button", name="Cancel").click()
+    press("Change the plan")
+    page.locator("dialog input").fill('{"rounds": {"total": 4, "deadline_seconds": 4}}')
+    page.locator("dialog").get_by_role("button", name="Change it").click()
+    told("The next round has the new plan")
+    assert now().rounds_total == 4
+    press("Promote", "Promote")
+    told("Promoted")
+    press("Roll back", "Roll back")
+    told("Rolled back")
+    assert [model.round for model in service.operator.models(federation=made.id).items if model.current] == [0]
+    with page.expect_download() as caught:
+        page.locator(".models").get_by_role("button", name=re.compile("Download")).first.click()
+    assert caught.value.suggested_filename.startswith("pressed-main-")
+    press("Pause", "Pause")
+    told("pause: done")
+    press("Resume", "Resume")
+    told("resume: done")
+    for hand in [*hands, hands[0]]:  # the next round is short, and one client answers in it
+        hand.train()
+    page.get_by_text("too few updates").first.wait_for()
+    service.operator.change_plan(made.id, PlanChange.model_validate({"rounds": {"deadline_seconds": 600}}))
+    page.locator(".rounds tbody tr", has_text="failed").first.get_by_role("button").click()
+    press("Fuse what is here")
+    page.locator("dialog").get_by_role("button", name="Fuse them all the same").click()
+    told("The round is closed")
+    states = lambda: [each.state for each in service.operator.rounds(made.id).items]  # noqa: E731
+    wait_for(lambda: states()[:3] == ["published"] * 3, why="what is here is not fused")
+    service.kill("worker")
+    for hand in hands:
+        hand.train()
+    page.locator(".jobs").get_by_role("button", name="Cancel").click()
+    page.locator("dialog").get_by_role("button", name="Cancel the job").click()
+    told("The job is told to end")
+    press("Cancel", "Cancel the federation")
+    told("cancel: done")
+    service.start_worker()
+    page.get_by_text("It was cancelled, and devices were told.").wait_for()
+    assert now().state == "cancelled"
+    page.get_by_role("link", name="federations").click()
+    page.get_by_role("link", name="pressed").wait_for()
     screen.close()
 
 

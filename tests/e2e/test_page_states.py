@@ -42,6 +42,7 @@ def test_a_viewer_is_told_so_and_a_page_that_fails_says_why_and_goes_on(service:
     screen.page.route(re.compile("/v1/federations[?]"), lambda route: route.fulfill(json={"items": [], "next": None}))
     page = screen.sign_in(viewer)
     page.get_by_text("An operator makes one; a viewer's token looks, and changes nothing.").wait_for()
+    screen.accessible()
     assert page.get_by_role("button", name="Start").count() == 0
 
     problem = {
@@ -59,13 +60,18 @@ def test_a_viewer_is_told_so_and_a_page_that_fails_says_why_and_goes_on(service:
     page.reload()
     page.get_by_role("heading", name="This page cannot be shown now").wait_for()
     page.get_by_text("Unavailable: the disk is gone").wait_for()
+    screen.accessible()
     page.unroute(broken)
     page.get_by_role("button", name="Try again now").click()
     page.locator(".health").wait_for()
     assert page.locator("#lost").is_hidden()
     page.goto(f"{service.url}#/federations/fed_0")
     page.get_by_role("heading", name="There is no such page").wait_for()
+    screen.accessible()
     page.get_by_role("link", name="All federations").click()
     page.locator(".health").wait_for()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Operator or viewer token").wait_for()
+    screen.accessible()
     screen.complaints[:] = [line for line in screen.complaints if "503" not in line and "404" not in line]  # asked for
     screen.close()

@@ -88,7 +88,7 @@ export function timeline(rounds, shown, choose, older) {
     ["answered", (r) => `${r.answered} of ${r.asked}${r.lost ? `, ${r.lost} lost` : ""}`],
     ["measured", result, "number"],
     ["opened", (r) => clock(r.opened_at)],
-    ["took", phases, "why"],
+    ["took", phases, "phases"],
     [aside("notes"), (r) => [r.reason ?? "", outliers(r)].filter(Boolean).join("; "), "why"],
   ];
   const build = (rows) => table(columns, rows, { caption: "rounds, the newest first", high: true });
