@@ -24,8 +24,8 @@ from service.api.schemas import Schema, dicts, named
 _DESCRIPTION = """Potstill distils many clients' models into one: devices train on data that never leaves them and
 upload weights; the service averages or distils them, round by round.
 
-**Start here**: press *Authorize* and paste your operator token. `POST /v1/federations` creates a federation and shows
-its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins. Every error is an
+**Start here**: sign in on the operators' page, or paste an operator's token. `POST /v1/federations` creates a
+federation and shows its join token; devices enrol with it; `POST /v1/federations/{id}/start` begins. Every error is an
 `application/problem+json` that says what to do."""
 
 _TAGS = [

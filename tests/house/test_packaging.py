@@ -112,13 +112,3 @@ def test_start_is_light(module: str, heavy: list[str]) -> None:
     program = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
-
-
-def test_swagger_assets_are_those_of_the_version_file() -> None:
-    import hashlib
-
-    folder = ROOT / "service" / "static" / "swagger"
-    lines = [line.split("  ") for line in (folder / "VERSION").read_text().splitlines() if "  " in line]
-    assert {name for _, name in lines} >= {"swagger-ui-bundle.js", "swagger-ui.css"}
-    for digest, name in lines:
-        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest

@@ -15,26 +15,10 @@ from service.operations.view import health
 
 router = router_of(tag="health")
 
-_DASHBOARD_CSP = (
+_CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_DOCS = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Potstill API</title>
-<link rel="icon" type="image/png" href="static/swagger/favicon-32x32.png">
-<link rel="stylesheet" href="static/swagger/swagger-ui.css">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="static/swagger/swagger-ui-bundle.js"></script>
-<script src="static/docs.js"></script>
-</body>
-</html>
-"""
 
 
 @router.get("/healthz")
@@ -65,17 +49,20 @@ def readyz(
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> HTMLResponse:
-    """The OpenAPI page."""
-    return HTMLResponse(_DOCS)
+    """The page of the API, made in the browser from its document."""
+    return _page("reference")
 
 
 @router.get("/", include_in_schema=False)
 async def dashboard() -> HTMLResponse:
-    """The operators' page. It holds nothing by itself: what it shows it asks for with the token that is typed in."""
-    headers = {"Content-Security-Policy": _DASHBOARD_CSP, "Cache-Control": "no-cache"}
-    return HTMLResponse(_dashboard(), headers=headers)
+    """The operators' page. It holds nothing by itself: what it shows it asks for as who is signed in."""
+    return _page("dashboard")
+
+
+def _page(folder: str) -> HTMLResponse:
+    return HTMLResponse(_text(folder), headers={"Content-Security-Policy": _CSP, "Cache-Control": "no-cache"})
 
 
 @cache
-def _dashboard() -> str:
-    return (files("service") / "static" / "dashboard" / "index.html").read_text(encoding="utf-8")
+def _text(folder: str) -> str:
+    return (files("service") / "static" / folder / "index.html").read_text(encoding="utf-8")
