@@ -37,6 +37,7 @@ KINDS: dict[str, str] = {
     "round.retried": "a failed round is fused again",
     "update.received": "a client's update counts",
     "update.outlier": "a client's update lies far from the others', or from the model; `detail` says how far",
+    "update.flagged": "a client is not like the others (`flags`: opposes, idle, copies, disagrees); `detail` says why",
     "update.refused": "a client's update was refused; `problem` and `detail` say why",
     "job.queued": "work waits for a worker",
     "job.claimed": "a worker has it",

@@ -69,6 +69,18 @@ def note(session: Session, round_: RoundRow, found: Mapping[str, str]) -> dict[s
     return reasons
 
 
+def tell_flags(session: Session, round_: RoundRow, found: Mapping[str, list[dict[str, str]]]) -> None:
+    """Tell whose updates are not like the others'.
+
+    Args:
+        found: client's name, or what the update is called -> its flags, each with `kind` and `detail`.
+    """
+    for each in entries.of_round(session, round_):
+        if flags := found.get(each.label):
+            said = "; ".join(flag["detail"] for flag in flags)
+            row_events.note(session, "update.flagged", each.row, flags=[flag["kind"] for flag in flags], detail=said)
+
+
 def tell_outliers(session: Session, round_: RoundRow, found: Mapping[str, str]) -> None:
     """Tell whose updates lie far from the others'.
 

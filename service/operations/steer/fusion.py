@@ -22,6 +22,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     round_ = session.get_one(RoundRow, job.round_id)
     excluded = exclusions.note(session, round_, outcome.metrics.get("excluded", {}))
     exclusions.tell_outliers(session, round_, outcome.metrics.get("outliers", {}))
+    exclusions.tell_flags(session, round_, outcome.metrics.get("explanation", {}).get("flags", {}))
     on_devices = evaluating.note(session, round_, outcome.metrics)
     rejected = gating.judge(session, federation, round_, outcome.metrics, on_devices)
     ahead = dict(round_.models)  # these went ahead of the others, and clients may have trained from them

@@ -6,7 +6,7 @@ import { clock, measured, percent, seconds, words } from "./format.js";
 const MOST = 200;
 
 const GOOD = new Set(["round.published", "federation.finished", "job.done", "model.published"]);
-const BAD = /\.(failed|refused|lost|rejected|cancelled|skipped)$/;
+const BAD = /\.(failed|refused|flagged|lost|rejected|cancelled|skipped)$/;
 
 function sentence({ kind, data }) {
   const job = data.job && `${data.job} job`;

@@ -43,6 +43,16 @@ def test_it_is_shown_by_client_and_is_no_figure_of_the_round(world: World) -> No
     assert detail["explained"] and "explanation" not in detail["metrics"]
 
 
+def test_who_is_flagged_is_an_event(world: World) -> None:
+    more = [*FOUND["flags"]["b"], {"kind": "disagrees", "detail": "agreement 0.10, the others' 0.90"}]
+    rounds(world, FOUND | {"flags": {"b": more}}, FOUND | {"flags": {}})
+    told = [
+        each["data"] for each in world.ok("GET", "/v1/events?format=json")["items"] if each["kind"] == "update.flagged"
+    ]
+    assert [(each["client"], each["round"], each["flags"]) for each in told] == [("b", 1, ["opposes", "disagrees"])]
+    assert told[0]["detail"] == "its change points against the others': cosine -0.40; agreement 0.10, the others' 0.90"
+
+
 def test_what_is_seen_again_is_counted_over_the_last_three_rounds_of_a_client(world: World) -> None:
     quiet = FOUND | {"flags": {}}
     ids = rounds(world, FOUND, FOUND, quiet, FOUND, FOUND, FOUND)
