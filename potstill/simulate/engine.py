@@ -90,7 +90,7 @@ class Simulation:
         """
         with threads(self._given.threads), self._team:
             history, begun = self._prepared()
-            history.planned = self._planned
+            history.planned, self.history = self._planned, history
             lifecycle = Lifecycle(self.config, history.initial, begun.note["state"])
             while (ending := lifecycle.ending()) is None:
                 record, fresh = self._round(lifecycle, history)

@@ -325,7 +325,7 @@ def run(
     wanted: Callable[[RecipeEntry, int], bool] = lambda entry, seed: True,
     on_dealt: Callable[[int, Dealt], None] | None = None,
     on_run: Callable[[RecipeEntry, int], None] | None = None,
-    on_round: Callable[[RoundRecord], None] | None = None,
+    on_round: Callable[[Run], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Run]:
     """Run every recipe with every seed and yield each when it is done; what is done already is read from `out`.
@@ -333,6 +333,7 @@ def run(
     Args:
         crew: who trains devices; by default this process.
         wanted: says which runs are; the others are left out.
+        on_round: called with the run so far after each round that is run now.
 
     Raises:
         SimulationError, JobFailure, PotstillError: what cannot be run; earlier runs stay on the disk.
@@ -349,8 +350,15 @@ def run(
             if on_run is not None:
                 on_run(entry, seed)
             config = _config(experiment, entry, dealt, server, home / folder_name(entry.title), seed)
-            simulation = Simulation(config, on_progress, crew)
-            yield Run(entry, seed, simulation.run(on_round), simulation.config)
+            yield _done(entry, seed, Simulation(config, on_progress, crew), on_round)
+
+
+def _done(entry: RecipeEntry, seed: int, simulation: Simulation, on_round: Callable[[Run], None] | None) -> Run:
+    def told(record: RoundRecord) -> None:
+        if on_round is not None:
+            on_round(Run(entry, seed, simulation.history, simulation.config))
+
+    return Run(entry, seed, simulation.run(told), simulation.config)
 
 
 def _laid_out(experiment: Experiment, dealt: Dealt, home: Path, seed: int) -> dict[str, object]:

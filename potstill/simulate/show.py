@@ -1,7 +1,8 @@
 """`potstill simulate` as people see it: progress bars, a line a run, the table, and the files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from client_sdk.errors import PotstillError
 from potstill import drawing
@@ -93,7 +94,7 @@ def run(
                 crew=crew,
                 on_dealt=dealt,
                 on_run=begin,
-                on_round=bars.round,
+                on_round=_noting(experiment, bars, tracks),
                 on_progress=bars.step,
             ):
                 runs.append(done)
@@ -111,16 +112,34 @@ def run(
     return 0
 
 
+def _noting(experiment: Experiment, bars: Bars, tracks: Tracks) -> Callable[[Run], None]:
+    """Return what is told of every round."""
+
+    def told(run: Run) -> None:
+        bars.round(run.history.rounds[-1])
+        tracks.note(_name(run), run, _varied(run), lambda: records.settings_of(experiment, run.entry))
+
+    return told
+
+
 def _write(runs: Sequence[Run], folder: Path, title: str, experiment: Experiment, tracks: Tracks) -> None:
     """Write the report of what is done, and the last run to where else runs go."""
     found, last = [_record(each) for each in runs], runs[-1]
     report.write(runs, folder, title)
     tables.write_data(found, folder)
-    tracks.add(f"{last.entry.title},seed={last.seed}", found[-1], records.settings_of(experiment, last.entry))
+    tracks.add(_name(last), found[-1], records.settings_of(experiment, last.entry))
+
+
+def _name(run: Run) -> str:
+    return f"{run.entry.title},seed={run.seed}"
+
+
+def _varied(run: Run) -> dict[str, Any]:
+    return {RECIPE: run.entry.title, SEED: run.seed}
 
 
 def _record(done: Run) -> Record:
-    return records.told_of(done, {RECIPE: done.entry.title, SEED: done.seed})
+    return records.told_of(done, _varied(done))
 
 
 def _lines(done: Run, first: bool) -> list[str]:

@@ -3,15 +3,16 @@
 import json
 import re
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.summary import hparams
-from tensorboardX.writer import FileWriter
 
 from potstill.console import CliError
 from potstill.tracking.runs import Point, TrackedRun
@@ -25,10 +26,18 @@ class _Open:
     written: set[tuple[str, int]]
 
     @cached_property
-    def writer(self) -> FileWriter:
-        """A file of its own, made when there is something to write; numbered, for names go by the second."""
+    def writer(self) -> EventsWriter:
+        """A file of its own, made when there is something to write; numbered, for names go by the second.
+
+        Written at once: `FileWriter` writes in a thread of its own, for which its `flush` does not wait.
+        """
         number = len(list(self.folder.glob(_FILES)))
-        return FileWriter(str(self.folder), filename_suffix=f".{number}")
+        return EventsWriter(str(self.folder / "events"), f".{number}")
+
+    def add(self, summary: Summary, point: Point, step: int) -> None:
+        """Write a summary."""
+        moment = time.time() if point.seconds is None else point.seconds
+        self.writer.write_event(Event(wall_time=moment, step=step, summary=summary))
 
     def flush(self) -> None:
         """See that what was written is on the disk."""
@@ -61,10 +70,9 @@ class Board:
             fresh = {name: value for name, value in told.items() if (name, point.round) not in opened.written}
             if fresh and not opened.written:
                 for summary in hparams(dict(run.parameters), dict.fromkeys(told)):
-                    opened.writer.add_summary(summary, 0, point.seconds)
+                    opened.add(summary, point, 0)
             for name, value in fresh.items():
-                scalar = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-                opened.writer.add_summary(scalar, point.round, point.seconds)
+                opened.add(Summary(value=[Summary.Value(tag=name, simple_value=value)]), point, point.round)
             opened.written |= {(name, point.round) for name in fresh}
             count += bool(fresh)
         opened.flush()

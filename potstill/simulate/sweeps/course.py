@@ -5,7 +5,7 @@ from pathlib import Path
 
 from potstill.simulate import experiment as experiments
 from potstill.simulate.crew import Crew
-from potstill.simulate.history import RoundRecord
+from potstill.simulate.experiment import Run
 from potstill.simulate.jobs import OnProgress
 from potstill.simulate.loaded import Loaded
 from potstill.simulate.settings import Experiment, RecipeEntry
@@ -54,7 +54,7 @@ class Course:
         self,
         crew: Crew,
         on_run: Callable[[Cell], None] | None = None,
-        on_round: Callable[[RoundRecord], None] | None = None,
+        on_round: Callable[[Cell, Run], None] | None = None,
         on_progress: OnProgress | None = None,
     ) -> Iterator[tuple[Cell, Record]]:
         """Run the cells that are not done by a crew, and yield each when its record is on the disk.
@@ -72,7 +72,7 @@ class Course:
         point: Point,
         mine: dict[tuple[str, int], Cell],
         on_run: Callable[[Cell], None] | None,
-        on_round: Callable[[RoundRecord], None] | None,
+        on_round: Callable[[Cell, Run], None] | None,
         on_progress: OnProgress | None,
     ) -> Iterator[tuple[Cell, Record]]:
         def wanted(entry: RecipeEntry, seed: int) -> bool:
@@ -84,6 +84,10 @@ class Course:
             if on_run is not None:
                 on_run(mine[entry.title, seed])
 
+        def told(run: Run) -> None:
+            if on_round is not None:
+                on_round(mine[run.entry.title, run.seed], run)
+
         loaded, digest = self._data(point.experiment)
         for run in experiments.run(
             point.experiment,
@@ -92,7 +96,7 @@ class Course:
             wanted=wanted,
             crew=crew,
             on_run=begin,
-            on_round=on_round,
+            on_round=told,
             on_progress=on_progress,
         ):
             cell = mine[run.entry.title, run.seed]

@@ -7,10 +7,11 @@ from potstill.console import CliError, out, print_table
 from potstill.figures import measured
 from potstill.simulate.bars import Bars
 from potstill.simulate.crew import Crew
+from potstill.simulate.experiment import Run
 from potstill.simulate.sweeps import pictures, tables
 from potstill.simulate.sweeps.course import Course
 from potstill.simulate.sweeps.grid import SEED, Cell, Sweep, called
-from potstill.simulate.sweeps.records import CELLS, Record
+from potstill.simulate.sweeps.records import CELLS, Record, settings_of
 from potstill.simulate.sweeps.tracked import NOWHERE, Tracks
 from worker.specs import JobFailure
 
@@ -48,11 +49,16 @@ def go(course: Course, folder: Path, processes: int | None, quiet: bool = False,
     bars.end(len(course.records))
     for name, record in course.records.items():
         tracks.add(name, record, record.settings)
+
+    def on_round(cell: Cell, run: Run) -> None:
+        bars.round(run.history.rounds[-1])
+        tracks.note(cell.name, run, cell.varied, lambda: settings_of(cell.point.experiment, cell.entry))
+
     with bars.progress, Crew(processes, course.sweep.base.device) as crew:
         for cell, record in course.run(
             crew,
             on_run=lambda each: bars.begin(_named(each), each.point.experiment.rounds),
-            on_round=bars.round,
+            on_round=on_round,
             on_progress=bars.step,
         ):
             bars.end()
