@@ -26,6 +26,7 @@ class Package:
 PACKAGES = {
     "preact": Package("service/static/vendor/preact", ("dist/preact.mjs", "dist/preact.mjs.map", "LICENSE")),
     "uplot": Package("service/static/vendor/uplot", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE")),
+    "uqr": Package("service/static/vendor/uqr", ("dist/index.mjs", "LICENSE")),
     "axe-core": Package("tests/e2e/axe", ("axe.min.js", "LICENSE")),
 }
 

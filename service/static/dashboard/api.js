@@ -10,6 +10,7 @@ export class Problem extends Error {
     this.kind = (body.type ?? "").replace("urn:potstill:problem:", "");
     this.title = body.title ?? "";
     this.instance = body.instance ?? "";
+    this.faults = body.errors ?? (body.field === undefined ? [] : [{ field: body.field, message: body.detail }]);
   }
 }
 
@@ -18,7 +19,7 @@ export class Lost extends Error {}
 let onSignedOut = () => {};
 export const whenSignedOut = (act) => (onSignedOut = act);
 
-const headers = (more) => ({ "Potstill-Page": "1", ...more }); // which no form and no other site can send
+export const pageHeaders = (more) => ({ "Potstill-Page": "1", ...more }); // which no form and no other site can send
 
 async function answered(response) {
   if (response.ok) return response;
@@ -27,7 +28,7 @@ async function answered(response) {
   throw new Problem(response.status, body);
 }
 
-async function send(method, path, options) {
+export async function send(method, path, options) {
   try {
     return await fetch(address + path, { method, cache: "no-store", credentials: "same-origin", redirect: "error", ...options });
   } catch (error) {
@@ -37,38 +38,39 @@ async function send(method, path, options) {
 }
 
 export async function get(path) {
-  const response = await answered(await send("GET", path, { headers: headers({ Accept: "application/json" }) }));
+  const response = await answered(await send("GET", path, { headers: pageHeaders({ Accept: "application/json" }) }));
   return response.json();
 }
 
+// Without a body where `body` is null.
 export async function post(path, body = {}) {
   const key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-  const more = { "Content-Type": "application/json", "Idempotency-Key": key };
-  const response = await answered(await send("POST", path, { headers: headers(more), body: JSON.stringify(body) }));
+  const more = { "Idempotency-Key": key, ...(body === null ? {} : { "Content-Type": "application/json" }) };
+  const response = await answered(await send("POST", path, { headers: pageHeaders(more), body: body === null ? undefined : JSON.stringify(body) }));
   return response.status === 204 ? null : response.json();
 }
 
 // Who is signed in in this browser: `who` gives null where nobody is.
 export const session = {
   async who() {
-    const response = await answered(await send("GET", "/v1/session", { headers: headers({}) }));
+    const response = await answered(await send("GET", "/v1/session", { headers: pageHeaders({}) }));
     return response.status === 204 ? null : response.json();
   },
   async begin(token) {
     const body = JSON.stringify({ at_root: new URL(address).pathname === "/" });
     const more = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-    return (await answered(await send("POST", "/v1/session", { headers: headers(more), body }))).json();
+    return (await answered(await send("POST", "/v1/session", { headers: pageHeaders(more), body }))).json();
   },
   end: () => remove("/v1/session"),
 };
 
 export async function patch(path, body) {
   const more = { "Content-Type": "application/json" };
-  return (await answered(await send("PATCH", path, { headers: headers(more), body: JSON.stringify(body) }))).json();
+  return (await answered(await send("PATCH", path, { headers: pageHeaders(more), body: JSON.stringify(body) }))).json();
 }
 
 export async function remove(path) {
-  await answered(await send("DELETE", path, { headers: headers({}) }));
+  await answered(await send("DELETE", path, { headers: pageHeaders({}) }));
 }
 
 export async function all(path, most = 2000) {
@@ -83,7 +85,7 @@ export async function all(path, most = 2000) {
 }
 
 export async function download(path, name) {
-  const response = await answered(await send("GET", path, { headers: headers({}) }));
+  const response = await answered(await send("GET", path, { headers: pageHeaders({}) }));
   save(await response.blob(), name);
 }
 
@@ -130,7 +132,7 @@ export class Stream {
     this.abort = new AbortController();
     const more = { Accept: "text/event-stream", ...(this.last === null ? {} : { "Last-Event-ID": this.last }) };
     const path = this.last === null ? `${this.path}?newest=${this.newest}` : this.path;
-    const response = await answered(await send("GET", path, { headers: headers(more), signal: this.abort.signal }));
+    const response = await answered(await send("GET", path, { headers: pageHeaders(more), signal: this.abort.signal }));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {

@@ -5,6 +5,7 @@ import { ComparePage } from "./compare.js";
 import { attempt } from "./dialogs.js";
 import { button, Component, createRef, el, render } from "./dom.js";
 import { FederationPage } from "./federation.js";
+import { NewPage } from "./new/page.js";
 import { Overview } from "./overview.js";
 
 const main = document.getElementById("main");
@@ -103,8 +104,9 @@ function route() {
   const [place, asked] = key.replace(/^#/, "").split("?");
   const [, kind, id] = place.split("/").map(decodeURIComponent);
   const all = { key, frame, may: role === "operator" };
-  frame.crumbs(kind === "compare" ? "compare" : kind ? id : "");
+  frame.crumbs({ compare: "compare", new: "new federation" }[kind] ?? (kind ? id : ""));
   if (kind === "compare") render(el(ComparePage, { ...all, ids: [...new Set(new URLSearchParams(asked).getAll("of"))] }), main);
+  else if (kind === "new") render(el(NewPage, all), main);
   else if (kind === "federations" && id) render(el(FederationPage, { ...all, id }), main);
   else render(el(Overview, all), main);
 }

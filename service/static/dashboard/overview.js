@@ -42,7 +42,7 @@ function first(may) {
   return [
     el("div", { class: "empty" },
       el("h3", {}, "No federation yet"),
-      el("p", {}, "A federation is a task, a network and a recipe; devices join it and train it together. Make the first one, with test data to measure accuracy on:"),
+      el("p", {}, "A federation is a task, a network and a recipe; devices join it and train it together. Make the first one ", el("a", { href: "#/new" }, "with the form"), ", or on the command line, with test data to measure accuracy on:"),
       command(`potstill dataset add test test.npz --url ${address}`),
       command(`potstill federation create --name first --recipe fedavg --architecture cnn-digits \\\n    --input-shape 1,8,8 --classes 10 --test test --rounds 5 --start --url ${address}`),
       el("p", {}, "It shows a join token. On each device:"),
@@ -63,7 +63,7 @@ function tick({ id, name }, changed) {
 function list({ items, next }, may, more, changed) {
   if (!items.length) return first(may);
   const compare = button("Compare", () => (location.hash = hash(chosen)), { kind: "primary", disabled: !chosen.size });
-  return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side")), el(Long, { rows: items, next: next !== null, more, build: (rows) => table([
+  return [el("div", { class: "actions above" }, compare, el("span", { class: "quiet" }, chosen.size ? `${chosen.size} ticked` : "tick those to lay side by side"), el("a", { class: "new", href: "#/new" }, "New federation")), el(Long, { rows: items, next: next !== null, more, build: (rows) => table([
     ["compare", (f) => tick(f, changed), "tick"],
     ["name", (f) => el("a", { href: `#/federations/${encodeURIComponent(f.id)}` }, f.name), "name"],
     ["state", (f) => badge(f.state)],

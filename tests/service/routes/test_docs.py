@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,7 +110,8 @@ def test_a_page_loads_only_what_is_served_here(shared: World, path: str, folder:
     parser = _Assets()
     parser.feed(page.text)
     assert len(parser.found) >= 4
-    scripts = [path.name for path in (files("service") / "static" / folder).iterdir()]
+    home = Path(str(files("service"))) / "static" / folder
+    scripts = [path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()]
     for asset in {*parser.found, *(f"static/{folder}/{name}" for name in scripts)} - {"openapi.json", "./", "#main"}:
         assert asset.startswith("static/")  # beside the page, whatever path that is under
         response = shared.site.request("GET", f"/{asset}")
