@@ -16,6 +16,7 @@ from service.persistence.tables import SessionRow, TokenRow
 from tests.service.conftest import SettingsMaker
 from tests.service.world import World, refused
 
+from .test_roles import _allowed, guarded
 from .test_tokens import change, rotate
 
 PAGE = {"Sec-Fetch-Site": "same-origin"}
@@ -165,6 +166,20 @@ def test_a_session_reads_what_devices_may_read_too(world: World) -> None:
     cookie = sign_in(world)
     for path in (f"/v1/models/{model['id']}", f"/v1/models/{model['id']}/weights"):
         assert ask(world, cookie, "GET", path).status_code == 200
+
+
+def test_every_route_takes_a_session_as_it_takes_its_token(shared: World) -> None:
+    viewer = shared.ok("POST", "/v1/tokens", json={"name": shared.fresh_name(), "role": "viewer"})["token"]
+    itself = {("POST", "/v1/tokens"), ("POST", "/v1/token/rotate"), ("POST", "/v1/session")}
+    for role, token in (("operator", shared.operator), ("viewer", viewer)):
+        cookie = sign_in(shared, token)
+        for method, path in guarded(shared.app):
+            body = b"{}" if method in ("POST", "PUT") else b""
+            headers = PAGE | {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
+            answer = ask(shared, cookie, method, path.replace("{}", "x"), headers, body=body)
+            good = role in _allowed(method, path) and (method, path) not in itself
+            assert (answer.status_code != 403) == good, (role, method, path, answer.text)
+            assert answer.status_code != 401, (role, method, path)
 
 
 def test_a_session_of_a_viewer_changes_nothing(world: World) -> None:
