@@ -248,8 +248,8 @@ def check_file(path: Path | str, manifest: Header | None = None) -> Header:
     Raises:
         TensorError: as `StreamCheck`.
     """
-    with open(path, "rb") as file:
-        check = StreamCheck(manifest, os.fstat(file.fileno()).st_size)
-        while chunk := file.read(_BLOCK):
-            check.feed(chunk)
+    with open(path, "rb", buffering=0) as file:
+        check, buffer = StreamCheck(manifest, os.fstat(file.fileno()).st_size), memoryview(bytearray(_BLOCK))
+        while count := file.readinto(buffer):
+            check.feed(buffer[:count])
     return check.finish()

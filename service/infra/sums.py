@@ -53,11 +53,12 @@ class Sums:
         return self._checksum.value
 
 
-def sums_of(path: Path, seen: Callable[[bytes], object] = lambda block: None) -> Sums:
-    """Return digest, checksum and size of a file; `seen` is given its bytes in the same pass."""
-    sums = Sums()
+def sums_of(path: Path, seen: Callable[[memoryview], object] = lambda block: None) -> Sums:
+    """Return digest, checksum and size of a file; `seen` is lent its bytes in the same pass."""
+    sums, buffer = Sums(), memoryview(bytearray(BLOCK))
     with open(path, "rb", buffering=0) as file:
-        while block := file.read(BLOCK):
+        while count := file.readinto(buffer):
+            block = buffer[:count]
             seen(block)
             sums.update(block)
     return sums

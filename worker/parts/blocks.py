@@ -25,6 +25,7 @@ from contract.tensors import (
 from contract.updates import MODEL_KEYS
 from worker.parts.arrays import Float
 from worker.parts.errors import PartError
+from worker.parts.rooms import room
 
 BUDGET = 1 << 22
 """Values held at once over all files: 32 MiB of float64."""
@@ -144,21 +145,21 @@ class Readers:
         """Return each file's values [count], as they are; of the tensor `prefix` + the block's name."""
         return list(self.pieces(block, prefix))
 
-    def pieces(self, block: Block, prefix: str = "") -> Iterator[Array]:
-        """Yield what `raw` returns, one file after another."""
+    def pieces(self, block: Block, prefix: str = "", lent: Array | None = None) -> Iterator[Array]:
+        """Yield what `raw` returns, one file after another; all in `lent` [count], if that is given."""
         for file in self._files:
-            yield file.read_block(prefix + block.name, block.start, block.count)
+            yield file.read_block(prefix + block.name, block.start, block.count, lent)
             if len(self._files) > MOST_OPEN:
                 file.rest()
 
-    def floats(self, block: Block, prefix: str = "") -> Float:
-        """Return all files' values as float64 [m, count].
+    def floats(self, block: Block, prefix: str = "", into: Float | None = None) -> Float:
+        """Return all files' values as float64 [m, count]; in `into`, if that is given.
 
         Raises:
             PartError: non_finite, naming file and tensor.
         """
-        values = np.empty((len(self._files), block.count))
-        for index, piece in enumerate(self.pieces(block, prefix)):
+        values = np.empty((len(self._files), block.count)) if into is None else into
+        for index, piece in enumerate(self.pieces(block, prefix, room("piece", block.count, DTYPES[block.dtype]))):
             values[index] = piece
             if not np.isfinite(values[index]).all():
                 where = f"{self._names[index]!r}, tensor {prefix + block.name!r}"

@@ -17,6 +17,7 @@ from contract.tensors import Array, Header
 from worker.parts.arrays import Float
 from worker.parts.blocks import Block, Readers, Source, blocks, header_of, parameters
 from worker.parts.folding import Accumulator
+from worker.parts.rooms import wide_room
 
 FACTOR = 5.0
 """An outlier lies more than so many spreads off the median (modified z-score of Iglewicz and Hoaglin 1993: 3.5)."""
@@ -131,7 +132,8 @@ class Meter:
         """Return an accumulator that is `mean` and measures what comes to it; of parameters only. From any thread."""
         if not block.parameter:
             return mean
-        return _Measured(mean, self._model.floats(block)[0], partial(self._parts.__setitem__, block))
+        start = self._model.floats(block, into=wide_room("start", block.count)[np.newaxis])[0]
+        return _Measured(mean, start, partial(self._parts.__setitem__, block))
 
     def found(self, names: Sequence[str]) -> dict[str, Distance]:
         """Return where each file lies, by the names of all in the order in which they came; after the last block."""
@@ -147,8 +149,8 @@ class _Measured:
 
     def __init__(self, mean: Widening, start: Float, tell: Callable[[Float], None]):
         self._mean, self._start, self._tell = mean, start, tell
-        self._found = [(_squares(start), 0.0)]
-        self._wide, self._room = np.empty_like(start), np.empty_like(start)
+        self._wide, self._room = wide_room("wide", len(start)), wide_room("square", len(start))
+        self._found = [(float(np.square(start, out=self._room).sum()), 0.0)]
 
     def add(self, values: Array, weight: float) -> None:
         wide, room = self._wide, self._room

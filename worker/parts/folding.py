@@ -14,6 +14,7 @@ from contract.tensors import DTYPES, Array, Header, TensorFile
 from worker.parts import blocks
 from worker.parts.blocks import Block, Source, check, everything, header_of, model_writer, pieces, subset
 from worker.parts.errors import PartError
+from worker.parts.rooms import forget, reused, room
 from worker.parts.side_by_side import THREADS, in_order
 
 FOLDED = 1 << 24
@@ -65,6 +66,7 @@ def fold_files(
     base = subset(header_of(sources[0].path) if base is None else base, only)
     cut_up = pieces(base, FOLDED_BLOCK) if cut is None else cut(base)
     with ExitStack() as kept:
+        kept.callback(forget)
         files = []
         for source in sources:
             file = TensorFile(source.path)
@@ -99,11 +101,12 @@ def _folded(
 ) -> list[Array]:
     """Return the blocks' results; of each, one file after another gives its values."""
     found = []
-    for block in run:
-        total, lent = start(block), np.empty(block.count, DTYPES[block.dtype])
-        for source, file in zip(sources, files, strict=True):
-            _add(total, source, block, file.read_block(block.name, block.start, block.count, lent))
-        found.append(total.result())
+    with reused():
+        for block in run:
+            total, lent = start(block), room("lent", block.count, DTYPES[block.dtype])
+            for source, file in zip(sources, files, strict=True):
+                _add(total, source, block, file.read_block(block.name, block.start, block.count, lent))
+            found.append(total.result())
     return found
 
 

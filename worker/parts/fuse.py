@@ -15,6 +15,7 @@ from worker.parts.blocks import Block, Source, everything
 from worker.parts.distances import Meter
 from worker.parts.errors import PartError
 from worker.parts.folding import Accumulator, fold_files
+from worker.parts.rooms import wide_room
 
 IntRule = Literal["max", "round_mean"]
 
@@ -73,7 +74,7 @@ class _FloatMean:
 
     def add(self, values: Array, weight: float) -> None:
         if self._wide is None:
-            self._wide = np.empty(values.shape)
+            self._wide = wide_room("unmeasured", values.size).reshape(values.shape)
         wide = self._wide
         wide[:] = values
         with np.errstate(all="ignore"):
@@ -85,7 +86,11 @@ class _FloatMean:
             raise PartError("non_finite", "NaN or infinity")
         wide *= weight
         if self._total is None:  # not zeros + ...: that would turn -0.0 into 0.0
-            self._total, self._first = wide.copy(), values.copy() if self._dtype == np.float64 else None
+            self._total, self._first = (
+                wide_room("total", len(wide)),
+                values.copy() if self._dtype == np.float64 else None,
+            )
+            self._total[:] = wide
         else:
             self._total += wide
             self._first = None
