@@ -117,7 +117,7 @@ class FedGkdObjective(ClientObjective):
 
     kind: Literal["fedgkd"] = "fedgkd"
     gamma: float = Field(0.001, ge=0, le=100, description="FedGO E.2")
-    tau: float = Field(3.0, gt=0, le=100)
+    tau: float = Field(3.0, gt=0, le=100, description="temperature of the teacher and the student")
     history: int = Field(5, ge=1, le=64, description="M, global models in the mean")
 
     def passes(self, epochs: int) -> Passes:
@@ -135,8 +135,8 @@ class MoonObjective(ClientObjective):
     )
 
     kind: Literal["moon"] = "moon"
-    mu: float = Field(1.0, ge=0, le=100)
-    tau: float = Field(0.5, gt=0, le=100)
+    mu: float = Field(1.0, ge=0, le=100, description="weight of the contrast")
+    tau: float = Field(0.5, gt=0, le=100, description="temperature of the contrast")
 
     def passes(self, epochs: int) -> Passes:
         """The global model and the previous local one look at every batch."""
@@ -153,8 +153,8 @@ class FedUvObjective(ClientObjective):
     )
 
     kind: Literal["feduv"] = "feduv"
-    std_weight: float = Field(2.5, ge=0, le=100)
-    unif_weight: float = Field(0.5, ge=0, le=100)
+    std_weight: float = Field(2.5, ge=0, le=100, description="weight of the spread of outputs over classes")
+    unif_weight: float = Field(0.5, ge=0, le=100, description="weight of the spread of features on the sphere")
 
     def check(self, plan: "LocalPlan") -> None:
         """Refuse differential privacy."""
@@ -183,7 +183,9 @@ class FedTgpObjective(ClientObjective):
     server_epochs: int = Field(
         1000, ge=1, le=100_000, exclude_if=lambda value: value == 1000, description="of the prototypes, every round"
     )
-    server_batch_size: int = Field(10, ge=1, le=65_536, exclude_if=lambda value: value == 10)
+    server_batch_size: int = Field(
+        10, ge=1, le=65_536, exclude_if=lambda value: value == 10, description="prototypes a step"
+    )
     server_lr: LearningRate = Field(0.005, exclude_if=lambda value: value == 0.005, description="of SGD")
     margin: float = Field(
         100.0, gt=0, le=1e6, exclude_if=lambda value: value == 100.0, description="largest margin between classes, tau"
@@ -305,8 +307,8 @@ class LocalPlan(Variation):
 
     objective: Objective = SgdObjective()
     optimizer: Optimizer = Sgd()
-    epochs: int = Field(1, ge=1, le=10_000)
-    batch_size: int = Field(32, ge=1, le=65_536)
+    epochs: int = Field(1, ge=1, le=10_000, description="passes over the device's samples in a round")
+    batch_size: int = Field(32, ge=1, le=65_536, description="samples a step")
     clip_norm: float | None = Field(
         None, gt=0, le=VALUE, description="largest gradient norm of a step; null for no clipping"
     )

@@ -79,7 +79,7 @@ class DafkdObjective(ClientObjective):
     shaped_by = SENT_GENERATOR
     kind: Literal["dafkd"] = "dafkd"
     architecture: Reference = Field("gen-mlp", description="of the generator")
-    options: FreeOptions = Field(default_factory=dict)
+    options: FreeOptions = Field(default_factory=dict, description="of the generator's network")
     optimizer: Adam = Field(
         Adam(lr=1e-3, betas=(0.5, 0.99), weight_decay=1e-4),
         description="of the generator; the discriminator's head moves by the plan's, as the model",

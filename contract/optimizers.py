@@ -7,7 +7,7 @@ from pydantic import Field
 from contract.bodies import LISTED
 from contract.choices import ONE_OF, Choice
 
-LearningRate = Annotated[float, Field(gt=0, le=10)]
+LearningRate = Annotated[float, Field(gt=0, le=10, description="learning rate")]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -27,8 +27,8 @@ class Sgd(OptimizerChoice):
 
     kind: Literal["sgd"] = "sgd"
     lr: LearningRate = 0.01
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0, le=1)
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the gradient's running sum")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="times the weights, added to their gradient")
 
 
 class Adam(OptimizerChoice):
@@ -36,8 +36,10 @@ class Adam(OptimizerChoice):
 
     kind: Literal["adam"] = "adam"
     lr: LearningRate = 1e-3
-    betas: Annotated[tuple[Beta, Beta], LISTED] = (0.9, 0.999)
-    weight_decay: float = Field(0.0, ge=0, le=1)
+    betas: Annotated[tuple[Beta, Beta], LISTED] = Field(
+        (0.9, 0.999), description="decay of the running means of the gradient and of its square"
+    )
+    weight_decay: float = Field(0.0, ge=0, le=1, description="times the weights, added to their gradient")
 
 
 Optimizer = Annotated[OptimizerChoice, ONE_OF]

@@ -16,7 +16,8 @@ from contract.local import LocalPlan
 from contract.recipes.presets import PRESETS
 from contract.recipes.recipe import Recipe
 from contract.tasks import KINDS, TASKS, Metric, TaskKind
-from tools import limits, tasks
+from tools import limits, reference, tasks
+from tools.markdown import bounds, table
 
 ROOT = Path(__file__).parents[1]
 _PLACE = re.compile(r"(<!-- made: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,12 +27,6 @@ _FOLLOWS = {
     "round": "goes back with its round",
     "devices": "stays: its other half is on the devices",
 }
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [list(head), ["---"] * len(list(head)), *(list(row) for row in rows)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes
@@ -59,17 +54,9 @@ def presets() -> str:
     return table(("recipe", "what it does", "source", "needs"), rows)
 
 
-def _bounds(field: dict[str, Any]) -> str:
-    low, high = field.get("minimum", field.get("exclusiveMinimum")), field.get("maximum", field.get("exclusiveMaximum"))
-    if low is None and high is None:
-        return ""
-    left = "(" if low is None or "exclusiveMinimum" in field else "["
-    right = ")" if high is None or "exclusiveMaximum" in field else "]"
-    return f" in {left}{'-∞' if low is None else _number(low)}, {'∞' if high is None else _number(high)}{right}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f"{value:g}"
+def _in(field: dict[str, Any]) -> str:
+    found = bounds(field)
+    return f" in {found}" if found else ""
 
 
 def _options(choice: type[Choice]) -> str:
@@ -80,7 +67,7 @@ def _options(choice: type[Choice]) -> str:
             continue
         default = choice.model_fields[name].get_default(call_default_factory=True)
         shown = f" {json.dumps(default)}" if isinstance(default, bool | int | float | str | None) else ""
-        words = " of " + ", ".join(f"`{each}`" for each in field["enum"]) if "enum" in field else _bounds(field)
+        words = " of " + ", ".join(f"`{each}`" for each in field["enum"]) if "enum" in field else _in(field)
         found.append(f"`{name}`{shown}{words}")
     return "; ".join(found)
 
@@ -152,6 +139,8 @@ MADE: dict[str, Callable[[], str]] = {
     "pairs": pairs,
     "modes": modes,
     "kinds": kinds,
+    "recipes": reference.recipes,
+    "local": reference.local,
     "settings": lambda: table(("setting", "what it is", "default", "bounds", "beyond it"), limits.settings()),
     "fixed-limits": lambda: table(("what", "limit", "beyond it"), limits.fixed()),
 }

@@ -35,7 +35,9 @@ class Recipe(Options):
         "uniform", description="how clients are drawn: alike, or in proportion to their samples (Fed-ET)"
     )
     groups: parts.Groups = parts.GroupsPrototype()
-    drop_worst: parts.DropWorst | None = None
+    drop_worst: parts.DropWorst | None = Field(
+        None, description="leave out models that are no better than chance on the validation set (FedDF)"
+    )
     fuse: parts.Fuse = parts.FuseWeightedMean()
     distil: Distillation | None = None
     discriminators: parts.Discriminators | None = None

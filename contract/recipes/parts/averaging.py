@@ -156,8 +156,8 @@ class FuseMomentum(FuseChoice):
 class _Adaptive(FuseChoice):
     sums = "samples"
     lr: float = Field(0.1, gt=0, le=100, description="server learning rate")
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of the changes")
+    beta2: float = Field(0.99, ge=0, lt=1, description="decay of the running mean of their squares")
     tau: float = Field(1e-3, gt=0, le=VALUE, description="degree of adaptivity; added to the root of the second moment")
 
 
@@ -221,9 +221,9 @@ class FuseDisco(FuseChoice):
     )
 
     kind: Literal["disco"] = "disco"
-    a: float = Field(0.5, ge=0, le=VALUE)
-    b: float = Field(0.1, ge=0, le=VALUE)
-    metric: Literal["kl", "l1", "l2", "cosine"] = "kl"
+    a: float = Field(0.5, ge=0, le=VALUE, description="weight of the discrepancy")
+    b: float = Field(0.1, ge=0, le=VALUE, description="added to every client's weight before those below 0 are cut")
+    metric: Literal["kl", "l1", "l2", "cosine"] = Field("kl", description="how the discrepancy is measured")
     target: Annotated[tuple[Annotated[float, Field(ge=0, le=1e15)], ...], LISTED] | None = Field(
         None,
         min_length=2,

@@ -39,10 +39,12 @@ class GeneratorWganGp(GeneratorTrained):
     declares = Declares(source="FedGO E.2", needs=frozenset({"unlabeled"}))
 
     kind: Literal["wgan_gp"] = "wgan_gp"
-    architecture: Reference = "gen-mlp"
-    options: FreeOptions = Field(default_factory=dict)
-    critic_architecture: Reference = "disc-mlp"
-    critic_options: FreeOptions = Field(default_factory=lambda: {"hidden": [128, 128]})
+    architecture: Reference = Field("gen-mlp", description="the generator's network")
+    options: FreeOptions = Field(default_factory=dict, description="of the generator's network")
+    critic_architecture: Reference = Field("disc-mlp", description="the critic's network")
+    critic_options: FreeOptions = Field(
+        default_factory=lambda: {"hidden": [128, 128]}, description="of the critic's network"
+    )
     steps: int = Field(
         25_000,
         ge=0,
@@ -52,7 +54,7 @@ class GeneratorWganGp(GeneratorTrained):
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
     penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
-    batch_size: int = Field(64, ge=1, le=65_536)
+    batch_size: int = Field(64, ge=1, le=65_536, description="samples a step")
     flip: Flip = False
 
 
@@ -61,8 +63,8 @@ class GeneratorImported(GeneratorChoice):
 
     kind: Literal["imported"] = "imported"
     model: Id = Field(description="id of the imported model")
-    architecture: Reference = "gen-mlp"
-    options: FreeOptions = Field(default_factory=dict)
+    architecture: Reference = Field("gen-mlp", description="the generator's network")
+    options: FreeOptions = Field(default_factory=dict, description="of the generator's network")
     input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
 
 
@@ -96,16 +98,18 @@ class GeneratorFedGan(GeneratorFederated):
     )
 
     kind: Literal["fedgan"] = "fedgan"
-    architecture: Reference = "gen-mlp"
-    options: FreeOptions = Field(default_factory=dict)
-    critic_architecture: Reference = "disc-mlp"
-    critic_options: FreeOptions = Field(default_factory=lambda: {"hidden": [128, 128]})
+    architecture: Reference = Field("gen-mlp", description="the generator's network")
+    options: FreeOptions = Field(default_factory=dict, description="of the generator's network")
+    critic_architecture: Reference = Field("disc-mlp", description="the critic's network")
+    critic_options: FreeOptions = Field(
+        default_factory=lambda: {"hidden": [128, 128]}, description="of the critic's network"
+    )
     rounds: int = Field(5, ge=1, le=1000, description="T'")
     epochs: int = Field(3, ge=1, le=1000, description="local epochs a round")
     critic_steps: int = Field(5, ge=1, le=100, description="critic steps per generator step")
     penalty: float = Field(10.0, gt=0, le=VALUE, description="weight of the gradient penalty")
     optimizer: Adam = Adam(lr=2e-4, betas=(0.0, 0.9))
-    batch_size: int = Field(64, ge=1, le=65_536)
+    batch_size: int = Field(64, ge=1, le=65_536, description="samples a step")
     flip: Flip = False
     input_range: InputRange = Field((0.0, 1.0), description="data values that map to -1 and 1")
     deadline_seconds: int = Field(3600, ge=1, le=30 * 86_400, description="of one round")

@@ -234,7 +234,7 @@ class WeighEntropy(WeighFactor):
     declares = Declares(source="FedHKT, FedDS, as compared by FedGO", only=CONFIDENT)
 
     kind: Literal["entropy"] = "entropy"
-    tau: float = Field(1.0, gt=0, le=VALUE)
+    tau: float = Field(1.0, gt=0, le=VALUE, description="temperature: the larger, the more alike teachers count")
 
 
 DISCRIMINATOR = Sent("a discriminator of its data", noised="trained by DP-SGD like the model", when="before")
@@ -369,7 +369,7 @@ class CombineEra(CombineChoice):
     declares = Declares(source="DS-FL", only=PROBABILITIES)
 
     kind: Literal["era"] = "era"
-    temperature: float = Field(0.1, gt=0, le=100)
+    temperature: float = Field(0.1, gt=0, le=100, description="the lower, the sharper the label")
 
 
 class CombineConsensus(CombineChoice):

@@ -38,7 +38,7 @@ class ObjectiveKl(ObjectiveSoft):
     declares = Declares(source="FedDF; the T^2 of Hinton et al.", only=SOFT)
 
     kind: Literal["kl"] = "kl"
-    temperature: float = Field(1.0, gt=0, le=100)
+    temperature: float = Field(1.0, gt=0, le=100, description="T, of teachers and student")
     scale_t2: bool = Field(True, description="multiply by T^2 so that gradients keep their size")
 
 
@@ -234,7 +234,7 @@ class DataGenerated(DataChoice):
 
     drawn = True
     kind: Literal["generated"] = "generated"
-    count: int = Field(25_000, ge=1, le=10_000_000)
+    count: int = Field(25_000, ge=1, le=10_000_000, description="samples")
     fresh: bool = Field(
         False,
         description="draw them anew in every round (DaFKD); where discriminators are read, each scores them there",
@@ -252,7 +252,7 @@ class DataNoise(DataChoice):
 
     drawn = True
     kind: Literal["noise"] = "noise"
-    count: int = Field(10_000, ge=1, le=10_000_000)
+    count: int = Field(10_000, ge=1, le=10_000_000, description="samples")
     low: DataValue = 0.0
     high: DataValue = 1.0
     augment: Augment = Augment()
@@ -272,8 +272,8 @@ class EarlyStop(Options):
 class Swa(Options):
     """Cyclical learning rate and the mean of the models at the ends of cycles (FedBE section 5.1)."""
 
-    lr_high: float = Field(1e-3, gt=0, le=10)
-    lr_low: float = Field(4e-4, gt=0, le=10)
+    lr_high: float = Field(1e-3, gt=0, le=10, description="rate at the start of a cycle")
+    lr_low: float = Field(4e-4, gt=0, le=10, description="rate at its end, where weights are averaged")
     cycle: int = Field(25, ge=1, le=STEPS, description="steps")
     start: int = Field(250, ge=0, le=COUNT, description="steps before the first cycle that counts")
 
@@ -282,14 +282,14 @@ class Schedule(Options):
     """Optimiser, length and learning-rate curve of one distillation job."""
 
     optimizer: Optimizer = Adam()
-    batch_size: int = Field(64, ge=1, le=65_536)
+    batch_size: int = Field(64, ge=1, le=65_536, description="samples a step")
     epochs: int | None = Field(None, ge=1, le=10_000, description="passes over the server set; or give steps")
     steps: int | None = Field(None, ge=1, le=STEPS, description="mini-batches; or give epochs")
     lr: Literal["constant", "cosine_per_job", "cosine_across_rounds"] = Field(
         "constant", description="FedDF restarts its cosine every round, FedGO's reaches zero in the last round"
     )
-    clip_norm: float | None = Field(None, gt=0, le=VALUE)
-    early_stop: EarlyStop | None = None
+    clip_norm: float | None = Field(None, gt=0, le=VALUE, description="largest norm of a step's gradient")
+    early_stop: EarlyStop | None = Field(None, description="end by the validation set; null: all steps")
     swa: Swa | None = Field(None, description="replaces `lr`; the students' batch_norm should be 'recalibrate'")
 
     def remarks(self, setting: Setting) -> Iterator[Remark]:
