@@ -7,13 +7,13 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.installed-demo
 TESTS  := $(VENV)/.installed-tests
 DEMO_EXTRAS  := worker,client,demo
-TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,tracking,otel,frameworks,dev
+TESTS_EXTRAS := $(DEMO_EXTRAS),privacy,postgres,redis,s3,tracking,otel,frameworks,docs,dev
 ARGS   ?=
 # More than the two cores of a small machine: many tests wait for a server.
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint rules types pytest wheels chaos fuzz fuzzapi load bench evidence migrate digests house pages clean test-distributed
+.PHONY: help demo test fmt lint rules types pytest wheels chaos fuzz fuzzapi load bench evidence migrate digests house pages site clean test-distributed
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -76,6 +76,9 @@ load: $(TESTS) ## 300 long polls and 50 uploads, 1,000 devices, a 24-round soak 
 pages: $(TESTS) ## make the tables of docs/ anew from the code (ARGS=--check)
 	$(BIN)/python -m tools.pages $(ARGS)
 
+site: $(TESTS) ## the documents as a site of plain files, site/index.html (ARGS='--output FOLDER')
+	$(BIN)/python -m tools.site $(ARGS)
+
 digests: $(TESTS) ## digests of all that every recipe and choice makes (ARGS='--output before.json', '--compare before.json')
 	$(BIN)/python -m tools.digests $(ARGS)
 
@@ -95,6 +98,6 @@ migrate: $(TESTS) ## bring the database of .potstill/ (or POTSTILL_DATABASE_URL)
 	$(BIN)/python -m potstill migrate
 
 clean: ## remove what was made here: .venv, caches, reports (never .potstill/)
-	rm -rf $(VENV) build dist *.egg-info deploy/device/build deploy/device/*.egg-info demo-report evidence-report \
+	rm -rf $(VENV) build dist *.egg-info deploy/device/build deploy/device/*.egg-info demo-report evidence-report site \
 		.pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
