@@ -46,6 +46,14 @@ def was_in_vain(figures: Mapping[str, Any]) -> bool:
     return 2 * int(labels.get("here", 0)) > int(labels.get("teachers", 0)) > 0
 
 
+def left_out(figures: Mapping[str, Any]) -> list[str]:
+    """Return whom a round found no better than chance: the next one's job asks them itself, should they count by then.
+
+    Who counts is known when each was measured on the validation set, which is the round's job, after its shards.
+    """
+    return list(figures.get("drop_worst", {}).get("dropped", ()))
+
+
 def shards(teachers: Sequence[str], seconds: float, size: int, shard_seconds: float, workers: int) -> list[Shard]:
     """Return the shards of a round's labels, of about equal cost; none where one job makes them.
 

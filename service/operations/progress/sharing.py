@@ -100,7 +100,8 @@ def _add(
     seconds = rules.seconds_of_a_teacher(before) if measured is None else measured
     if seconds is None or any(map(rules.was_in_vain, before)):
         return
-    teachers = _teachers(session, config, federation, round_)
+    bad = {each for figures in before[:1] for each in rules.left_out(figures)}
+    teachers = [each for each in _teachers(session, config, federation, round_) if each not in bad]
     size = 4 * math.prod(config.task.output_shape) * _samples(session, config)
     for shard in rules.shards(teachers, seconds, size, shard_seconds, workers):
         job = jobs.enqueue(session, "labels", federation, round_id=round_.id)

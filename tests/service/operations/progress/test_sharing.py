@@ -128,6 +128,20 @@ def test_one_job_does_it_all_where_sharing_is_worth_nothing(world: World, two: t
     assert gives_way == {why: why == "worth it" for why in cases}
 
 
+def test_whom_the_round_before_left_out_no_shard_asks(world: World, two: tuple[Ledger, Ledger]) -> None:
+    """It would be labour for nothing if they are left out again; else the round's job asks them, as it asks any."""
+    fed, (one, _) = second_round(world), two
+    job = one._claim()
+    assert job is not None
+    with world.store.write() as session:
+        metrics = MEASURED | {"drop_worst": {"dropped": ["a"], "accuracy": {"a": 0.1, "b": 0.9}}}
+        metrics |= {"seconds": {"label": 800.0}}
+        session.get_one(RoundRow, world.round(fed, 1)["id"]).metrics = metrics
+        session.flush()
+        assert sharing.comes_first(session, session.get_one(JobRow, job.id), 2, 60.0)
+    assert {tuple(row.teachers) for row in rows(world, fed)} == {("b",)}
+
+
 def test_a_first_round_is_shared_when_its_job_has_measured_it(world: World, two: tuple[Ledger, Ledger]) -> None:
     """Of two teachers of 90 s, one is left: too little; of 130 s, more than two shards of 60 s: two thirds each."""
     data = world.dataset()["id"]
