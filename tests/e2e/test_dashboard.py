@@ -565,6 +565,29 @@ def test_a_lost_line_is_said_and_found_again(service: Deployment, browser: Any) 
     screen.close()
 
 
+HIDDEN = """(hidden) => {
+    Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_tab_that_nobody_sees_gives_its_connection_back(service: Deployment, browser: Any) -> None:
+    """Or the seventh tab of a browser would wait for ever."""
+    screen = Screen(browser, service.url)
+    screen.page.clock.install()
+    page = screen.sign_in(service.token)
+    page.locator("#live.alive", has_text="live").wait_for()
+    page.evaluate(HIDDEN, True)
+    with page.expect_event("requestfailed", lambda each: "/v1/events" in each.url):
+        page.clock.fast_forward(61_000)
+    with page.expect_request(lambda each: "/v1/events" in each.url) as again:
+        page.evaluate(HIDDEN, False)
+    assert int(again.value.headers["last-event-id"]) > 0, "it goes on where it was"
+    assert page.get_by_text("The connection is lost").is_hidden()
+    page.locator("#live.alive", has_text="live").wait_for()
+    screen.close()
+
+
 def test_the_policy_of_the_page(service: Deployment) -> None:
     page = httpx.get(service.url)
     policy = dict(part.strip().partition(" ")[::2] for part in page.headers["content-security-policy"].split(";"))

@@ -101,24 +101,49 @@ export function save(blob, name) {
 
 const SILENCE = 45000; // three of the service's heartbeats
 
+const RESTS = 60000; // a tab that nobody sees lets its stream go: a browser has six connections to a host, for all of its tabs
+
 // Follows an event stream for as long as it is open; goes on by the last id after a break.
 export class Stream {
   constructor(path, newest, { event, progress, state }) {
     Object.assign(this, { path, newest, event, progress, state, last: null, open: true, tries: 0 });
+    this.looked = () => this.look();
+    document.addEventListener("visibilitychange", this.looked);
+    this.look();
     this.follow();
   }
 
   close() {
     this.open = false;
+    document.removeEventListener("visibilitychange", this.looked);
+    clearTimeout(this.hidden);
     this.abort?.abort();
+    this.wake?.();
+  }
+
+  // Rests a while after the tab was hidden, and goes on when somebody looks.
+  look() {
+    clearTimeout(this.hidden);
+    this.resting &&= document.hidden;
+    if (!document.hidden) this.wake?.();
+    else this.hidden = setTimeout(() => {
+      this.resting = true;
+      this.abort?.abort();
+    }, RESTS);
   }
 
   async follow() {
     while (this.open) {
+      if (this.resting) {
+        await new Promise((wake) => (this.wake = wake));
+        this.tries = 0;
+        continue;
+      }
       try {
         await this.once();
       } catch (error) {
         if (!this.open) return;
+        if (this.resting) continue;
         if (error instanceof Problem && error.status < 500 && error.status !== 429) return;
         this.state("lost");
       }
