@@ -75,12 +75,12 @@ LINKS: dict[str, Callable[[float], float]] = {
 }
 
 
-def odds(num_samples: Row, scores: Any, link: str = "double_sigmoid") -> list[list[float]]:
-    """FedGO eq. 9: n_k D_k / (1 - D_k), normalised; D within 1e-6 of 0 and 1 counts as if it were there."""
+def odds(num_samples: Row, scores: Any, link: str = "double_sigmoid", power: float = 1.0) -> list[list[float]]:
+    """FedGO eq. 9: n_k (D_k / (1 - D_k))^power, normalised; D within 1e-6 of 0 and 1 counts as if it were there."""
     raw = []
     for n, row in zip(num_samples, scores, strict=True):
         clipped = [min(max(LINKS[link](float(a)), 1e-6), 1 - 1e-6) for a in row]
-        raw.append([n * d / (1 - d) for d in clipped])
+        raw.append([n * (d / (1 - d)) ** power for d in clipped])
     return shared(raw)
 
 

@@ -11,6 +11,7 @@ import torch
 from contract.recipes import presets
 from contract.tensors import TensorFile, write_file
 from worker.checkpoints import Checkpoints
+from worker.parts.balance import balance
 from worker.pipeline import run
 from worker.pipeline.networks import build_network
 from worker.specs import JobFailure, JobResult, NetworkRef, RegisteredSpec, UpdateSpec
@@ -92,6 +93,20 @@ def test_claims_are_of_all_who_are_registered_and_add_up(tmp_path: Path, federat
     np.testing.assert_allclose(weights.mean(axis=1), counts / counts.sum(), rtol=1e-12)
     np.testing.assert_allclose(weights.sum(axis=0), 1, atol=1e-5)
     assert result.metrics["balance"]["clients"] == 5 and result.metrics["balance"]["sum_error"] < 1e-5
+
+
+def test_claims_of_sharper_odds_are_those_of_larger_scores(tmp_path: Path, federation: Any, tensors: Read) -> None:
+    """beta z balanced is z balanced where all scores are beta times as large; another beta balances anew."""
+    world = federation(tmp_path, recipe(weigh={"kind": "balanced_odds", "sharpness": 2.5}))
+    world.round(some(world, 0, 3), registered=registered(world))
+    counts = np.array([world.samples_of(name) for name in world.names], np.float64)
+    scores = [tensors(tmp_path / f"scores-{name}")["unlabeled"].astype(np.float64) for name in world.names]
+    logs = np.log(counts)[:, None] + 2.5 * np.stack(scores)
+    np.testing.assert_allclose(claims(world, tensors), balance(logs, counts, 50).logs, rtol=1e-12)
+    first = world.state["claims"]
+    world.recipe = recipe(weigh={"kind": "balanced_odds", "sharpness": 1.0})
+    world.round(some(world, 0, 3), registered=registered(world))
+    assert not np.allclose(claims(world, tensors), tensors(first)["unlabeled"])
 
 
 def test_claims_are_kept_until_somebody_joins_leaves_or_has_other_samples(

@@ -253,8 +253,8 @@ def _odds(weigh: parts.WeighOdds, num_samples: float, logits: Float, scores: Flo
 
 @implements(parts.WeighBalancedOdds)
 def _balanced_odds(choice: parts.WeighBalancedOdds, num_samples: float, logits: Float, scores: Float | None) -> Float:
-    """Return plain odds: what is balanced, which takes all clients (`worker.parts.balance`)."""
-    return np.asarray(np.log(num_samples) + log_odds(_needed(choice, scores), "sigmoid"))
+    """Return n_k Phi^beta: what is balanced, which takes all clients (`worker.parts.balance`)."""
+    return np.asarray(np.log(num_samples) + choice.sharpness * log_odds(_needed(choice, scores), "sigmoid"))
 
 
 @implements(parts.WeighProduct)

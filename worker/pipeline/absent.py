@@ -100,7 +100,8 @@ def _plain(weigh: parts.WeighBalancedOdds, client: RegisteredSpec, scores: Float
 
 def _digest(weigh: parts.WeighBalancedOdds, clients: Mapping[str, RegisteredSpec], rows: list[Float]) -> str:
     """Return what tells whether all is as it was when odds were balanced."""
-    found = hashlib.sha256(json.dumps([weigh.sweeps, [[k, v.num_samples] for k, v in clients.items()]]).encode())
+    options = [weigh.sweeps] if weigh.sharpness == 1 else [weigh.sweeps, weigh.sharpness]  # as before there was one
+    found = hashlib.sha256(json.dumps([*options, [[k, v.num_samples] for k, v in clients.items()]]).encode())
     for row in rows:
         found.update(np.ascontiguousarray(row).data)
     return found.hexdigest()

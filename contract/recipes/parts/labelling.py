@@ -285,6 +285,13 @@ class WeighBalancedOdds(WeighFactor):
 
     kind: Literal["balanced_odds"] = "balanced_odds"
     sweeps: int = Field(50, ge=0, le=10_000, description="over samples and clients; 0 for plain odds")
+    sharpness: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="beta, what log-odds are multiplied by before they are balanced; above 1 where clients have few "
+        "samples, and their discriminators took few steps",
+    )
 
     @property
     def balances(self) -> bool:

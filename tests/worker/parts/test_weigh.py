@@ -32,6 +32,7 @@ CHOICES: dict[str, parts.Weigh] = {
     "odds-double": parts.WeighOdds(),
     "odds": parts.WeighOdds(link="sigmoid"),
     "balanced_odds": parts.WeighBalancedOdds(),
+    "balanced_odds-sharp": parts.WeighBalancedOdds(sharpness=0.4),
 }
 SLOW: dict[str, Callable[..., Any]] = {
     "uniform": lambda logits, scores, n: slow.uniform(len(logits), 4),
@@ -46,6 +47,7 @@ SLOW: dict[str, Callable[..., Any]] = {
     "odds-double": lambda logits, scores, n: slow.odds(n, scores),
     "odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),
     "balanced_odds": lambda logits, scores, n: slow.odds(n, scores, "sigmoid"),  # before test_balance.py
+    "balanced_odds-sharp": lambda logits, scores, n: slow.odds(n, scores, "sigmoid", power=0.4),
 }
 
 
