@@ -59,6 +59,33 @@ class Without(Response):
     accuracy: float = Field(description="of all clients together, on the same samples")
 
 
+class Vote(Response):
+    """What a client's model says of a sample."""
+
+    client: str
+    vote: int = Field(description="the class")
+    weight: float = Field(description="as a teacher of this sample, or its share in the average")
+
+
+class Image(Response):
+    """A sample's pixels, the darkest of all that are shown 0, the lightest 255; large images are thinned out."""
+
+    channels: Literal[1, 3]
+    height: int = Field(ge=1, le=32)
+    width: int = Field(ge=1, le=32)
+    pixels: str = Field(max_length=4096, description="base64 of height x width x channels bytes")
+
+
+class Sample(Response):
+    """One of the images of the server over which the clients are most divided."""
+
+    row: int = Field(description="in the set that `votes` names")
+    label: int | None = Field(None, description="the set's own, of the test set")
+    together: int | None = Field(None, description="what the ensemble says")
+    votes: list[Vote] = Field(description="of at most 64 clients, those that count most first")
+    image: Image | None = Field(None, description="to operators")
+
+
 class Explanation(Response):
     """Why a round came out as it did: what each client did to it."""
 
@@ -68,4 +95,5 @@ class Explanation(Response):
     votes: Votes | None = None
     without: Without | None = None
     clients: list[ExplainedClient] = Field(description="those that count, by name")
+    samples: list[Sample] = Field(default=[], description="of images, in the newest 20 rounds")
     seconds: float | None = Field(None, description="that the job took for it")

@@ -238,6 +238,10 @@ def test_from_nothing_to_a_finished_federation_without_a_reload(
     wait_for(lambda: "round 2" in page.locator(".costs").inner_text(), why="the costs of round 2 are not told")
     costs = page.locator(".costs tbody tr").all_text_contents()
     assert costs[0].startswith("in all") and "kB" in costs[0]
+    page.locator(".explained .strip canvas").nth(7).wait_for()
+    drawn = """canvas => new Set(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data).size"""
+    assert page.locator(".strip canvas").first.evaluate(drawn) > 2, "a picture of more than black and white"
+    page.locator(".strip > li").first.get_by_text(re.compile(r"says \d+")).first.wait_for()
     page.get_by_text("the device's model after local training").wait_for()  # opened in the first round
     page.get_by_text("Who learns what of whose data").click()
     page.get_by_text("the device's model after local training").wait_for(state="hidden")

@@ -1,12 +1,16 @@
 """Every recipe's round explains itself, changes no model by it, and names who sends nothing of its own."""
 
+import base64
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from contract.recipes.presets import build
-from worker.pipeline import run
+from contract.tensors import TensorFile
+from worker.pipeline import run, samples
 from worker.specs import JobFailure
 
 from .test_pipeline_outliers import changed, ignore
@@ -48,6 +52,38 @@ def test_who_teaches_is_told_by_class_and_what_would_be_relabelled(federation: A
     assert sum(each["decides"] for each in found["clients"].values()) == pytest.approx(1)
     for each in found["clients"].values():
         assert 0 <= each["relabels"] <= 1 and len(each["trust"]) == 3
+
+
+@pytest.mark.parametrize(("name", "weights"), [("fedavg", "weights"), ("feddf", "teacher_weights")])
+def test_images_over_which_the_clients_are_divided_are_shown(
+    federation: Any, tmp_path: Path, name: str, weights: str
+) -> None:
+    made = federation(tmp_path, build(name))
+    spec = made.spec("told", made.updates(), explain="votes")
+    metrics = run(spec, ignore).metrics
+    found = metrics["explanation"]["samples"]
+    with TensorFile(spec.datasets.test) as file:
+        inputs, labels = file.read("inputs"), file.read("labels")
+    assert 0 < len(found) <= samples.MOST
+    shown = inputs[[each["row"] for each in found]]
+    low, high = shown.min(), shown.max()
+    alike = []
+    for each, pixels in zip(found, shown, strict=True):
+        image = each["image"]
+        values = np.frombuffer(base64.b64decode(image["pixels"]), np.uint8).reshape(image["height"], image["width"])
+        assert np.abs(values - (pixels[0] - low) / (high - low) * 255).max() <= 0.51
+        assert each["label"] == labels[each["row"]] and (each["together"] is None) == (name == "fedavg")
+        assert {vote["client"] for vote in each["votes"]} == set(made.names)
+        assert sum(vote["weight"] for vote in each["votes"]) == pytest.approx(1, abs=1e-3)
+        alike.append(max(Counter(vote["vote"] for vote in each["votes"]).values()))
+    assert alike == sorted(alike), "those that divide them most come first"
+
+
+def test_the_most_divided_come_first_and_updates_alone_show_none(federation: Any, tmp_path: Path) -> None:
+    assert samples.divided(np.array([[0, 1, 1], [0, 2, 1], [0, 3, 2]])).tolist() == [1, 2, 0]
+    made = federation(tmp_path, build("fedavg"))
+    spec = made.spec("told", made.updates(), explain="updates")
+    assert "samples" not in run(spec, ignore).metrics["explanation"]
 
 
 def test_updates_alone_ask_no_network(federation: Any, tmp_path: Path) -> None:

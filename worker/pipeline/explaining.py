@@ -21,6 +21,7 @@ from worker.parts.votes import Agreement, Ints, agreement, consensus, decided, t
 from worker.parts.weigh import normalise
 from worker.pipeline.heard import Heard, Together, rows_of
 from worker.pipeline.job import Round, Update
+from worker.pipeline.samples import strip
 from worker.registry import implements
 from worker.specs import JobFailure
 
@@ -44,7 +45,8 @@ def explain(job: Round) -> None:
     It holds `clients` (by name: `cosine`, `to_mean`, `pull`; `accuracy`, `by_class` and `beyond_chance` of its votes;
     `trust` by class and `decides`; `accuracy_without` it, and the share of pseudo-labels that would be others, as far
     as the round lets them be known), `flags` (by name, a list of `kind` and `detail`), `votes` (the `set`, how many
-    `samples` of it, what they are `compared_with`) and `without` (whose accuracy is meant, and what it is of all).
+    `samples` of it, what they are `compared_with`), `without` (whose accuracy is meant, and what it is of all) and
+    `samples` (some images, see `strip`).
     """
     clients: Figures = {update.client: {} for update in job.participants}
     found: dict[str, list[flags.Flag]] = {}
@@ -132,6 +134,8 @@ def _vote(job: Round, clients: Figures, found: dict[str, list[flags.Flag]]) -> d
         clients[each] |= _agreement(its, len(clients) * job.spec.task.num_classes <= MOST_CELLS)
     _note(found, flags.disagreeing(agreements, "the labels" if with_what == "labels" else "the others"))
     told["votes"] = {"set": name, "samples": len(rows), "compared_with": with_what}
+    if images := strip(job, heard, name, names, votes, labels):
+        told["samples"] = images
     return told | _without(job, heard, clients, left_out, labels, name)
 
 

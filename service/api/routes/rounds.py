@@ -47,7 +47,7 @@ def explain_round(round_id: RoundId, services: Services, caller: Viewer) -> Expl
     much is looked at; nothing of it changes a model.
     """
     with services.store.read() as session:
-        return explanations.describe(session, reading.get_round(session, round_id))
+        return explanations.describe(session, reading.get_round(session, round_id), images=caller.role == "operator")
 
 
 @router.get(

@@ -12,7 +12,7 @@ from service.domain.states import ROUND, advance
 from service.operations.ledger import after_commit
 from service.operations.ledger.clock import now
 from service.operations.progress import lifecycle, reading, secure, sharing
-from service.operations.steer import ensembles, evaluating, exclusions, gating, halting, new_models
+from service.operations.steer import ensembles, evaluating, exclusions, explained, gating, halting, new_models
 from service.operations.store.outcome import Outcome
 from service.persistence.tables import FederationRow, JobRow, ModelRow, RoundRow, UpdateRow
 
@@ -40,7 +40,7 @@ def publish(session: Session, federation: FederationRow, job: JobRow, outcome: O
     figures = {name: value for name, value in outcome.metrics.items() if name != "explanation"}
     if "labels" in figures:
         figures["labels"] = figures["labels"] | sharing.figures(session, round_.id)
-    round_.explanation = outcome.metrics.get("explanation")
+    explained.keep(session, round_, outcome.metrics.get("explanation"))
     round_.metrics = figures | ({"excluded": excluded} if excluded else {}) | ({"sent": sent} if sent else {})
     secure.forget(session, round_)
     sharing.let_go(session, round_.id)

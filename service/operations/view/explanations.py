@@ -17,8 +17,8 @@ _BACK = 20
 """Rounds before this one among which those are: a client is not asked in all of them."""
 
 
-def describe(session: Session, row: RoundRow) -> wire.Explanation:
-    """Return what there is to say of a round's clients.
+def describe(session: Session, row: RoundRow, images: bool) -> wire.Explanation:
+    """Return what there is to say of a round's clients, and the server's images themselves if asked for.
 
     Raises:
         DomainError: not-found, saying why there is nothing.
@@ -44,6 +44,7 @@ def describe(session: Session, row: RoundRow) -> wire.Explanation:
         votes=found.get("votes"),
         without=found.get("without"),
         clients=clients,
+        samples=[wire.Sample(**(each if images else each | {"image": None})) for each in found.get("samples", [])],
         seconds=row.metrics.get("seconds", {}).get("explain"),
     )
 

@@ -3,6 +3,7 @@
 import { aside, el, Long, panel, table } from "./dom.js";
 import { NONE, percent } from "./format.js";
 import { Heat } from "./heat.js";
+import { strip } from "./strip.js";
 
 const WORDS = { opposes: "pulls against the others", idle: "did not train", copies: "sends a copy", disagrees: "disagrees" };
 
@@ -61,5 +62,5 @@ function classes(explanation, key, title) {
 export function explained(round, explanation) {
   if (!round || !explanation || explanation.round_id !== round.id) return [];
   return panel(`Why round ${round.index} came out so`, odd(explanation), asked(explanation), figures(explanation, round),
-    ...classes(explanation, "by_class", "Right on which classes"), ...classes(explanation, "trust", "Trusted on which classes"));
+    ...classes(explanation, "by_class", "Right on which classes"), ...classes(explanation, "trust", "Trusted on which classes"), ...strip(explanation));
 }

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from service.operations.steer import explained
 from tests.service.world import World
 
 from ..world import refused
@@ -41,6 +44,22 @@ def test_it_is_shown_by_client_and_is_no_figure_of_the_round(world: World) -> No
     assert people["b"]["flags"] == [FOUND["flags"]["b"][0] | {"seen": 1}]
     detail = world.ok("GET", f"/v1/rounds/{first}")
     assert detail["explained"] and "explanation" not in detail["metrics"]
+
+
+def test_samples_are_shown_with_their_pixels_to_operators_and_kept_for_the_newest_rounds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explained, "PICTURED", 2)
+    image = {"channels": 1, "height": 1, "width": 2, "pixels": "AP8="}
+    votes = [{"client": "a", "vote": 1, "weight": 0.75}, {"client": "b", "vote": 2, "weight": 0.25}]
+    sample = {"row": 7, "label": 1, "together": None, "votes": votes, "image": image}
+    ids = rounds(world, *(3 * [FOUND | {"samples": [sample]}]))
+    shown = [world.ok("GET", f"/v1/rounds/{id_}/explanation") for id_ in ids]
+    assert [each["samples"] for each in shown] == [[], [sample], [sample]]
+    assert shown[0]["votes"] == FOUND["votes"], "the figures stay"
+    viewer = world.ok("POST", "/v1/tokens", json={"name": "v"})["token"]
+    seen = world.site.request("GET", f"/v1/rounds/{ids[2]}/explanation", token=viewer).json()
+    assert seen["samples"] == [sample | {"image": None}]
 
 
 def test_who_is_flagged_is_an_event(world: World) -> None:
