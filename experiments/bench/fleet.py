@@ -132,9 +132,10 @@ class Ours(System):
 
     async def opened(self, number: int, after: Any) -> Any:
         """GET /v1/assignment, again and again."""
+        given: dict[str, Any] = {"params": {"wait": _POLL}, "headers": self._tokens[number]}
         while True:
-            asked = self.http.get("/v1/assignment", params={"wait": _POLL}, headers=self._tokens[number])
-            found = (await asked).raise_for_status().json()
+            answer = await self.patient(lambda: self.http.get("/v1/assignment", **given))
+            found = answer.raise_for_status().json()
             if found["action"] == "train" and (after is None or found["round"]["id"] != after["round"]["id"]):
                 return found
 
