@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from contract.tensors import write_file
+from contract.tensors import TensorFile, write_file
 from contract.wire.federations import FederationCreate
+from potstill.commands.dataset import as_safetensors
 from tools.deployment import CLASSES, SHAPE, Deployment
 
 from .test_dashboard import Hand, Screen, browser, pytestmark, service
@@ -34,9 +35,9 @@ NETWORK = {
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
     """A labelled set of three pieces of an upload."""
-    rng, path = np.random.default_rng(0), tmp_path / "brought here.safetensors"
+    rng, path = np.random.default_rng(0), tmp_path / "brought here.npz"
     count = 600 * 1024 // (4 * int(np.prod(SHAPE)))
-    write_file(path, {"inputs": rng.random((count, *SHAPE), np.float32), "labels": np.arange(count) % CLASSES})
+    np.savez(path, x=rng.random((count, *SHAPE), np.float32), y=np.arange(count) % CLASSES)
     return path
 
 
@@ -249,6 +250,39 @@ def test_options_prototypes_and_a_network_of_ones_own(service: Deployment, brows
     page.get_by_text("several can be created").wait_for()
     screen.complaints[:] = without(screen.complaints, 422)
     screen.close()
+
+
+NPZ = """async (bytes) => {
+    const { safetensors } = await import(new URL("static/dashboard/new/npz.js", document.baseURI));
+    const made = new Uint8Array(await (await safetensors(new Blob([new Uint8Array(bytes)]))).arrayBuffer());
+    return [...made];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("packs", "inputs", "labels"),
+    [
+        (np.savez, np.float32, np.arange(5)),
+        (np.savez_compressed, np.float64, np.arange(5, dtype=np.uint8)),
+        (np.savez, np.uint8, np.arange(5) / 2),
+        (np.savez, np.int64, np.eye(5, 3).astype(bool)),
+    ],
+)
+def test_an_npz_becomes_what_the_command_line_makes_of_it(
+    service: Deployment, browser: Any, tmp_path: Path, packs: Any, inputs: Any, labels: Any
+) -> None:
+    file = tmp_path / "set.npz"
+    packs(file, x=np.random.default_rng(0).uniform(0, 200, (5, 3, 2)).astype(inputs), y=labels)
+    page = browser.new_page()
+    page.goto(service.url)
+    (tmp_path / "made.safetensors").write_bytes(bytes(page.evaluate(NPZ, list(file.read_bytes()))))
+    page.close()
+    with TensorFile(as_safetensors(file, tmp_path)) as one, TensorFile(tmp_path / "made.safetensors") as other:
+        assert set(one.names) == set(other.names)
+        for name in one.names:
+            mine, theirs = one.read(name), other.read(name)
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            assert np.array_equal(mine, theirs), name
 
 
 def test_a_file_that_is_none_and_an_upload_that_is_stopped_leave_nothing(

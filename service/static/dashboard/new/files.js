@@ -3,6 +3,7 @@
 import { all, post } from "../api.js";
 import { Component, createRef, el, button } from "../dom.js";
 import { bytes, NONE } from "../format.js";
+import { safetensors } from "./npz.js";
 import { upload } from "./upload.js";
 
 // Names a file as the service names things: without its ending and what is no letter, digit, dot, dash or underscore.
@@ -52,7 +53,7 @@ class Bring extends Component {
 }
 
 async function bringSet({ file, name, told, signal }) {
-  const id = await upload(file, told, signal);
+  const id = await upload(/\.npz$/i.test(file.name) ? await safetensors(file) : file, told, signal);
   return post(`/v1/datasets?name=${encodeURIComponent(name)}&upload=${id}`, null);
 }
 
@@ -71,8 +72,8 @@ async function bringNetwork({ file, beside, name, told, signal }) {
 }
 
 export const bringDataset = (done) => el(Bring, {
-  id: "dataset", title: "Upload a data set", accept: ".safetensors", bring: bringSet, done,
-  hint: "A safetensors file with inputs [N, ...] and, to measure or validate on, labels [N]. An .npz becomes one with: potstill dataset add NAME FILE.npz, which also sends it.",
+  id: "dataset", title: "Upload a data set", accept: ".safetensors,.npz", bring: bringSet, done,
+  hint: "A safetensors file, or an .npz, with inputs [N, ...] (or x) and, to measure or validate on, labels [N] (or y).",
 });
 
 export const bringDocument = (done) => el(Bring, {
