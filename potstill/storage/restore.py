@@ -143,6 +143,7 @@ def _bring_up(folder: Path, made: BackupList, source: Path) -> None:
     with snapshot.opened(folder / "potstill.db") as session:
         session.execute(text("DELETE FROM uploads WHERE answer IS NULL"))
         session.execute(text("DELETE FROM workers"))
+        session.execute(text("DELETE FROM sessions"))  # one that was signed out since would be signed in again
         audit.act_as(session, audit.COMMAND_LINE)
         audit.record(session, "installation.restore", str(source), made_at=made.made_at, revision=made.revision)
         audit.write(session)

@@ -10,9 +10,11 @@ from sqlalchemy import text
 
 from contract.audit import first_break
 from contract.wire.audit import AuditFilter
+from service.domain.principal import Principal
+from service.operations.access import sessions, tokens
 from service.operations.ledger import audit
 from service.persistence import migrate
-from service.persistence.tables import ModelRow
+from service.persistence.tables import ModelRow, SessionRow
 
 from .installation import House
 
@@ -50,12 +52,17 @@ def test_gc_and_backup_say_what_went_and_where_it_went(house: House, potstill: R
 
 def test_a_restored_log_goes_on_with_the_restore(house: House, potstill: Run, tmp_path: Path) -> None:
     potstill("gc")
+    with house.store.write() as session:
+        token = tokens.create(session, house.settings.key, "ann", "operator")
+        sessions.begin(session, house.settings.key, Principal("operator", token.id, nonce=token.nonce))
     potstill("backup", str(tmp_path / "b"))
     potstill("restore", str(tmp_path / "b"), "--home", str(tmp_path / "new"))
     again = House(tmp_path / "new")
     try:
         rows = log(again)
-        assert rows[:-1] == log(house)[:1], "the row of the backup itself came after the copy"
+        assert rows[:-1] == log(house)[:3], "the row of the backup itself came after the copy"
+        with again.store.read() as session:
+            assert session.query(SessionRow).count() == 0, "who was signed out since is not signed in again"
         assert (rows[-1]["action"], rows[-1]["target"]) == ("installation.restore", str(tmp_path / "b"))
         told = json.loads((tmp_path / "b" / "backup.json").read_text())
         assert rows[-1]["detail"]["revision"] == told["revision"]
