@@ -29,24 +29,28 @@ class Picture extends Component {
   }
 }
 
-// Votes for the same class together: the class, how much it counts, and who says so.
+// Votes for the same class together: the class, how much it counts, and who says so; each one's weight, where they differ.
 function camps(votes) {
   const found = new Map();
+  const alike = votes.every(({ weight }) => weight === votes[0].weight);
   for (const { client, vote, weight } of votes) {
     const camp = found.get(vote) ?? { vote, weight: 0, clients: [] };
     camp.weight += weight;
-    camp.clients.push(`${client} ${percent(weight, 0)}`);
+    camp.clients.push(alike ? client : `${client} ${percent(weight, 0)}`);
     found.set(vote, camp);
   }
   return [...found.values()].sort((a, b) => b.weight - a.weight);
 }
 
 function sample({ row, label, together, votes, image }, set) {
+  const judged = ({ vote }) => (label === null ? ["", ""] : vote === label ? ["hit", " (right)"] : ["miss", " (wrong)"]);
+  const camp = (each) => el("li", { class: judged(each)[0], key: each.vote },
+    el("b", {}, `says ${each.vote}`), judged(each)[1], ` ${percent(each.weight, 0)}: `,
+    el("span", { class: "quiet" }, each.clients.map((name, at) => [at ? ", " : "", el("span", { class: "whole" }, name)])));
   const known = [label !== null && `class ${label}`, together !== null && `together ${together}`].filter(Boolean).join(", ");
   return el("li", { key: row },
     image && el(Picture, { image, label: `sample ${row} of the ${set} set` }),
-    el("div", {}, el("b", {}, `Sample ${row}`), known && `: ${known}`, el("ul", {}, camps(votes).map((camp) => el("li", { class: label === null ? "" : camp.vote === label ? "right" : "wrong", key: camp.vote },
-      el("b", {}, `says ${camp.vote}`), label === null ? "" : camp.vote === label ? " (right)" : " (wrong)", ` ${percent(camp.weight, 0)}: `, el("span", { class: "quiet" }, camp.clients.join(", ")))))));
+    el("div", {}, el("b", {}, `Sample ${row}`), known && `: ${known}`, el("ul", {}, camps(votes).map(camp))));
 }
 
 export function strip({ samples, votes }) {
