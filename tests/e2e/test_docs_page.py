@@ -27,7 +27,7 @@ def test_the_api_is_told_and_tried_without_the_internet(deployment: Deployment, 
         asked: list[str] = []
         complaints: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{deployment.url}/docs#create_federation")
         create = page.locator("#create_federation")

@@ -75,7 +75,7 @@ class Reference extends Component {
       el("div", { class: "told" },
         el("section", { class: "panel" },
           el("h1", {}, `${api.info.title} API`, " ", el("span", { class: "quiet" }, api.info.version)), prose(api.info.description),
-          el("label", {}, who ? `Signed in as ${who.role}; a token here asks in its own name` : "Token for what is tried here", el("input", { type: "password", autocomplete: "off", spellcheck: false, oninput: ({ target }) => (caller.token = target.value.trim()) }))),
+          el("form", { onsubmit: (event) => event.preventDefault() }, el("label", {}, who ? `Signed in as ${who.role}; a token here asks in its own name` : "Token for what is tried here", el("input", { type: "password", autocomplete: "off", spellcheck: false, oninput: ({ target }) => (caller.token = target.value.trim()) })))),
         tags.map((tag) => el("section", { class: "panel", id: tag.name, key: tag.name },
           el("h2", {}, tag.name), prose(tag.description), tag.items.map((operation) => el(Operation, { key: operation.id, operation, schemas })))),
         !tags.length && el("p", { class: "panel" }, `No call has “${wanted}” in its path or name.`)),
