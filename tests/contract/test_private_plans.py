@@ -102,6 +102,7 @@ def test_presets_are_taken_or_refused_by_what_they_have_devices_send(name: str) 
         "fedma": "samples per class would be sent without noise (matched_mean); set fuse.by_class to false",
         "feduv": "FedUV compares the samples of a batch",
         "reflux": "the classes' shares on a device, which move every gradient, get no noise",
+        "reflux-sharp": "the classes' shares on a device, which move every gradient, get no noise",
         "reflux-anchor": "the classes' shares on a device, which move every gradient, get no noise",
     }.get(name, "")
     assert expected in refused and bool(refused) == bool(expected)

@@ -45,7 +45,7 @@ def test_the_table_is_complete() -> None:
     assert set(PRESETS) == AVERAGING | {
         "feddf", "fedbe", "v-distillation", "one-shot-ensemble", "fedet", "fedsdd", "fed-ensemble", "codistillation",
         "fedgo", "fedgo-small", "dafkd", "dafkd-lite", "fedhkt", "fedgkd+", "ds-fl", "reflux", "reflux-server",
-        "reflux-anchor",
+        "reflux-anchor", "reflux-sharp",
     }  # fmt: skip
 
 

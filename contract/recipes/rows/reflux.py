@@ -15,8 +15,8 @@ _CHOICES = (
 )
 
 
-def _recipe(name: str, members: parts.MembersChoice) -> Recipe:
-    weigh = parts.WeighProduct(factors=(parts.WeighBalancedOdds(), parts.WeighEntropy(tau=0.3)))
+def _recipe(name: str, members: parts.MembersChoice, sharpness: float = 1.0, tau: float = 0.3) -> Recipe:
+    weigh = parts.WeighProduct(factors=(parts.WeighBalancedOdds(sharpness=sharpness), parts.WeighEntropy(tau=tau)))
     return Recipe(
         name=name,
         distil=Distillation(members=members, weigh=weigh, schedule=FEDGO_SCHEDULE),
@@ -34,6 +34,17 @@ ROWS = (
             *_CHOICES,
             "What clients said of the server set last is kept, 4 bytes a sample and class, within members.max_mib; "
             "beyond it the teachers of a round are those of reflux-anchor.",
+        ),
+    ),
+    Preset(
+        _recipe("reflux-sharp", parts.MembersBank(), sharpness=5, tau=1),
+        _LOCAL,
+        _SOURCE,
+        "Reflux for clients of few samples each: their discriminators took few steps, and their odds count to a power.",
+        (
+            *_CHOICES[:1],
+            "Odds to the power of 5 before they are balanced, and the entropy over tau = 1.",
+            *_CHOICES[2:],
         ),
     ),
     Preset(
