@@ -81,6 +81,7 @@ def test_images_over_which_the_clients_are_divided_are_shown(
 
 def test_the_most_divided_come_first_and_updates_alone_show_none(federation: Any, tmp_path: Path) -> None:
     assert samples.divided(np.array([[0, 1, 1], [0, 2, 1], [0, 3, 2]])).tolist() == [1, 2, 0]
+    assert samples.divided(np.array([8 * [0, 0, 0] + [0], 24 * [0] + [1]])).tolist() == [24, 0, 3, 6, 10, 13, 17, 20]
     made = federation(tmp_path, build("fedavg"))
     spec = made.spec("told", made.updates(), explain="updates")
     assert "samples" not in run(spec, ignore).metrics["explanation"]

@@ -21,13 +21,16 @@ SIDE = 32
 
 
 def divided(votes: Ints) -> Ints:
-    """Return which samples, at most `MOST`, the clients are most divided over: the first of those that are alike.
+    """Return which samples, at most `MOST`, divide the clients most; of those that are alike, some from all over.
 
     Args:
         votes: [K, P], the class that each client votes for.
     """
     alike = np.array([np.unique(column, return_counts=True)[1].max() for column in votes.T], dtype=np.int64)
-    return np.argsort(alike, kind="stable")[:MOST]
+    order = np.argsort(alike, kind="stable")[:MOST]
+    ties = np.flatnonzero(alike == alike[order[-1]])
+    needed = int((alike[order] == alike[order[-1]]).sum())
+    return np.concatenate([order[: len(order) - needed], ties[np.arange(needed) * len(ties) // needed]])
 
 
 def strip(

@@ -99,7 +99,7 @@ export class Lines extends Component {
         y: false,
         drag: { x: false, y: false, setScale: false },
         move: (plot, left, top) => [left < 0 ? left : plot.valToPos(plot.data[0][plot.posToIdx(left)], "x"), top],
-        points: { size: 9 },
+        points: { size: 9, fill: (plot, at) => css(this.box.current, colour(at - 1)) },
       },
       scales: { x: { time: false, range: () => this.ends() }, y: { range: () => range(this.props.series, this.props.shares ?? true) } },
       axes: [
