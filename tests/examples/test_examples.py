@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import pytest
 
 from potstill.demo.service import LocalService
 
-ROOT = Path(__file__).parents[2]
+from .shell import FENCE, ROOT, typed
+
 EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*/*.ipynb"))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS = {"curl": ("curl", "jq"), "typescript": ("npm",)}
 CHROMIUM = shutil.which("chromium")
 
@@ -41,18 +40,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(clone: Path) -> Iterator[LocalService]:
     with LocalService(clone / ".potstill", clone / "up.log", env={"POTSTILL_TORCH_THREADS": "1"}) as service:
         yield service
-
-
-def typed(lines: str, clone: Path, url: str) -> str:
-    """Type lines in the clone; return what they print."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    told = {"PATH": path, "PYTHONPATH": str(ROOT), "POTSTILL_URL": url, "POTSTILL_TORCH_THREADS": "1"}
-    env = {name: value for name, value in os.environ.items() if not name.startswith("POTSTILL_")} | told
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", lines], cwd=clone, env=env, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, f"{lines}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def installed(clone: Path) -> Path:

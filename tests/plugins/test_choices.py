@@ -1,5 +1,6 @@
 """Choices of installed packages: found, asked for, refused by name, and read where the package is gone."""
 
+import re
 from typing import Any
 
 import pytest
@@ -15,9 +16,20 @@ from contract.recipes import parts, presets
 from contract.recipes.errors import RecipeError
 from contract.recipes.recipe import Recipe
 
-from .conftest import Packages, Rows, points
+from .conftest import PAGE, Packages, Rows, points
 
 MARGIN = {"kind": "acme-margin", "power": 2.0}
+
+
+def test_the_test_of_the_page_passes(acme: Packages) -> None:
+    [block] = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        if "def test_margin_is_sound" in each
+    ]
+    names: dict[str, Any] = {}
+    exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  # our own page
+    names["test_margin_is_sound"]()
 
 
 def test_a_package_s_choices_are_asked_for_like_any_other(acme: Packages) -> None:

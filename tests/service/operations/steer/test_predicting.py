@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -364,6 +365,11 @@ def test_an_ensemble_of_discriminators_says_the_same_away_from_the_service(plant
         np.testing.assert_array_equal(here.predicted, wanted["predicted"])
         assert here.accuracy == there["accuracy"]
         others = ensemble.predict(inputs[::-1].copy()[:7])
+    page = (Path(__file__).parents[4] / "docs" / "rounds.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(from potstill.ensembles.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"inputs": inputs}
+    exec(block.replace("ensemble.tar", str(file)), names)  # noqa: S102  # our own page
+    np.testing.assert_array_equal(names["found"].predicted, wanted["predicted"])
     # A product of other rows may be summed in another order, so what is promised bit for bit is the same examples only.
     np.testing.assert_allclose(others.logits, wanted["logits"][::-1][:7], rtol=1e-5, atol=1e-6)
 
