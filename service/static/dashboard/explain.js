@@ -14,9 +14,11 @@ function number(value) {
 function odd(explanation) {
   const found = explanation.clients.filter((client) => client.flags.length);
   if (!found.length) return el("p", { class: "quiet" }, "Nobody stands out from the others.");
-  return el("ul", { class: "flags" }, found.flatMap((client) => client.flags.map((flag) => el("li", {},
+  const list = el("ul", { class: "flags" }, found.flatMap((client) => client.flags.map((flag) => el("li", {},
     el("b", {}, client.name), `: ${flag.detail}`,
     flag.seen > 1 ? `, in ${flag.seen} of its last 3 rounds` : ""))));
+  return [list, el("p", { class: "remedy" },
+    "A flag is a reason to look, no proof: ask whoever runs it. If it is so, revoke the client below; rounds go on without it, and a roll back takes back what it did.")];
 }
 
 function asked(explanation) {
@@ -50,17 +52,17 @@ function figures(explanation, round) {
 
 function classes(explanation, key, title) {
   const clients = explanation.clients.filter((client) => client[key]);
-  if (!clients.length) return [];
+  if (!clients.length) return null;
   const rows = clients.map((client) => ({
     name: client.name,
     shares: new Map(client[key].map((share, label) => [label, share ?? undefined]).filter(([, share]) => share !== undefined)),
   }));
   const columns = clients[0][key].map((_, label) => label);
-  return [el("h3", {}, title), el(Heat, { rows, columns, label: `${title}, clients by class`, named: (label) => `class ${label}`, missing: "no samples" })];
+  return el("div", {}, el("h3", {}, title), el(Heat, { rows, columns, label: `${title}, clients by class`, named: (label) => `class ${label}`, missing: "no samples" }));
 }
 
 export function explained(round, explanation) {
   if (!round || !explanation || explanation.round_id !== round.id) return [];
   return panel(`Why round ${round.index} came out so`, odd(explanation), asked(explanation), figures(explanation, round),
-    ...classes(explanation, "by_class", "Right on which classes"), ...classes(explanation, "trust", "Trusted on which classes"), ...strip(explanation));
+    el("div", { class: "maps" }, classes(explanation, "by_class", "Right on which classes"), classes(explanation, "trust", "Trusted on which classes")), ...strip(explanation));
 }
