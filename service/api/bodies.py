@@ -55,14 +55,18 @@ class Patience:
             return await self.wait(lambda: anext(chunks))
         return None
 
+    def check(self) -> None:
+        """Raise the reason that was given, if one was."""
+        if self._reason is not None:
+            raise self._reason
+
     async def wait(self, event: Callable[[], Awaitable[_T]]) -> _T:
         """Wait for something that the sender does.
 
         Raises:
             DomainError: incomplete-body, or the reason that was given.
         """
-        if self._reason is not None:
-            raise self._reason
+        self.check()
         try:
             async with asyncio.timeout(self.seconds) as self._waiting:
                 return await event()
@@ -115,6 +119,7 @@ async def pour(
     more, seen = True, 0
     try:
         while more:
+            patience.check()  # a client that never pauses is never waited for
             message = await request.receive()
             if (seen := seen + carried(message)) > limit:
                 raise too_large(limit, seen)

@@ -14,7 +14,7 @@ from service.infra.wire import TAKEN, WIRE, Wire
 ZERO_COPY = "http.response.zerocopysend"
 """ASGI's message, and the extension by which a server says that it takes it."""
 _PIECE = 1 << 18
-_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMFILE, errno.ENFILE)
 
 
 def wire_of(scope: Scope) -> Wire | None:
@@ -53,6 +53,9 @@ class Direct:
 
         try:
             await self._app(scope, received, sent)
+        except BaseException:
+            wire.close(hang_up=False)  # whoever is without answers, and hangs up
+            raise
         finally:
             wire.close()
 

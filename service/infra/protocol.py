@@ -38,6 +38,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = ""
         self.body_bytes = 0
         """Bytes of the request's body that the parser has seen."""
+        self.is_lent = False
+        """Whether the rest of the body does not come by the parser."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first request, unless there are too many connections."""
@@ -133,6 +135,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The answer is out: what is left of the body has some time, or the connection ends."""
+        if self.is_lent and not self.transport.is_closing():
+            self.transport.close()  # the parser would take what is left for all of the body, and what follows with it
         super().on_response_complete()
         unread = self._head is None and self.cycle.response_complete  # not that of the next request, which is read
         if unread and self._clock is None and not self.transport.is_closing():

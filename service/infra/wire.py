@@ -8,9 +8,12 @@ file goes out by sendfile. Threads never wait for a client longer than a blink: 
 """
 
 import asyncio
+import contextlib
+import errno
 import os
 import select
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -33,6 +36,9 @@ STALL_SECONDS = 300.0
 """A client that takes nothing of an answer for so long is hung up on."""
 EAGER, BLINK = 1 << 18, 0.005
 """A client that has sent (or taken) so many bytes just now is waited for so many seconds, in the thread."""
+BLINKS = 0.02
+"""So many seconds of such waiting at a time: who sends a byte in each blink would keep the thread else."""
+_CUT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 _T = TypeVar("_T")
 
 
@@ -44,6 +50,8 @@ class Connection(Protocol):
     cycle: "RequestResponseCycle"
     body_bytes: int
     """Bytes of the body that the parser has seen."""
+    is_lent: bool
+    """Whether the rest of the body is read elsewhere: an answer before its end is the connection's last."""
 
     def skipped_body(self) -> None:
         """The rest of the body was taken from the socket."""
@@ -60,7 +68,7 @@ class Vessel(Protocol):
 
 
 class _Overboard:
-    """What comes is thrown away."""
+    """What comes is thrown away; several threads may do that in the same place."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(1 << 16))
@@ -70,6 +78,9 @@ class _Overboard:
 
     def took(self, count: int, *, last: bool) -> None:
         pass
+
+
+_OVERBOARD = _Overboard()
 
 
 def _forever(event: Callable[[], Awaitable[None]]) -> Awaitable[None]:
@@ -94,7 +105,7 @@ class Wire:
         self._socket: socket.socket | None = None
         self._left = 0
         self._pending = b""
-        self._vessel: Vessel = _Overboard()
+        self._vessel: Vessel = _OVERBOARD
         self._waits: Waits = _forever
         self.error: Exception | None = None
         """What the vessel raised; no more of the body goes there."""
@@ -112,18 +123,22 @@ class Wire:
         left = self._length - protocol.body_bytes
         if left < LEAST or protocol.transport.is_closing():
             return False
+        try:
+            self._socket, self._left = self._own(), left
+        except OSError:  # no file descriptor is left
+            return False
         if cycle.waiting_for_100_continue:
             protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             cycle.waiting_for_100_continue = False
         protocol.flow.pause_reading()  # at once: nothing more reaches the parser
         self._pending, cycle.body = bytes(cycle.body), bytearray()
-        self._socket, self._left = self._own(), left
         self._vessel, self._waits = vessel, waits
+        protocol.is_lent = True
         return True
 
     def let_go(self) -> None:
         """Throw away what still comes; wait for it as long as the caller of `receive` likes."""
-        self._vessel, self._waits = _Overboard(), _forever
+        self._vessel, self._waits = _OVERBOARD, _forever
 
     async def receive(self) -> dict[str, Any]:
         """Return a message of the body when some of it is in the vessel, or of its end."""
@@ -144,12 +159,12 @@ class Wire:
 
     def _pump_in(self, link: socket.socket) -> tuple[int, bool]:
         """Take what is there; in a thread. Return how many bytes, and whether the client has hung up."""
-        taken = 0
+        taken, blinks = 0, _Blinks(link, select.POLLIN)
         while self._left and taken < AT_ONCE:
             try:
                 count = link.recv_into(self._vessel.room()[: self._left])
             except (BlockingIOError, InterruptedError):
-                if taken < EAGER or not _soon(link, select.POLLIN):
+                if taken < EAGER or not blinks.soon():
                     break
                 continue
             except OSError:
@@ -161,7 +176,7 @@ class Wire:
             try:
                 self._vessel.took(count, last=not self._left)
             except Exception as error:  # noqa: BLE001 - of whoever lent it, who raises it
-                self.error, self._vessel = error, _Overboard()
+                self.error, self._vessel = error, _OVERBOARD
                 break
         return taken, False
 
@@ -175,16 +190,21 @@ class Wire:
         Raises:
             OSError: EINVAL or ENOSYS, with nothing sent, where the file's system has no sendfile.
         """
-        transport = self._protocol.transport
+        transport, cycle = self._protocol.transport, self._cycle
         while transport.get_write_buffer_size() and not transport.is_closing():
             await asyncio.sleep(0)
             if transport.get_write_buffer_size():
                 await asyncio.sleep(0.002)  # whoever takes nothing at all is hung up on by the protocol
-        if transport.is_closing() or self._cycle.disconnected:
+        if transport.is_closing() or cycle.disconnected:
+            cycle.disconnected = True
             return 0
+        self._protocol.flow.pause_reading()  # until it is out: nothing that the parser says gets between its bytes
         sent = 0
         with self._own() as link:
-            while sent < count and not self._cycle.disconnected:
+            while sent < count and not cycle.disconnected:
+                if transport.is_closing():
+                    cycle.disconnected = True
+                    break
                 some, gone = await _to_its_end(_pump_out, link, file, offset + sent, min(count - sent, AT_ONCE))
                 sent += some
                 if not gone and not some:
@@ -195,26 +215,29 @@ class Wire:
                         gone = True
                 if gone:
                     transport.abort()
-                    while not self._cycle.disconnected:  # which the loop says in its next turns
-                        await asyncio.sleep(0)
-        self._cycle.expected_content_length -= sent
+                    cycle.disconnected = True  # the protocol tells only the newest of its requests
+        cycle.expected_content_length -= sent
         return sent
 
-    def close(self) -> None:
-        """End what was lent. A body before its end takes its connection with it: the parser has lost its place."""
+    def close(self, *, hang_up: bool = True) -> None:
+        """End what was lent. A body before its end takes its connection with it: the parser has lost its place.
+
+        Args:
+            hang_up: at once; else with the answer, or without one.
+        """
         if self._socket is None:
             return
         self._socket.close()
         self._socket = None
         self._cycle.keep_alive = False
-        if not self._protocol.transport.is_closing():
+        if hang_up and not self._protocol.transport.is_closing():
             self._protocol.transport.close()
 
     def _give_back(self) -> None:
         """The body is at its end: the next bytes are the next request's."""
         assert self._socket is not None
         self._socket.close()
-        self._socket = None
+        self._socket, self._protocol.is_lent = None, False
         self._protocol.skipped_body()
 
     def _own(self) -> socket.socket:
@@ -239,29 +262,43 @@ async def _to_its_end(work: Callable[..., _T], *args: Any) -> _T:
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        await asyncio.wait([doing])
+        while not doing.done():  # a scope of anyio cancels over and over
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([doing])
         raise
 
 
-def _soon(link: socket.socket, event: int) -> bool:
-    """Whether a client sends or takes more within a blink."""
-    poll = select.poll()
-    poll.register(link, event)
-    return bool(poll.poll(BLINK * 1000))
+class _Blinks:
+    """How long a thread waits for a client that sends, or takes, a lot."""
+
+    def __init__(self, link: socket.socket, event: int):
+        self._link, self._event, self._left = link, event, BLINKS
+
+    def soon(self) -> bool:
+        """Wait; return whether the client sends or takes more within a blink."""
+        if self._left <= 0:
+            return False
+        poll, began = select.poll(), time.monotonic()
+        poll.register(self._link, self._event)
+        found = bool(poll.poll(BLINK * 1000))
+        self._left -= time.monotonic() - began
+        return found
 
 
 def _pump_out(link: socket.socket, file: int, offset: int, count: int) -> tuple[int, bool]:
     """Send what the client takes now; in a thread. Return how many bytes, and whether it has hung up."""
-    sent = 0
+    sent, blinks = 0, _Blinks(link, select.POLLOUT)
     while sent < count:
         try:
             some = os.sendfile(link.fileno(), file, offset + sent, count - sent)
         except (BlockingIOError, InterruptedError):
-            if sent < EAGER or not _soon(link, select.POLLOUT):
+            if sent < EAGER or not blinks.soon():
                 break
             continue
-        except (ConnectionError, TimeoutError):
-            return sent, True
+        except OSError as error:
+            if isinstance(error, ConnectionError | TimeoutError) or error.errno in _CUT:
+                return sent, True
+            raise
         if not some:  # the file is shorter than it was said to be
             return sent, True
         sent += some

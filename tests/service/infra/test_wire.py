@@ -1,5 +1,6 @@
 """Bodies between a socket and a file in a thread: whole, in order, and what is behind them is the next request."""
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -14,7 +15,7 @@ import pytest
 from fastapi import Request
 
 from service.api.bodies import Gone, Patience, pour
-from service.api.direct import Direct
+from service.api.direct import Direct, carried
 from service.api.problems import problem
 from service.domain.errors import DomainError
 from service.infra import wire
@@ -24,6 +25,7 @@ MUCH = 3 * 1024 * 1024 + 17
 BODY = bytes(range(256)) * (MUCH // 256) + bytes(MUCH % 256)
 LARGE = 1 << 26
 """More than the system holds for a client that takes nothing."""
+PART = 200_000
 SHA = hashlib.sha256(BODY).hexdigest()
 
 
@@ -43,6 +45,7 @@ class App:
         self.heard.append(scope["path"])
         if scope["method"] == "GET":
             await self._serve(send, LARGE if scope["path"] == "/large" else MUCH)
+            self.heard.append("served")
             return
         hash_ = hashlib.sha256()
 
@@ -50,11 +53,18 @@ class App:
             self.pieces.append(len(piece))
             if bytes(piece[:2]) == b"no":
                 raise DomainError("invalid-container", "it begins with no")
+            if bytes(piece[:2]) == b"!!":
+                raise RuntimeError("a fault of ours")
             hash_.update(piece)
 
-        request = Request(scope, receive)
+        request, patience = Request(scope, receive), Patience()
+        if scope["path"] == "/over":
+            patience.end(DomainError("upload-locked", "somebody else has it"))
+        if scope["path"] == "/hasty":
+            await self._answer_first(scope["extensions"][wire.WIRE], receive, send)
+            return
         try:
-            await pour(request, 1 << 30, Patience(), take, size=self.size)
+            await pour(request, 1 << 30, patience, take, size=self.size)
         except DomainError as error:
             await problem(scope, error.kind, error.detail)(scope, receive, send)
             return
@@ -64,6 +74,18 @@ class App:
         found = hash_.hexdigest().encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"64")]})
         await send({"type": "http.response.body", "body": found})
+
+    async def _answer_first(self, link: wire.Wire, receive: Any, send: Any) -> None:
+        """Answer within a body how many bytes of it the parser never saw."""
+        assert link.lend(wire._OVERBOARD, lambda event: event())
+        seen = past = 0
+        while seen < PART:
+            message = await receive()
+            seen, past = seen + carried(message), past + message.get(wire.TAKEN, 0)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]})
+        await send({"type": "http.response.body", "body": b"%08d" % past})
+        await asyncio.sleep(0.1)
+        self.heard.append("answered")
 
     async def _serve(self, send: Any, size: int) -> None:
         half = MUCH // 2
@@ -111,12 +133,12 @@ def _answer(link: socket.socket) -> tuple[int, bytes]:
         assert byte, head
         head += byte
     fields = dict(line.lower().split(b": ") for line in head.split(b"\r\n")[1:-2])
-    body = b""
+    body = bytearray()
     while len(body) < int(fields[b"content-length"]):
-        piece = link.recv(int(fields[b"content-length"]) - len(body))
+        piece = link.recv(min(1 << 20, int(fields[b"content-length"]) - len(body)))
         assert piece
         body += piece
-    return int(head.split()[1]), body
+    return int(head.split()[1]), bytes(body)
 
 
 def test_a_body_goes_past_the_parser_and_the_connection_goes_on(connect: Connect, app: App) -> None:
@@ -203,14 +225,118 @@ def _rest(link: socket.socket) -> bytes:
     return found
 
 
+def _wait_for(word: str, app: App) -> None:
+    until = time.monotonic() + 20
+    while word not in app.heard and time.monotonic() < until:
+        time.sleep(0.01)
+    assert word in app.heard
+
+
 def test_a_client_that_hangs_up_within_a_body_is_gone(connect: Connect, app: App) -> None:
     link = connect()
     link.sendall(_put() + BODY[: MUCH // 2])
     link.close()
-    until = time.monotonic() + 20
-    while "gone" not in app.heard and time.monotonic() < until:
-        time.sleep(0.01)
+    _wait_for("gone", app)
     assert app.heard == ["/a", "gone"]
+
+
+def test_a_fault_of_ours_within_a_body_is_answered(connect: Connect) -> None:
+    link = connect()
+    link.sendall(_put() + b"!!" + BODY[2:])
+    assert _answer(link)[0] == 500
+    assert _rest(link) == b""
+
+
+def test_a_piece_that_is_overtaken_ends_though_its_client_never_pauses(connect: Connect, app: App) -> None:
+    link = connect()
+    link.sendall(_put("/over") + BODY)
+    status, body = _answer(link)
+    assert status == 423 and b"somebody else" in body
+    assert app.pieces == []
+
+
+def test_an_answer_within_a_body_is_the_last_of_its_connection(connect: Connect, app: App) -> None:
+    """The parser knows nothing of the bytes that it never saw, and would look for them behind the body."""
+    link = connect()
+    link.sendall(_put("/hasty"))
+    link.sendall(BODY[:PART])
+    status, past = _answer(link)
+    assert status == 200 and int(past)
+    _sends(link, BODY[PART:] + bytes(int(past)) + _put("/hidden", 3) + b"abc")
+    assert _rest(link) == b""
+    _wait_for("answered", app)
+    assert app.heard == ["/hasty", "answered"]
+
+
+def test_without_file_descriptors_a_body_goes_the_usual_way(
+    connect: Connect, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: wire.Wire) -> socket.socket:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(wire.Wire, "_own", none)
+    link = connect()
+    link.sendall(_put() + BODY)
+    assert _answer(link)[1].decode() == SHA
+    link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert _answer(link) == (200, BODY)
+    assert app.lent == [False]
+
+
+def test_a_client_that_trickles_after_a_lot_holds_no_thread() -> None:
+    """One byte in each blink would keep it for as many blinks as there are bytes."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    theirs.sendall(bytes(wire.EAGER))
+    enough = threading.Event()
+
+    def trickle() -> None:
+        for _ in range(5000):
+            if enough.wait(0.001):
+                return
+            theirs.sendall(b".")
+
+    sender = threading.Thread(target=trickle)
+    sender.start()
+    link = wire.Wire(None, None, None)  # type: ignore[arg-type]
+    link._left = 1 << 28
+    taken, gone = link._pump_in(ours)
+    still = sender.is_alive()
+    enough.set()
+    sender.join()
+    ours.close()
+    theirs.close()
+    assert still and not gone and taken >= wire.EAGER
+
+
+def test_work_in_a_thread_is_waited_for_however_often_it_is_cancelled() -> None:
+    """The thread would go on with a socket that is closed by then, or is somebody else's."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(20)
+        ended.set()
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(wire._to_its_end(work))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.001)
+        assert not task.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    try:
+        asyncio.run(cancelled())
+    finally:
+        may_end.set()
 
 
 def test_a_silent_client_is_told_that_nothing_came(connect: Connect, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +374,37 @@ def test_a_slow_reader_gets_all_of_a_file(connect: Connect) -> None:
         found += piece
         time.sleep(0.001)
     assert found.endswith(BODY)
+
+
+GET_LARGE = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_a_reader_that_leaves_with_another_request_behind_is_gone(connect: Connect, app: App) -> None:
+    """The protocol tells only the newest of its requests that the client has left."""
+    link = connect()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    link.sendall(GET_LARGE + GET_LARGE)
+    link.recv(1)
+    link.close()
+    _wait_for("served", app)
+
+
+def test_nothing_gets_between_the_bytes_of_a_file(connect: Connect) -> None:
+    link = connect()
+    link.sendall(GET_LARGE)
+    link.recv(1, socket.MSG_PEEK)
+    link.sendall(b"this is no request\r\n\r\n")
+    status, body = _answer(link)
+    assert status == 200 and body.startswith(BODY) and not body[MUCH:].strip(b"\0")
+    assert _answer(link)[0] == 400
+
+
+def test_a_reader_that_has_nothing_more_to_say_gets_all_of_a_file(connect: Connect) -> None:
+    link = connect()
+    link.sendall(GET_LARGE)
+    link.shutdown(socket.SHUT_WR)
+    status, body = _answer(link)
+    assert status == 200 and len(body) == LARGE
 
 
 def test_a_reader_that_takes_nothing_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
