@@ -172,7 +172,9 @@ def test_a_database_that_is_away_is_unavailable(shared: World, monkeypatch: pyte
         assert "secret" not in response.text
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/recipes", "/nothing", "/docs", "/static/docs.js", "/v1/federations"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/v1/recipes", "/nothing", "/docs", "/static/reference/main.js", "/v1/federations"]
+)
 def test_every_answer_has_an_id_and_the_security_headers(shared: World, path: str) -> None:
     first, second = (shared.site.request("GET", path) for _ in "12")
     assert first.headers["x-request-id"] != second.headers["x-request-id"]

@@ -67,7 +67,7 @@ def test_pages_ask_for_what_lies_beside_them(behind: World) -> None:
     for page in ("/", "/docs"):
         found = behind.site.request("GET", page)
         assert found.status_code == 200 and '="/' not in found.text
-    assert behind.site.request("GET", "/static/docs.js").status_code == 200
+    assert behind.site.request("GET", "/static/reference/main.js").status_code == 200
     document = behind.site.request("GET", "/openapi.json").json()
     assert urljoin(f"{HOST}{PREFIX}/openapi.json", document["servers"][0]["url"]) == f"{HOST}{PREFIX}/"
 
