@@ -96,7 +96,7 @@ class Deployment:
         command = ["uvicorn", "service.app:create_app", "--factory", "--fd", str(number), "--no-access-log"]
         command += ["--http", "service.infra.protocol:BoundedHttp", "--no-server-header", "--no-proxy-headers"]
         self._start("api", *command, pass_fds=(number,))
-        wait_for(self._answers, why="the API does not answer")
+        wait_for(self._answers, 180, why="the API does not answer")  # a machine that is busy is no fault
 
     def _answers(self) -> bool:
         try:

@@ -52,14 +52,29 @@ def test_rounds_that_two_workers_share_are_what_one_makes(worlds: Worlds) -> Non
     world, lines = worlds(), list[str]()
     report = Report(seed=17)
     storm = Storm(world, report, report.seed, longest=0.5, out=lines.append, moments=("any", "job"))
-    storm.calm("feddf")
+    storm.calm("shards")
     world.reinforce()
-    while report.total < 12:
-        storm.federation("feddf", 6, only=["worker", "child"])
+    while report.within["labels"] < 4:
+        storm.federation("shards", 6, only=["shard", "shard", "worker", "child"])
     report.faults += world.close()
     assert report.faults == [], "\n".join([*lines, *report.faults])
     assert report.equal == report.federations > 0
-    assert report.shards > 0, "nothing was shared, so nothing was tried"
+    assert report.again > 0, "no shard was made again, so nothing was tried"
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_buffers_have_each_update_once_and_make_the_same_model_again(worlds: Worlds) -> None:
+    world, lines = worlds(), list[str]()
+    report = Report(seed=19)
+    storm = Storm(world, report, report.seed, longest=0.5, out=lines.append, moments=("any", "job", "upload"))
+    storm.calm("buffered")
+    kinds = ["api", "worker", "broker"]
+    while left := [kind for kind in kinds if not report.kills[f"embedded {kind}"]]:
+        storm.federation("buffered", 4, only=left)
+    report.faults += world.close()
+    assert report.faults == [], "\n".join([*lines, *report.faults])
+    assert report.equal == report.federations > 0
 
 
 class Reader:

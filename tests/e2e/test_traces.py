@@ -16,6 +16,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """A collector, to which this process sends and those that it starts, as the environment says."""
     with collecting() as made:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+        monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         traces.wanted.cache_clear()

@@ -18,9 +18,11 @@ from contract.wire.federations import FederationCreate
 from contract.wire.plans import SecurePlan
 from contract.wire.rounds import RoundDetail
 from service.persistence.tables import RoundRow
+from tools.chaos.crowd import Crowd
 from tools.chaos.device import Device, live
+from tools.chaos.reading import reading
 from tools.chaos.storm import Report, Say, Storm, say
-from tools.chaos.world import Crowd, Outcome, World, reading
+from tools.chaos.world import Outcome, World
 from tools.deployment import federation_request
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -147,7 +149,7 @@ class SecureWorld(World):
             abs(weight - counts[name] / sum(counts.values())) > 1e-9 for name, weight in weights.items()
         ):
             faults.append(f"weights are {weights}")
-        with reading(self) as session:
+        with reading(self.deployment) as session:
             masked_for = str(session.get_one(RoundRow, shown.id).secure_session)
         updates = {name: read(devices.devices[name].plain(masked_for)) for name in weights}
         published = self._download(shown.models["main"])
@@ -210,7 +212,7 @@ class SecureStorm(Storm):
             return ""
         return "".join(f"{each.index} {each.secure.phase if each.secure else each.state}" for each in newest)
 
-    def _moment(self, recipe: str, id_: str, devices: Crowd) -> bool:
+    def _moment(self, recipe: str, id_: str, devices: Crowd) -> list[str]:
         """Wait for a phase that was not met yet, as often as for anything else."""
         if self._rng.random() < 0.5:
             return super()._moment(recipe, id_, devices)
@@ -219,7 +221,7 @@ class SecureStorm(Storm):
             time.sleep(0.02)
         self._phase = found
         time.sleep(self._rng.uniform(0, self._longest / 10))
-        return False
+        return []
 
 
 def run(folder: Path, kills: int, seed: int, modes: list[str], report: Report, out: Say = say) -> None:

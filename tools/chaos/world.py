@@ -7,30 +7,31 @@ import os
 import random
 import shutil
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
 
-from client_sdk import train_and_push
-from client_sdk.errors import ApiError, PotstillError
-from client_sdk.reports import RoundReport
+from client_sdk.errors import PotstillError
+from contract.tensors import write_file
 from contract.wire.federations import FederationCreate
 from service.infra.blob_store import open_blobs
 from service.operations.ledger.garbage import collect, named
 from service.persistence.engine import Database
-from service.persistence.tables import JobRow, ModelRow, RoundRow, UpdateRow
-from tools.chaos.device import GONE
+from service.persistence.tables import JobRow, ModelRow, RoundRow, UpdateRow, WorkerRow
+from tools.chaos import buffers
+from tools.chaos.crowd import Crowd, Devices
+from tools.chaos.reading import reading
 from tools.chaos.servers import Postgres, Redis
-from tools.deployment import CLASSES, JOBS, NAMES, Deployment, add_server_data, federation_request, images, wait_for
+from tools.deployment import JOBS, Deployment, add_server_data, federation_request, images, wait_for
 
 RECIPES: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
@@ -45,7 +46,11 @@ RECIPES: dict[str, dict[str, Any]] = {
             "link": "sigmoid",
         },
     },
+    "shards": {"name": "feddf", "options": {"schedule": {"steps": 60}}},
+    "buffered": {"name": "fedavg"},
 }
+UNLIKE = frozenset({"buffered"})
+"""Whose models are a matter of haste: no two federations of these are equal."""
 CONSTANTS = {
     "worker.checkpoints.EVERY_SECONDS": 0.3,
     f"{JOBS}.MAX_ATTEMPTS": 100,
@@ -54,6 +59,8 @@ CONSTANTS = {
 }
 SHARD_SECONDS = "0.001"
 """Every round that has been measured is shared, as soon as there is somebody to share it with."""
+LARGE = 30_000
+"""Samples of the set that is labelled in shards which take long enough to be hit."""
 
 
 @dataclass
@@ -66,70 +73,8 @@ class Outcome:
     attempts: int
     faults: list[str] = field(default_factory=list)
     shards: int = 0
-
-
-class Crowd(Protocol):
-    """The devices of one federation."""
-
-    faults: list[str]
-
-    @property
-    def taken(self) -> Counter[tuple[str, str]]:
-        """(round, device) -> updates that a 2xx acknowledged."""
-
-    def join(self, seconds: float) -> None:
-        """Wait for all to end by themselves."""
-
-
-class Devices:
-    """Real devices of the SDK, each a thread that starts again when its patience with the service is at an end."""
-
-    def __init__(self, world: "World", created: Any, folder: Path):
-        self._world, self._created, self._folder = world, created, folder
-        self.taken: Counter[tuple[str, str]] = Counter()
-        self.faults: list[str] = []
-        self.ending = threading.Event()
-        self.threads = [threading.Thread(target=self._live, args=pair, daemon=True) for pair in enumerate(NAMES)]
-        for thread in self.threads:
-            thread.start()
-
-    def _live(self, number: int, name: str) -> None:
-        def note(report: RoundReport) -> None:
-            if report.uploaded:
-                self.taken[report.round_id, name] += 1
-
-        data = images(number, 60 + 10 * number, classes=[number, number + 1])
-        while not self.ending.is_set():
-            try:
-                train_and_push(
-                    self._world.url,
-                    data,
-                    federation=self._created.id,
-                    join_token=self._created.join_token,
-                    name=name,
-                    state_dir=self._folder / name,
-                    device="cpu",
-                    progress=False,
-                    on_round=note,
-                    label_counts=np.bincount(data[1], minlength=CLASSES).tolist(),
-                )
-                return
-            except ApiError as error:
-                if error.status not in GONE:
-                    self.faults.append(f"{name}: HTTP {error.status}: {error}")
-                    return
-            except (PotstillError, httpx.HTTPError, OSError):
-                time.sleep(0.2)
-            except Exception as error:  # noqa: BLE001 - it is reported with the federation
-                self.faults.append(f"{name}: {type(error).__name__}: {error}")
-                return
-
-    def join(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        for thread in self.threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        self.ending.set()
-        self.faults += [f"{thread.name} goes on for ever" for thread in self.threads if thread.is_alive()]
+    again: int = 0
+    """Attempts of shards beyond the first."""
 
 
 class World:
@@ -157,10 +102,15 @@ class World:
         self.deployment.start_api()
         self.deployment.start_worker()
         add_server_data(self.deployment)
+        large = folder / "large.safetensors"
+        write_file(large, {"inputs": np.ascontiguousarray(images(97, LARGE)[0])})
+        self.deployment.operator.add_dataset("large", large)
+        self.hit = ""
         self.kinds: dict[str, Callable[[random.Random], bool]] = {
             "api": self._kill_api,
             "worker": self._kill_worker,
             "child": self._kill_child,
+            "shard": self._kill_shard,
             "broker": self._kill_broker,
             "blob": self._harm_blob,
         }
@@ -181,19 +131,43 @@ class World:
 
     def _kill_worker(self, rng: random.Random) -> bool:
         name = rng.choice(self.workers)
+        self.hit = self._held_by(name)
         self.deployment.kill(name)
         self.deployment.start_worker(name)
         return True
 
     def _kill_child(self, rng: random.Random) -> bool:
         """Kill a process that computes, if there is one."""
-        for name in rng.sample(self.workers, len(self.workers)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for process in psutil.Process(self.deployment.pid(name)).children(recursive=True):
-                    if "worker.child" in " ".join(process.cmdline()):
-                        process.kill()
-                        return True
+        return any(self._kill_child_of(name) for name in rng.sample(self.workers, len(self.workers)))
+
+    def _kill_child_of(self, name: str) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.deployment.pid(name)).children(recursive=True):
+                if "worker.child" in " ".join(process.cmdline()):
+                    self.hit = self._held_by(name)
+                    process.kill()
+                    return True
         return False
+
+    def _kill_shard(self, rng: random.Random) -> bool:
+        """Kill a worker, or its computing process, that makes a shard of labels, if there is one."""
+        for name in rng.sample(self.workers, len(self.workers)):
+            if self._held_by(name) == "labels":
+                if rng.random() < 0.5 and self._kill_child_of(name):
+                    return True
+                self.hit = "labels"
+                self.deployment.kill(name)
+                self.deployment.start_worker(name)
+                return True
+        return False
+
+    def _held_by(self, name: str) -> str:
+        """Return what kind of job a worker holds, as far as the database can be asked."""
+        with contextlib.suppress(SQLAlchemyError), reading(self.deployment) as session:
+            held = select(JobRow.kind).join(WorkerRow, WorkerRow.id == JobRow.worker_id)
+            mine = held.where(JobRow.state == "running", WorkerRow.pid == self.deployment.pid(name))
+            return session.scalars(mine).first() or ""
+        return ""
 
     def _kill_broker(self, rng: random.Random) -> bool:
         """Kill Redis, which forgets everything; or wipe the queue's folder."""
@@ -215,7 +189,7 @@ class World:
 
     def _harm_blob(self, _: random.Random) -> bool:
         """Turn one bit of an update that waits to be fused, as a disk would; it must be found and asked for again."""
-        with reading(self) as session:
+        with reading(self.deployment) as session:
             waiting = select(UpdateRow.digest).join(RoundRow, RoundRow.id == UpdateRow.round_id)
             found = session.scalars(waiting.where(RoundRow.state == "collecting").order_by(UpdateRow.id.desc())).first()
         name = "" if found is None else found.removeprefix("sha256-")
@@ -242,16 +216,24 @@ class World:
     def begin(self, recipe: str, label: str) -> tuple[Any, Crowd]:
         rounds = {"total": 2, "min_clients": 3, "min_updates": 3, "deadline_seconds": 3600}
         request = federation_request(label, RECIPES[recipe], rounds=rounds)
-        if recipe in ("fedavg", "scaffold"):
+        if recipe == "shards":
+            request["datasets"] = {"unlabeled": "large"}
+            rounds = request["rounds"] = rounds | {"total": 3}
+        if recipe in ("fedavg", "scaffold", "buffered"):
             request["datasets"] = {}
             request["local"] = {"optimizer": {"kind": "sgd", "lr": 0.05}, "epochs": 2, "batch_size": 16}
             request["rounds"] = rounds | {"total": self.rounds}
         if recipe == "scaffold":
             request["local"]["objective"] = {"kind": "scaffold"}
+        if recipe == "buffered":
+            waits = ("min_updates", "deadline_seconds")
+            rounds = {name: value for name, value in rounds.items() if name not in waits}
+            request["rounds"] = rounds | buffers.PLAN | {"total": 2 * self.rounds}
+            request["retention"] = {"updates": "all"}
         operator = self.deployment.operator
         created = operator.create_federation(FederationCreate.model_validate(request))
         operator.start_federation(created.id)
-        return created, Devices(self, created, self.folder / "devices" / label)
+        return created, Devices(self.url, created, self.folder / "devices" / label)
 
     def state(self, id_: str) -> str:
         try:
@@ -280,8 +262,9 @@ class World:
         models = operator.models(federation=id_, limit=100).items
         faults += [fault for model in models if (fault := self.whole(model)) is not None]
         digests = sorted((model.role, model.round or 0, model.prototype or "", model.digest) for model in models)
-        attempts, shards = sum(job.attempt for job in jobs), sum(job.kind == "labels" for job in jobs)
-        return Outcome(recipe, digests, sum(devices.taken.values()), attempts, faults, shards)
+        shards = [job.attempt for job in jobs if job.kind == "labels"]
+        taken, attempts = sum(devices.taken.values()), sum(job.attempt for job in jobs)
+        return Outcome(recipe, digests, taken, attempts, faults, len(shards), sum(shards) - len(shards))
 
     def _ends(self, id_: str) -> bool:
         self.mend()
@@ -289,6 +272,8 @@ class World:
 
     def count(self, id_: str, recipe: str, devices: Any) -> list[str]:
         """Every acknowledged update was counted exactly once, and nothing else was."""
+        if recipe in UNLIKE:
+            return buffers.count(self.deployment, id_, devices)
         operator, faults = self.deployment.operator, []
         counted: Counter[tuple[str, str]] = Counter()
         for each in operator.rounds(id_).items:
@@ -297,7 +282,7 @@ class World:
             counted.update((each.id, person.name) for person in shown.participants if person.answered_at is not None)
             if shown.state != "published" or None in weights or abs(sum(w or 0 for w in weights) - 1) > 1e-9:
                 faults.append(f"round {each.index} is {shown.state} with weights {weights}")
-        with reading(self) as session:
+        with reading(self.deployment) as session:
             rows = session.execute(
                 select(UpdateRow.round_id, UpdateRow.client_id, func.count())
                 .where(UpdateRow.round_id.in_([round_ for round_, _ in counted]))
@@ -328,7 +313,7 @@ class World:
     def close(self) -> list[str]:
         """Stop everything; return what was left behind: files, rows, processes."""
         faults, self.closed = [], True
-        with reading(self) as session:
+        with reading(self.deployment) as session:
             open_jobs = session.scalars(select(JobRow.id).where(JobRow.state.in_(("queued", "running")))).all()
             faults += [f"job {id_} was left behind" for id_ in open_jobs]
             models = set(session.scalars(select(ModelRow.digest)))
@@ -348,17 +333,6 @@ class World:
             if server is not None:
                 server.close()
         return faults + _alive(self.deployment.home)
-
-
-@contextlib.contextmanager
-def reading(world: World) -> Any:
-    """A session of the installation's database."""
-    database = Database(world.deployment.settings)
-    try:
-        with database.read() as session:
-            yield session
-    finally:
-        database.close()
 
 
 def _alive(home: Path) -> list[str]:
