@@ -1,6 +1,6 @@
 """Which clients are not like the others, in words; by medians, so that a few of them cannot move what is usual."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ FEW = 3
 """Of fewer clients nobody can say which of them is the odd one."""
 OPPOSED = -0.1
 """Cosine to the mean of the others; devices whose data have little in common are about at right angles."""
+REVERSED = -0.75
+"""Cosine below which a change is that of the others turned round, however right the model still is."""
 SPREADS = 3.0
 """Median absolute deviations, as of a normal distribution, that a client must lie off the median."""
 LEAST_SPREAD = 0.05
@@ -37,17 +39,40 @@ class Flag:
     detail: str
 
 
-def opposing(found: Mapping[str, Direction]) -> dict[str, Flag]:
-    """Return the clients whose change points away from that of all others: a flipped sign, a loss that is maximised."""
+def opposing(found: Mapping[str, Direction], right: Collection[str] | None = None) -> dict[str, Flag]:
+    """Return the clients whose change points away from that of all others: a flipped sign, a loss that is maximised.
+
+    So does the change of whoever has data that nobody else has; but its model is right where it knows something.
+
+    Args:
+        found: where each change points to.
+        right: whose votes are as right as the others' (`sound`): they are named only where the change is the others'
+            turned round. None where nobody's votes are known, which the words then say.
+    """
     cosines = {name: each.cosine for name, each in found.items() if each.cosine is not None}
     if len(cosines) < FEW:
         return {}
     median, low = _usual(list(cosines.values()))
+    usual = f"the median {median:.2f}"
+    if right is None:
+        usual += "; or its data are like nobody else's, which no votes tell here"
     return {
-        name: Flag("opposes", f"its change points against the others': cosine {value:.2f}, the median {median:.2f}")
+        name: Flag("opposes", f"its change points against the others': cosine {value:.2f}, {usual}")
         for name, value in cosines.items()
-        if value < min(OPPOSED, low)
+        if value < min(OPPOSED, low) and (name not in (right or ()) or value < REVERSED)
     }
+
+
+def sound(beyond: Mapping[str, float]) -> set[str] | None:
+    """Return the clients whose votes are as right as the others', or more; None where that says nothing yet.
+
+    Args:
+        beyond: agreement beyond chance, of the clients of which it is known.
+    """
+    median = float(np.median(list(beyond.values()))) if len(beyond) >= FEW else 0.0
+    if median < USUAL:
+        return None
+    return {name for name, value in beyond.items() if value >= median - LEAST_SPREAD}
 
 
 def idle(lengths: Mapping[str, float]) -> dict[str, Flag]:

@@ -15,7 +15,7 @@ from contract.groups import is_main
 from worker.parts import flags
 from worker.parts.arrays import Float
 from worker.parts.blocks import Source
-from worker.parts.directions import changes_of
+from worker.parts.directions import Direction, changes_of
 from worker.parts.errors import PartError
 from worker.parts.votes import Agreement, Ints, agreement, consensus, decided, trust_by_class, votes_of
 from worker.parts.weigh import normalise
@@ -51,13 +51,16 @@ def explain(job: Round) -> None:
     clients: Figures = {update.client: {} for update in job.participants}
     found: dict[str, list[flags.Flag]] = {}
     with job.phases.phase("explain"):
-        _point(job, clients, found)
+        pointing = _point(job, clients, found)
         told: dict[str, Any] = {}
         if job.spec.explain == "votes" and job.spec.task.kind == "classification":
             try:
                 told = _vote(job, clients, found)
             except (JobFailure, PartError) as error:  # a network that cannot be asked here has not spoilt the round
                 log.warning("round %d is explained without votes: %s", job.spec.round_index, error)
+        right = flags.sound({name: each["beyond_chance"] for name, each in clients.items() if "beyond_chance" in each})
+        for directions in pointing:
+            _note(found, flags.opposing(directions, right))
     named = {name: [vars(flag) for flag in each] for name, each in sorted(found.items())}
     shown = {name: {key: _short(value) for key, value in each.items()} for name, each in clients.items()}
     job.metrics["explanation"] = {"clients": shown, "flags": named, **told}
@@ -75,10 +78,11 @@ def _note(found: dict[str, list[flags.Flag]], more: Mapping[str, flags.Flag]) ->
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
-def _point(job: Round, clients: Figures, found: dict[str, list[flags.Flag]]) -> None:
-    """Where the updates of each model point to; of those that hold weights."""
+def _point(job: Round, clients: Figures, found: dict[str, list[flags.Flag]]) -> list[dict[str, Direction]]:
+    """Where the updates of each model point to; of those that hold weights. Return it of the models where it tells."""
+    pointing: list[dict[str, Direction]] = []
     if not job.spec.local.objective.sends_weights:
-        return
+        return pointing
     counted = job.metrics.get("weights", {})
     for name, updates in job.updates.items():
         base = job.prototype(name).network.weights
@@ -97,8 +101,9 @@ def _point(job: Round, clients: Figures, found: dict[str, list[flags.Flag]]) -> 
         if job.spec.local.objective.starts_at_model:
             lazy = flags.idle(changes.lengths)
             _note(found, lazy)
-            _note(found, flags.opposing(changes.directions()))
+            pointing.append(changes.directions())
             _note(found, flags.copying([group for group in changes.copies() if not lazy.keys() & set(group)]))
+    return pointing
 
 
 # ---------------------------------------------------------------------------------------------------------------- votes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from worker.parts.directions import Direction
-from worker.parts.flags import copying, disagreeing, idle, opposing
+from worker.parts.flags import copying, disagreeing, idle, opposing, sound
 from worker.parts.votes import Agreement, agreement
 
 CLASSES = np.repeat(np.arange(10), 30)
@@ -26,6 +26,28 @@ def test_at_right_angles_or_of_too_few_nobody_is(cosines: tuple[float, ...]) -> 
 
 def test_where_all_are_all_over_the_place_nobody_is() -> None:
     assert opposing(pointing(-0.3, 0.5, -0.2, 0.6, 0.0)) == {}
+
+
+def test_rare_data_point_away_and_are_right_and_are_not_named() -> None:
+    """As seen of eight devices of which one alone has two classes, and one sends its change turned round."""
+    found = pointing(0.28, 0.4, 0.4, 0.41, 0.43, 0.36, -0.36, -0.77)
+    beyond = {f"c{index}": value for index, value in enumerate([0.97, 0.97, 0.95, 0.97, 0.97, 0.93, 0.96, 0.89])}
+    right = sound(beyond)
+    assert right == {f"c{index}" for index in range(7)}
+    assert set(opposing(found, right)) == {"c7"}
+    assert set(opposing(found, right | {"c7"})) == {"c7"}, "turned round, however right it still is"
+    assert "no votes" not in opposing(found, right)["c7"].detail
+
+
+def test_without_votes_both_are_named_and_the_words_say_what_else_it_may_be() -> None:
+    found = opposing(pointing(0.28, 0.4, 0.4, 0.41, 0.43, 0.36, -0.36, -0.77))
+    assert set(found) == {"c6", "c7"}
+    assert found["c6"].detail.endswith("or its data are like nobody else's, which no votes tell here")
+
+
+def test_before_anybody_has_learnt_votes_excuse_nobody() -> None:
+    assert sound({"a": 0.1, "b": 0.1, "c": 0.2, "d": -0.1}) is None
+    assert sound({"a": 0.9, "b": 0.9}) is None
 
 
 def test_who_sends_the_model_back_is_named_and_one_with_little_data_is_not() -> None:
