@@ -163,7 +163,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CliError(f"{question} There is no terminal to ask at: say --yes", exits.USAGE)
+        raise CliError(f"there is no terminal to ask at ({question}): say --yes", exits.USAGE)
     typer.confirm(question, abort=True, err=True)
 
 

@@ -33,7 +33,14 @@ function samples(client) {
 }
 
 async function revoke(page, client) {
-  const text = [client.name, "Its token stops working at once, and rounds no longer wait for it. Updates that it has sent stay."];
+  const { config, clients } = page.federation;
+  const least = config?.rounds?.min_clients ?? 0;
+  const text = [
+    client.name,
+    "Its token stops working at once, and rounds no longer wait for it. Updates that it has sent stay, that of the open round, too.",
+    "Who has the join token can join again under another name: make a new join token as well.",
+    clients - 1 < least && `The next round waits until there are ${least} clients again, or until the plan's min_clients and min_updates are lower.`,
+  ].filter(Boolean);
   if (await confirm("Revoke this client?", text, "Revoke", { danger: true })) {
     await attempt(() => remove(`${page.path}/clients/${encodeURIComponent(client.id)}`), "Revoked");
   }
