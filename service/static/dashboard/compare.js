@@ -80,7 +80,7 @@ function unlike(sides, found) {
     return at && text !== (told(values[0]) || NONE) ? el("b", {}, text) : text;
   }, "part"]);
   return panel("What differs",
-    table([["part", ({ part }) => place(part), "place"], ...columns], found, { caption: "parts that differ", high: true, by: ({ part }) => part, empty: "Nothing: task, recipe and plans are the same." }),
+    table([["part", ({ part }) => place(part), "place"], ...columns], found, { caption: "parts that differ", by: ({ part }) => part, empty: "Nothing: task, recipe and plans are the same." }),
     silent.length > 0 && el("p", { class: "quiet" }, `Of its parts says nothing: ${silent.join(", ")}.`));
 }
 
