@@ -24,6 +24,7 @@ class Bring extends Component {
     this.setState({ fault: null, sent: 0, size: (beside ?? file).size, said: `Sending ${name}` });
     try {
       const answer = await this.props.bring({ file, beside, name, told: (sent) => this.setState({ sent }), signal: this.abort.signal });
+      this.file.current.value = this.name.current.value = ""; // the next one has a name of its own
       this.setState({ size: null, said: `${answer.name} is on the service.` });
       this.props.done(answer);
     } catch (error) {
