@@ -37,7 +37,9 @@ $(TESTS): pyproject.toml constraints.txt
 demo: $(DEMO) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')
 	$(BIN)/python -m potstill demo $(ARGS)
 
-test: lint rules types pytest ## everything that must pass: lint, format, import rules, types, tests
+test: $(TESTS) ## everything that must pass: lint, format, import rules, types, tests
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint rules types
+	@$(MAKE) --no-print-directory pytest
 
 fmt: $(TESTS) ## format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
@@ -61,7 +63,7 @@ wheels: ## dist/: the whole distribution, and a device's without the server's pa
 	$(PYTHON) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist . ./deploy/device
 
 chaos: $(TESTS) ## kill every part of running installations at random moments, 268 times (ARGS='--seed 1 --kills 40')
-	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e tests/contract tests/service tests/simulate
+	$(BIN)/python -m pytest -m chaos tests/chaos tests/e2e tests/contract tests/service tests/simulate tests/house tests/examples
 	$(BIN)/python -m tools.chaos $(ARGS)
 
 fuzz: $(TESTS) ## bent files against the safetensors reader (ARGS='--seconds 600 --seed 7')

@@ -9,8 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from functools import lru_cache
 from importlib import import_module
 from typing import Literal, NamedTuple, Protocol
@@ -149,6 +149,12 @@ def below(parent: str | None) -> Iterator[None]:
     try:
         yield
     finally:
+        _left(before)
+
+
+def _left(before: Token[_Place | None]) -> None:
+    """Go back to where work was; what is thrown away unfinished ends in another context, which has nothing to undo."""
+    with suppress(ValueError):
         _AT.reset(before)
 
 
@@ -180,4 +186,4 @@ def span(
         try:
             yield made
         finally:
-            _AT.reset(before)
+            _left(before)

@@ -5,7 +5,6 @@ what is counted is counted once, in `service.infra.metrics`.
 """
 
 import os
-import time
 from collections.abc import Iterator
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -27,6 +26,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.samples import Sample
 
 from contract import __version__, otel
+from service.infra import clock
 
 _EVERY_SECONDS = 60.0
 _SO_FAR = AggregationTemporality.CUMULATIVE
@@ -47,13 +47,13 @@ class Sending:
     """Sends what a registry has; called every so often."""
 
     def __init__(self, registry: CollectorRegistry):
-        self._registry, self._began = registry, time.time()
+        self._registry, self._began = registry, clock.wall()
         self._exporter = OTLPMetricExporter(timeout=otel.patience("METRICS"))
         self._resource = otel.resource()
 
     def __call__(self) -> None:
         """Read everything now, and send it."""
-        found = list(metrics_of(self._registry, self._began, time.time()))
+        found = list(metrics_of(self._registry, self._began, clock.wall()))
         scope = ScopeMetrics(InstrumentationScope("potstill", __version__), found, "")
         self._exporter.export(MetricsData([ResourceMetrics(self._resource, [scope], "")]))
 

@@ -1,4 +1,4 @@
-"""README.md and docs/quickstart.md, from data to the finished model, typed as they stand but for their sizes."""
+"""README.md (daily) and docs/quickstart.md (nightly), from data to the finished model, typed as they stand, smaller."""
 
 import json
 import re
@@ -52,6 +52,7 @@ def test_the_readme_leads_to_a_model(service: LocalService) -> None:
     assert re.search(r"\bfinished\b.*", shown.replace(models[0], ""))
 
 
+@pytest.mark.chaos
 def test_the_quickstart_leads_to_a_distilled_model(service: LocalService) -> None:
     folder = service.home.path.parent
     prepare, add, create, devices = blocks(

@@ -27,9 +27,11 @@ JUDGED = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-def test_demo_shows_the_methods_side_by_side(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(10, marks=pytest.mark.chaos)], ids=["daily", "as it stands"])
+def test_demo_shows_the_methods_side_by_side(tmp_path: Path, rounds: int) -> None:
+    """Three rounds of each method are too few for its bars; all that is around them is there."""
     report = tmp_path / "report"
-    command = [sys.executable, "-m", "potstill", "demo", "--report", str(report)]
+    command = [sys.executable, "-m", "potstill", "demo", "--report", str(report), "--rounds", str(rounds)]
     [extras] = made("demo", tmp_path / "venv")
     installed = without(foreign_modules(closure(set(extras.split(",")))), tmp_path / "missing")
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
@@ -44,10 +46,11 @@ def test_demo_shows_the_methods_side_by_side(tmp_path: Path) -> None:
 
     found = json.loads((report / "results.json").read_text())["outcomes"]
     outcomes = [Outcome(o["method"], o["label"], o["seed"], o["accuracies"]) for o in found]
-    assert [len(outcome.accuracies) for outcome in outcomes] == [10, 10, 10, 10]
-    verdicts = {verdict.what: verdict for verdict in judge(outcomes)}
-    assert verdicts.keys() == JUDGED
-    assert [v.what for v in verdicts.values() if not v.held] == []
+    assert [len(outcome.accuracies) for outcome in outcomes] == [rounds] * 4
+    if rounds == 10:
+        verdicts = {verdict.what: verdict for verdict in judge(outcomes)}
+        assert verdicts.keys() == JUDGED
+        assert [v.what for v in verdicts.values() if not v.held] == []
 
     asked = [[sorted(p["name"] for p in r["participants"]) for r in o["rounds"]] for o in found]
     assert all(rounds == asked[0] for rounds in asked), "every method is judged on the same participation"

@@ -69,7 +69,7 @@ def one_second(pace: Pace, progress: Progress, moment: float) -> float | None:
 
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {
-    "clients": ({"name": "feddf", "options": STEPS}, 2),
+    "clients": ({"name": "feddf", "options": STEPS | {"drop_worst": None}}, 2),
     "a first round": ({"name": "feddf", "options": STEPS | {"drop_worst": None}}, 1),
     "groups": ({"name": "fedsdd", "options": FEDSDD | STEPS}, 4),
 }
