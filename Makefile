@@ -37,9 +37,7 @@ $(TESTS): pyproject.toml constraints.txt
 demo: $(DEMO) ## ten devices, four methods, real images: table and plot in demo-report/ (ARGS='--keep')
 	$(BIN)/python -m potstill demo $(ARGS)
 
-test: $(TESTS) ## everything that must pass: lint, format, import rules, types, tests
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint rules types
-	@$(MAKE) --no-print-directory pytest
+test: lint rules types pytest ## everything that must pass: lint, format, import rules, types, tests
 
 fmt: $(TESTS) ## format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
