@@ -205,7 +205,12 @@ class Wire:
                 if transport.is_closing():
                     cycle.disconnected = True
                     break
-                some, gone = await _to_its_end(_pump_out, link, file, offset + sent, min(count - sent, AT_ONCE))
+                try:
+                    some, gone = await _to_its_end(_pump_out, link, file, offset + sent, min(count - sent, AT_ONCE))
+                except OSError:
+                    if not sent:
+                        raise
+                    some, gone = 0, True  # whoever sent it otherwise would begin anew
                 sent += some
                 if not gone and not some:
                     try:
@@ -296,7 +301,7 @@ def _pump_out(link: socket.socket, file: int, offset: int, count: int) -> tuple[
                 break
             continue
         except OSError as error:
-            if isinstance(error, ConnectionError | TimeoutError) or error.errno in _CUT:
+            if sent or isinstance(error, ConnectionError | TimeoutError) or error.errno in _CUT:
                 return sent, True
             raise
         if not some:  # the file is shorter than it was said to be

@@ -425,3 +425,19 @@ def test_where_a_file_has_no_sendfile_it_goes_piece_by_piece(connect: Connect, m
     link = connect()
     link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert _answer(link) == (200, BODY)
+
+
+def test_a_sendfile_that_fails_in_the_middle_ends_the_answer(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other way would begin the piece anew: bytes would come twice."""
+    real, calls = os.sendfile, list[int]()
+
+    def once(*args: Any) -> int:
+        calls.append(1)
+        if len(calls) > 1:
+            raise OSError(22, "Invalid argument")
+        return real(args[0], args[1], args[2], 1000)
+
+    monkeypatch.setattr("os.sendfile", once)
+    link = connect()
+    link.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert _rest(link).partition(b"\r\n\r\n")[2] == BODY[:1000]
